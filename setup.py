@@ -1,0 +1,27 @@
+"""Builds the compiled twins of the hot loops; all other settings are in pyproject.toml.
+
+Where there is no C compiler the extensions are skipped and their plain Python twins take over.
+"""
+
+from setuptools import Extension, setup
+
+try:
+    from Cython.Build import cythonize
+except ImportError:
+    extensions = []
+else:
+    modules = ("record._codec", "record._columns", "ingest._frames")
+    extensions = cythonize(
+        [
+            Extension(
+                f"streamlog.{module}",
+                [f"streamlog/{module.replace('.', '/')}.pyx"],
+                extra_compile_args=["-O3"],
+                optional=True,
+            )
+            for module in modules
+        ],
+        compiler_directives={"language_level": "3"},
+    )
+
+setup(ext_modules=extensions)

@@ -1,0 +1,154 @@
+"""The error tree. What each protocol calls an error is decided by the package that speaks it.
+
+::
+
+    StreamlogError
+      ConfigError                 a setting is wrong; names the key and the remedy; exit code 2
+      InvalidRequest              the caller's fault; asking again will not help
+        InvalidStreamName
+        InvalidSubject
+        InvalidStreamConfig
+        StreamExists              the name is taken, with another configuration
+        StreamNotFound
+        PartitionNotFound
+        OffsetOutOfRange          below the log start or above the end
+        RecordTooLarge
+        FencedLeaderEpoch         the caller's epoch is older than ours
+      Unavailable                 asking again later may help (``retriable``)
+        NotLeader                 this node does not lead the partition
+        UnknownLeaderEpoch        the caller's epoch is newer than ours
+        Overloaded                a named limit is reached
+        StorageFull               no room on the disk; nothing of the append was kept
+        StorageFailed             the disk failed; the partition is offline until a restart
+        NodeUnreachable           no connection to a node, or it broke
+        RequestTimedOut
+      CorruptData                 bytes on disk or wire are not what was written
+        CorruptBatch
+        CorruptFile               an index, a checkpoint or another small file
+      ProtocolViolation           a peer broke the protocol; its connection is closed
+        MalformedFrame
+        FrameTooLarge
+        UnsupportedVersion
+"""
+
+
+class StreamlogError(Exception):
+    """Anything that streamlog raises on purpose. ``retriable``: the same call may succeed later."""
+
+    retriable = False
+
+
+class ConfigError(StreamlogError):
+    """A setting is wrong. The text is one line: the key, what is wrong with it, the remedy."""
+
+    def __init__(self, key: str, problem: str, remedy: str) -> None:
+        super().__init__(f"{key}: {problem}; {remedy}")
+        self.key = key
+
+
+class InvalidRequest(StreamlogError):
+    """The caller asked for something that cannot be."""
+
+
+class InvalidStreamName(InvalidRequest):
+    """A stream name is empty, too long, reserved, or has a character that it may not have."""
+
+
+class InvalidSubject(InvalidRequest):
+    """A NATS subject breaks the rules of subjects, or overlaps one that is not ours to take."""
+
+
+class InvalidStreamConfig(InvalidRequest):
+    """A stream's setting is out of its range, contradicts another, or cannot be changed."""
+
+
+class StreamExists(InvalidRequest):
+    """The stream is there already, with another configuration."""
+
+
+class StreamNotFound(InvalidRequest):
+    """There is no stream of that name."""
+
+
+class PartitionNotFound(InvalidRequest):
+    """The stream has no partition of that number, or not on this node."""
+
+
+class OffsetOutOfRange(InvalidRequest):
+    """The offset is below the log start offset or above the log end offset."""
+
+    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int) -> None:
+        super().__init__(f"offset {offset} is outside [{log_start_offset}, {log_end_offset}]")
+        self.offset = offset
+        self.log_start_offset = log_start_offset
+        self.log_end_offset = log_end_offset
+
+
+class RecordTooLarge(InvalidRequest):
+    """A record or batch is larger than the stream's limit."""
+
+
+class FencedLeaderEpoch(InvalidRequest):
+    """The caller's leader epoch is older than the partition's."""
+
+
+class Unavailable(StreamlogError):
+    """Not now; the same call may succeed later."""
+
+    retriable = True
+
+
+class NotLeader(Unavailable):
+    """This node does not lead the partition."""
+
+
+class UnknownLeaderEpoch(Unavailable):
+    """The caller's leader epoch is newer than any this node has heard of."""
+
+
+class Overloaded(Unavailable):
+    """A named limit is reached; what was asked for has not been done."""
+
+
+class StorageFull(Unavailable):
+    """The disk has no room. Nothing of the append was kept."""
+
+
+class StorageFailed(Unavailable):
+    """The disk failed; what was not yet synced is in doubt, so the partition stays offline."""
+
+
+class NodeUnreachable(Unavailable):
+    """A node cannot be reached, or its connection broke."""
+
+
+class RequestTimedOut(Unavailable):
+    """No answer in the time allowed. Whether it was done is unknown."""
+
+
+class CorruptData(StreamlogError):
+    """Bytes are not what was written."""
+
+
+class CorruptBatch(CorruptData):
+    """A record batch has a wrong magic, length, checksum or content."""
+
+
+class CorruptFile(CorruptData):
+    """An index, a checkpoint or another small file cannot be read."""
+
+
+class ProtocolViolation(StreamlogError):
+    """A peer broke the protocol; its connection is closed."""
+
+
+class MalformedFrame(ProtocolViolation):
+    """A frame does not decode."""
+
+
+class FrameTooLarge(ProtocolViolation):
+    """A frame announces more bytes than the limit allows."""
+
+
+class UnsupportedVersion(ProtocolViolation):
+    """An API key, or a version of it, that this node does not speak."""

@@ -1,0 +1,65 @@
+"""What a node counts and times. Gauges of partitions are read at scrape time, see ``console``."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+
+LATENCY_SECONDS = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+)  # fmt: skip
+
+
+class NodeMetrics:
+    """One node's collectors, on a registry of its own; counted per batch, never per message."""
+
+    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+        self.registry = registry or CollectorRegistry()
+        r = self.registry
+        self.append_batches = Counter("streamlog_append_batches", "Batches appended", registry=r)
+        self.append_records = Counter("streamlog_append_records", "Records appended", registry=r)
+        self.append_bytes = Counter("streamlog_append_bytes", "Bytes appended", registry=r)
+        self.append_failures = Counter(
+            "streamlog_append_failures", "Appends that failed", ["reason"], registry=r
+        )
+        self.sync_seconds = Histogram(
+            "streamlog_sync_seconds", "One fdatasync", buckets=LATENCY_SECONDS, registry=r
+        )
+        self.ack_seconds = Histogram(
+            "streamlog_ack_seconds",
+            "From append to commit, one batch",
+            buckets=LATENCY_SECONDS,
+            registry=r,
+        )
+        self.acks = Counter("streamlog_acks", "Positive acks sent", registry=r)
+        self.refusals = Counter(
+            "streamlog_refusals", "Messages refused", ["reason"], registry=r
+        )
+        self.duplicates = Counter(
+            "streamlog_duplicates", "Messages known by their Nats-Msg-Id", registry=r
+        )
+        self.inflight_bytes = Gauge(
+            "streamlog_inflight_bytes", "Appended, not yet committed", registry=r
+        )
+        self.ingest_paused_seconds = Counter(
+            "streamlog_ingest_paused_seconds", "Time not reading from NATS for want of room", registry=r
+        )
+        self.nats_connected = Gauge(
+            "streamlog_nats_connected", "1 while connected to NATS", registry=r
+        )
+        self.nats_reconnects = Counter("streamlog_nats_reconnects", "Reconnections", registry=r)
+        self.fetch_bytes = Counter(
+            "streamlog_fetch_bytes", "Record bytes sent", ["path"], registry=r
+        )
+        self.requests = Counter(
+            "streamlog_requests", "Requests of the socket API", ["api"], registry=r
+        )
+        self.connections = Gauge(
+            "streamlog_connections", "Open connections of the socket API", registry=r
+        )
+        self.protocol_errors = Counter(
+            "streamlog_protocol_errors", "Connections closed for what they sent", registry=r
+        )
+        self.event_loop_lag_seconds = Gauge(
+            "streamlog_event_loop_lag_seconds", "How late a timer fired", registry=r
+        )
+        self.corrupt_batches = Counter(
+            "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
+        )

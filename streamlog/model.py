@@ -1,0 +1,26 @@
+"""Ids and offsets: the few values that every package shares."""
+
+from typing import Final, NamedTuple, NewType
+
+NodeId = NewType("NodeId", int)
+"""A node's number, unique in its cluster; at least 1."""
+
+NO_LEADER: Final = NodeId(-1)
+NO_EPOCH: Final = -1
+
+
+class TopicPartition(NamedTuple):
+    """The name of a partition; Kafka's word for it, since a Kafka client sees a stream as a topic."""
+
+    stream: str
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.stream}-{self.partition}"
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader epoch ends in a log: the first offset that is *not* of ``epoch`` or an older one."""
+
+    epoch: int
+    end_offset: int
