@@ -1,0 +1,93 @@
+"""``python -m benchmarks``: run the cases and report."""
+
+import argparse
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from benchmarks import machine, report
+from benchmarks.case import Case, Figures
+from benchmarks.cases import CASES
+from benchmarks.connection import BenchmarkError
+from benchmarks.side import Sides
+
+README = Path(__file__).with_name("README.md")
+QUICK_SCALE = 0.1
+
+
+def main() -> int:
+    options = _parse()
+    console = Console()
+    chosen = [
+        case for case in CASES if not options.only or case.name.startswith(tuple(options.only))
+    ]
+    if not chosen:
+        console.print(f"no such case; there are {', '.join(case.name for case in CASES)}")
+        return 2
+    directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=options.dir))
+    facts = machine.describe(directory)
+    sides = Sides(directory)
+    try:
+        figures = measure(console, sides, chosen, options)
+    except BenchmarkError as error:
+        console.print(f"[bold red]void:[/] {error}")
+        return 1
+    finally:
+        sides.stop()
+        shutil.rmtree(directory, ignore_errors=True)
+    report.print_table(console, figures)
+    if options.json:
+        report.write_json(options.json, figures, facts)
+    if len(chosen) == len(CASES) and not options.quick:
+        report.write_section(README, report.markdown(figures, facts, options.rounds))
+        console.print(f"written to {README}")
+    return 0
+
+
+def measure(
+    console: Console, sides: Sides, cases: list[Case], options: argparse.Namespace
+) -> list[Figures]:
+    """All rounds of all cases; within a round the variants take turns."""
+    scale = QUICK_SCALE if options.quick else 1.0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    all_figures = []
+    with Progress(*columns, console=console, transient=True) as progress:
+        for case in cases:
+            figures = Figures(case)
+            task = progress.add_task(case.title, total=options.rounds * len(case.variants))
+            case.prepare(sides, scale)
+            for _ in range(options.rounds):
+                for variant in case.variants:
+                    progress.update(task, description=f"{case.title}: {variant.label}")
+                    figures.add(variant.label, variant.run(sides, scale))
+                    progress.advance(task)
+            case.clear(sides)
+            progress.remove_task(task)
+            all_figures.append(figures)
+    return all_figures
+
+
+def _parse() -> argparse.Namespace:
+    names = ", ".join(case.name for case in CASES)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", action="append", metavar="NAME", help=f"cases by prefix, of {names}"
+    )
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
+    parser.add_argument("--dir", type=Path, metavar="DIR", help="where the servers keep their data")
+    parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

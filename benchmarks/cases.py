@@ -1,0 +1,218 @@
+"""The cases, in the order of the table. The first variant of each is its yardstick."""
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from benchmarks.case import Case, Measurement, Metric, Variant
+from benchmarks.processes import cpu_seconds, run_client
+from benchmarks.side import (
+    STREAM,
+    Side,
+    Sides,
+    create_push_consumer,
+    create_stream,
+    delete_consumer,
+    delete_stream,
+)
+
+RATE = Metric("rate", "records/s")
+MEGABYTES = Metric("mb_per_s", "MB/s")
+P50 = Metric("p50_ms", "ms, p50", digits=2, lower_is_better=True)
+P99 = Metric("p99_ms", "ms, p99", digits=2, lower_is_better=True)
+
+COUNTS: Final = {100: 1_500_000, 1024: 500_000}
+"""Messages of one run, by size: some seconds each."""
+ALWAYS_SHARE: Final = 0.02
+"""``sync_interval: always`` is so much slower that a small part of the messages says it."""
+PULL_SHARE: Final = 0.2
+LATENCY_COUNT: Final = 100_000
+DELIVER_SUBJECT: Final = "deliver.push"
+SETTLE_S: Final = 0.3
+
+
+def measured(pids: Sequence[int], module: str, *arguments: str) -> Measurement:
+    """Run a client and add what the servers' processors did for it."""
+    os.sync()  # what an earlier run left in the page cache is not this run's to write
+    time.sleep(SETTLE_S)
+    before = cpu_seconds(pids)
+    result = run_client(module, *arguments)
+    used = cpu_seconds(pids) - before
+    return {**result, "server_us": 1e6 * used / result["messages"]}
+
+
+def publishing(
+    mode: str,
+    side_of: Callable[[Sides], Side],
+    size: int,
+    *,
+    sync: str | None = None,
+    share: float = 1.0,
+    count: int | None = None,
+) -> Callable[[Sides, float], Measurement]:
+    """A run of the publisher into a fresh stream."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        side = side_of(sides)
+        create_stream(side, sync=sync)
+        messages = int((count or COUNTS[size]) * share * scale)
+        arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(messages)]
+        try:
+            return measured(side.pids, "publisher", mode, *arguments, "--size", str(size))
+        finally:
+            delete_stream(side)
+
+    return run
+
+
+def routing(size: int) -> Callable[[Sides, float], Measurement]:
+    """Publishing to nobody through a nats-server: the router's limit and the program's."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        side = sides.jetstream
+        count = str(int(4 * COUNTS[size] * scale))
+        arguments = ["--nats", side.nats, "--count", count, "--size", str(size)]
+        return measured(side.pids, "publisher", "core", *arguments)
+
+    return run
+
+
+def mirroring(size: int) -> Callable[[Sides, float], Measurement]:
+    """Publishing to a server that only acknowledges: the program's limit."""
+
+    def run(_: Sides, scale: float) -> Measurement:
+        command = [sys.executable, "-m", "benchmarks.mirror"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as mirror:
+            assert mirror.stdout is not None
+            address = f"127.0.0.1:{mirror.stdout.readline().strip()}"
+            count = str(int(4 * COUNTS[size] * scale))
+            arguments = ["--nats", address, "--count", count, "--size", str(size)]
+            return run_client("publisher", "acked", *arguments)
+
+    return run
+
+
+def _jetstream(sides: Sides) -> Side:
+    return sides.jetstream
+
+
+def _jetstream_always(sides: Sides) -> Side:
+    return sides.jetstream_always
+
+
+def _streamlog(sides: Sides) -> Side:
+    return sides.streamlog
+
+
+def limit_case(size: int) -> Case:
+    variants = (
+        Variant("a mirror that acks everything", mirroring(size)),
+        Variant("nats-server, nobody listens", routing(size)),
+    )
+    return Case(f"program-{size}", f"The publisher itself, {_named(size)}", (RATE,), variants)
+
+
+def acked_case(size: int) -> Case:
+    variants = (
+        Variant("JetStream", publishing("acked", _jetstream, size)),
+        Variant("streamlog, sync=os", publishing("acked", _streamlog, size, sync="os")),
+        Variant("streamlog, sync=commit", publishing("acked", _streamlog, size, sync="commit")),
+        Variant(
+            "JetStream, sync_interval: always",
+            publishing("acked", _jetstream_always, size, share=ALWAYS_SHARE),
+        ),
+    )
+    return Case(f"acked-{size}", f"Publish, every message acked, {_named(size)}", (RATE,), variants)
+
+
+def unacked_case(size: int, mode: str, title: str) -> Case:
+    variants = (
+        Variant("JetStream", publishing(mode, _jetstream, size)),
+        Variant("streamlog, sync=os", publishing(mode, _streamlog, size, sync="os")),
+        Variant("streamlog, sync=commit", publishing(mode, _streamlog, size, sync="commit")),
+    )
+    return Case(f"{mode}-{size}", f"{title}, {_named(size)}", (RATE,), variants)
+
+
+def latency_case(size: int) -> Case:
+    def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
+        return publishing("latency", side_of, size, sync=sync, count=LATENCY_COUNT)
+
+    variants = (
+        Variant("JetStream", run(_jetstream, None)),
+        Variant("streamlog, sync=os", run(_streamlog, "os")),
+        Variant("streamlog, sync=commit", run(_streamlog, "commit")),
+    )
+    title = f"Ack latency at 10,000 records/s, {_named(size)}"
+    return Case("latency", title, (P50, P99), variants)
+
+
+def consumer_case(size: int) -> Case:
+    """Both sides hold the same records; each reader reads them from the first."""
+
+    def prepare(sides: Sides, scale: float) -> None:
+        for side in (sides.jetstream, sides.streamlog):
+            create_stream(side)
+            count = str(int(COUNTS[size] * scale))
+            arguments = ["--nats", side.nats, "--stream", STREAM, "--count", count]
+            run_client("publisher", "acked", *arguments, "--size", str(size))
+
+    def clear(sides: Sides) -> None:
+        for side in (sides.jetstream, sides.streamlog):
+            delete_stream(side)
+
+    def read(side: Side, mode: str, server: str, source: str, count: int) -> Measurement:
+        arguments = ["--server", server, "--source", source]
+        arguments += ["--count", str(count), "--size", str(size)]
+        return measured(side.pids, "consumer", mode, *arguments)
+
+    def push(sides: Sides, scale: float) -> Measurement:
+        side = sides.jetstream
+        create_push_consumer(side, DELIVER_SUBJECT)
+        try:
+            return read(side, "push", side.nats, DELIVER_SUBJECT, int(COUNTS[size] * scale))
+        finally:
+            delete_consumer(side, "push")
+
+    def pull(sides: Sides, scale: float) -> Measurement:
+        side = sides.jetstream
+        try:
+            return read(side, "pull", side.nats, STREAM, int(COUNTS[size] * scale * PULL_SHARE))
+        finally:
+            delete_consumer(side, "pull")
+
+    def kafka(sides: Sides, scale: float) -> Measurement:
+        side = sides.streamlog
+        return read(side, "kafka", side.kafka, STREAM, int(COUNTS[size] * scale))
+
+    variants = (
+        Variant("JetStream, push consumer, raw socket", push),
+        Variant("JetStream, pull consumer, nats-py", pull),
+        Variant("streamlog, one confluent-kafka consumer", kafka),
+    )
+    title = f"Consume from the start, {_named(size)}"
+    return Case(f"consume-{size}", title, (MEGABYTES, RATE), variants, prepare, clear)
+
+
+def _named(size: int) -> str:
+    return "1 KiB" if size == 1024 else f"{size} B"
+
+
+FLAT_OUT = "Publish without acks, flat out"
+FENCED = "Publish, one ack for 200 messages"
+
+CASES: Final = (
+    limit_case(100),
+    limit_case(1024),
+    acked_case(100),
+    acked_case(1024),
+    unacked_case(100, "unacked", FLAT_OUT),
+    unacked_case(1024, "unacked", FLAT_OUT),
+    unacked_case(100, "fenced", FENCED),
+    unacked_case(1024, "fenced", FENCED),
+    latency_case(100),
+    consumer_case(1024),
+)

@@ -1,0 +1,84 @@
+"""Child processes: start, processor time, stop; and clients that answer with a line of JSON."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from benchmarks.connection import BenchmarkError
+
+CLIENT_TIMEOUT_S: Final = 300.0
+STOP_TIMEOUT_S: Final = 20.0
+_TICKS = os.sysconf("SC_CLK_TCK")
+
+
+def binary(name: str) -> str:
+    """A program beside our interpreter."""
+    return str(Path(sys.executable).parent / name)
+
+
+def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+    """Start a server in a group of its own; what it prints goes to ``log``."""
+    with log.open("ab") as output:
+        return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ask, wait, then kill the group."""
+    process.send_signal(signal.SIGTERM)
+    try:
+        process.wait(STOP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait_for(path: Path, process: subprocess.Popen[bytes], *, timeout_s: float) -> None:
+    """Wait until ``path`` is there and not empty."""
+    deadline = time.monotonic() + timeout_s
+    while not (path.exists() and path.stat().st_size):
+        if process.poll() is not None:
+            raise BenchmarkError(f"{process.args!r} ended with {process.returncode}")
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"{path} did not appear within {timeout_s} s")
+        time.sleep(0.02)
+
+
+def cpu_seconds(pids: Sequence[int]) -> float:
+    """Processor time that the processes have used, user and system."""
+    total = 0
+    for pid in pids:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        total += int(fields[11]) + int(fields[12])
+    return total / _TICKS
+
+
+def resident_mib(pids: Sequence[int]) -> float:
+    """Memory that the processes hold."""
+    pages = sum(int(Path(f"/proc/{pid}/statm").read_text().split()[1]) for pid in pids)
+    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+
+
+def run_client(module: str, *arguments: str) -> dict[str, float]:
+    """Run ``python -m benchmarks.<module>`` and return what it measured."""
+    done = subprocess.run(
+        [sys.executable, "-m", f"benchmarks.{module}", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=CLIENT_TIMEOUT_S,
+        check=False,
+        cwd=Path(__file__).parent.parent,
+    )
+    try:
+        result = json.loads(done.stdout.splitlines()[-1])
+    except (IndexError, ValueError):
+        raise BenchmarkError(f"{module} {arguments} printed no result:\n{done.stderr}") from None
+    assert isinstance(result, dict)
+    if "failed" in result:
+        raise BenchmarkError(f"{module} {' '.join(arguments)}: {result['failed']}")
+    return result

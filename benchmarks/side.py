@@ -1,0 +1,156 @@
+"""What the cases need of a server under test."""
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Protocol
+
+from benchmarks.connection import BenchmarkError, Connection
+from benchmarks.processes import binary, start, stop, wait_for
+
+STREAM = "bench"
+SUBJECTS = "bench.>"
+
+
+class Side(Protocol):
+    """One of the two: started, it has a NATS address, and streams are made in JetStream's way."""
+
+    name: str
+    nats: str
+    pids: Sequence[int]
+
+    def stop(self) -> None: ...
+
+
+class JetStream:
+    """nats-server with JetStream, file storage, everything else its default."""
+
+    name = "JetStream"
+
+    def __init__(self, directory: Path, *, sync_always: bool = False) -> None:
+        directory.mkdir(parents=True)
+        config = directory / "nats.conf"
+        always = ", sync_interval: always" if sync_always else ""
+        config.write_text(
+            f'listen: "127.0.0.1:-1"\nports_file_dir: "{directory}"\n'
+            f'jetstream {{ store_dir: "{directory}/store"{always} }}\n'
+        )
+        self._process = start([binary("nats-server"), "-c", str(config)], directory / "log")
+        ports = directory / f"nats-server_{self._process.pid}.ports"
+        wait_for(ports, self._process, timeout_s=20)
+        self.nats = json.loads(ports.read_text())["nats"][0].removeprefix("nats://")
+        self.pids: Sequence[int] = (self._process.pid,)
+
+    def stop(self) -> None:
+        stop(self._process)
+
+
+class Streamlog:
+    """``streamlog dev``: an embedded nats-server without JetStream, and one node."""
+
+    name = "streamlog"
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True)
+        command = [binary("streamlog"), "dev", "--data-dir", str(directory / "data")]
+        command += ["--nats-port", "0", "--kafka-port", "0", "--http-port", "0"]
+        self._process: subprocess.Popen[bytes] = start(command, directory / "log")
+        ready = directory / "data" / "dev.json"
+        wait_for(ready, self._process, timeout_s=60)
+        addresses = json.loads(ready.read_text())
+        self.nats = addresses["nats"].removeprefix("nats://")
+        self.kafka = addresses["nodes"][0]["kafka"]
+        self.node_pid = int(addresses["nodes"][0]["pid"])
+        self.pids: Sequence[int] = (self.node_pid, _nats_server_of(self._process.pid))
+
+    def stop(self) -> None:
+        stop(self._process)
+
+
+class Sides:
+    """The servers of one run, started when first asked for."""
+
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
+        self._started: dict[str, JetStream | Streamlog] = {}
+
+    @property
+    def jetstream(self) -> JetStream:
+        side = self._start("jetstream", JetStream)
+        assert isinstance(side, JetStream)
+        return side
+
+    @property
+    def jetstream_always(self) -> JetStream:
+        side = self._start("jetstream-always", lambda path: JetStream(path, sync_always=True))
+        assert isinstance(side, JetStream)
+        return side
+
+    @property
+    def streamlog(self) -> Streamlog:
+        side = self._start("streamlog", Streamlog)
+        assert isinstance(side, Streamlog)
+        return side
+
+    def stop(self) -> None:
+        for side in self._started.values():
+            side.stop()
+
+    def _start(
+        self, name: str, create: Callable[[Path], JetStream | Streamlog]
+    ) -> JetStream | Streamlog:
+        if name not in self._started:
+            self._started[name] = create(self._directory / name)
+        return self._started[name]
+
+
+def _nats_server_of(parent: int) -> int:
+    """The embedded nats-server: the one child of ``streamlog dev`` of that name."""
+    children = Path(f"/proc/{parent}/task/{parent}/children").read_text().split()
+    for child in children:
+        if Path(f"/proc/{child}/comm").read_text().strip() == "nats-server":
+            return int(child)
+    raise BenchmarkError("streamlog dev has no nats-server among its children")
+
+
+def create_stream(side: Side, *, sync: str | None = None) -> None:
+    """A fresh stream; both sides answer the same request."""
+    config: dict[str, object] = {
+        "name": STREAM,
+        "subjects": [SUBJECTS],
+        "storage": "file",
+        "retention": "limits",
+        "num_replicas": 1,
+    }
+    if sync:
+        config["metadata"] = {"streamlog.sync": sync}
+    _ask(side, f"$JS.API.STREAM.CREATE.{STREAM}", config)
+
+
+def delete_stream(side: Side) -> None:
+    _ask(side, f"$JS.API.STREAM.DELETE.{STREAM}")
+
+
+def create_push_consumer(side: Side, deliver_subject: str) -> None:
+    """A consumer without acks that starts to send as soon as somebody listens."""
+    config = {
+        "deliver_subject": deliver_subject,
+        "deliver_policy": "all",
+        "ack_policy": "none",
+        "replay_policy": "instant",
+        "durable_name": "push",
+    }
+    body = {"stream_name": STREAM, "config": config}
+    _ask(side, f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.push", body)
+
+
+def delete_consumer(side: Side, name: str) -> None:
+    _ask(side, f"$JS.API.CONSUMER.DELETE.{STREAM}.{name}")
+
+
+def _ask(side: Side, subject: str, body: Mapping[str, object] | None = None) -> None:
+    with Connection(side.nats) as connection:
+        answer = connection.request(subject, json.dumps(body).encode() if body else b"")
+    if "error" in answer:
+        raise BenchmarkError(f"{side.name}: {subject}: {answer['error']}")
