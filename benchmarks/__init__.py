@@ -8,7 +8,7 @@ medians and their ratios. The clients are processes of their own (:mod:`benchmar
 What keeps it honest:
 
 - one publisher program for both sides, over a raw socket, with everything built before the clock
-  starts; the rows "the publisher itself" show that it is not what limits;
+  starts; the rows "nothing stored" show that it is not what limits;
 - a run fails if a single error comes back or if fewer records are stored than were acknowledged;
 - the processor time of all server processes is read from ``/proc`` and reported beside the rate;
 - peers run with their own defaults; what is different (a sync before the ack) is said in the row.

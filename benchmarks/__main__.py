@@ -17,11 +17,12 @@ from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
 QUICK_SCALE = 0.1
+REPORT_WIDTH = 140
 
 
 def main() -> int:
     options = _parse()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else REPORT_WIDTH)
     chosen = [
         case for case in CASES if not options.only or case.name.startswith(tuple(options.only))
     ]

@@ -80,6 +80,25 @@ def routing(size: int) -> Callable[[Sides, float], Measurement]:
     return run
 
 
+def round_trip(size: int) -> Callable[[Sides, float], Measurement]:
+    """Publishing through a nats-server to a client that only acknowledges: the router's limit."""
+
+    def run(sides: Sides, scale: float) -> Measurement:
+        side = sides.jetstream
+        command = [sys.executable, "-m", "benchmarks.responder", side.nats]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as responder:
+            assert responder.stdout is not None
+            responder.stdout.readline()
+            count = str(int(COUNTS[size] * scale))
+            arguments = ["--nats", side.nats, "--count", count, "--size", str(size)]
+            try:
+                return measured(side.pids, "publisher", "acked", *arguments)
+            finally:
+                responder.terminate()
+
+    return run
+
+
 def mirroring(size: int) -> Callable[[Sides, float], Measurement]:
     """Publishing to a server that only acknowledges: the program's limit."""
 
@@ -111,8 +130,9 @@ def limit_case(size: int) -> Case:
     variants = (
         Variant("a mirror that acks everything", mirroring(size)),
         Variant("nats-server, nobody listens", routing(size)),
+        Variant("nats-server, one listener acks everything", round_trip(size)),
     )
-    return Case(f"program-{size}", f"The publisher itself, {_named(size)}", (RATE,), variants)
+    return Case(f"limits-{size}", f"Nothing stored, {_named(size)}", (RATE,), variants)
 
 
 def acked_case(size: int) -> Case:

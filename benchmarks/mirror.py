@@ -9,7 +9,7 @@ import socket
 
 from benchmarks.connection import BUFFER_BYTES
 
-_ACK = b'MSG _INBOX.b.000000 1 33\r\n{"stream":"bench","seq":123456789}\r\n'
+_ACK = b'MSG _INBOX.b.000000 1 34\r\n{"stream":"bench","seq":123456789}\r\n'
 _INFO = (
     b'INFO {"server_id":"mirror","version":"0","proto":1,"headers":true,"max_payload":1048576}\r\n'
 )

@@ -56,8 +56,8 @@ def rows(figures: Figures, metric: Metric) -> Iterator[Row]:
 def print_table(console: Console, all_figures: Sequence[Figures]) -> None:
     """The table for people."""
     table = Table(box=box.SIMPLE_HEAD, title="medians; ratios are to the first row of each case")
-    for heading in ("case", "median", "range", "ratio", "server µs/record", "", ""):
-        right = heading in ("median", "range", "ratio", "server µs/record")
+    for heading in ("case", "median", "range", "ratio", "server µs", "", ""):
+        right = heading in ("median", "range", "ratio", "server µs")
         table.add_column(heading, justify="right" if right else "left", no_wrap=True)
     for figures in all_figures:
         for metric in figures.case.metrics:

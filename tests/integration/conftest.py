@@ -1,0 +1,223 @@
+"""Real processes for the integration tests: a nats-server, a node, and a stock Kafka reader."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+READY_TIMEOUT_S = 30.0
+READ_TIMEOUT_S = 60.0
+
+
+def program(name: str) -> str:
+    """A program of this environment."""
+    return str(Path(sys.executable).parent / name)
+
+
+def free_port() -> int:
+    """A port that was free a moment ago; for servers that must come back on the same one."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def wait_until(
+    condition: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S
+) -> None:
+    """Poll; fail with ``what`` when it does not come."""
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"{what}: not within {timeout_s} s")
+        time.sleep(0.01)
+
+
+class ServerProcess:
+    """A child in a process group of its own, its output in one log file over all restarts."""
+
+    def __init__(self, command: list[str], log: Path) -> None:
+        self.command = command
+        self.log = log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def spawn(self) -> None:
+        with self.log.open("ab") as output:
+            self._process = subprocess.Popen(
+                self.command, stdout=output, stderr=output, start_new_session=True
+            )
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def kill(self) -> None:
+        """As a crash: no chance to say goodbye."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait()
+
+    def stop(self, timeout_s: float = 20.0) -> int:
+        """Ask to stop and return the exit code."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGTERM)
+        return self._process.wait(timeout_s)
+
+    def log_text(self) -> str:
+        return self.log.read_text(errors="replace")
+
+
+class NatsServer(ServerProcess):
+    """nats-server without JetStream."""
+
+    def __init__(self, directory: Path) -> None:
+        port = free_port()
+        command = [program("nats-server"), "-a", "127.0.0.1", "-p", str(port)]
+        super().__init__(command, directory / "nats.log")
+        self.port = port
+        self.url = f"nats://127.0.0.1:{port}"
+
+    def start(self) -> None:
+        self.spawn()
+        wait_until(lambda: _listens(self.port), "nats-server")
+
+
+class Node(ServerProcess):
+    """``streamlog serve``; the same ports and folder at each start."""
+
+    def __init__(
+        self,
+        directory: Path,
+        nats_url: str,
+        *,
+        data_dir: Path | None = None,
+        **log_settings: object,
+    ) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.data_dir = data_dir or directory / "data"
+        self.kafka_port, self.http_port = free_port(), free_port()
+        self.kafka = f"127.0.0.1:{self.kafka_port}"
+        config = directory / "node.toml"
+        settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in log_settings.items())
+        config.write_text(
+            f'[node]\nid = 1\ndata_dir = "{self.data_dir}"\n'
+            f'[nats]\nservers = ["{nats_url}"]\n'
+            f"[kafka]\nport = {self.kafka_port}\n[http]\nport = {self.http_port}\n"
+            f"[log]\n{settings}"
+        )
+        command = [program("streamlog"), "serve", "--config", str(config)]
+        super().__init__(command, directory / "node.log")
+
+    def start(self) -> None:
+        self.spawn()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self.is_running(), f"the node ended:\n{self.log_text()[-4000:]}"
+            return self.http("/readyz")[0] == 200
+
+        wait_until(ready, "the node is not ready")
+
+    def http(self, path: str) -> tuple[int, str]:
+        """Status and body; status 0 where nobody listens."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}") as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+
+class Read(NamedTuple):
+    """A record as a stock Kafka client sees it."""
+
+    offset: int
+    value: bytes
+    headers: tuple[tuple[str, bytes], ...]
+
+
+def read_stream(
+    kafka: str, stream: str, start: int | None = None, stop: int | None = None
+) -> list[Read]:
+    """All records of partition 0 in ``[start, stop)``, by default from the first to the end."""
+    from confluent_kafka import Consumer, TopicPartition
+
+    consumer = Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "auto.offset.reset": "error",
+            "check.crcs": True,
+        }
+    )
+    try:
+        partition = TopicPartition(stream, 0)
+        low, high = consumer.get_watermark_offsets(partition, timeout=READ_TIMEOUT_S)
+        start, stop = low if start is None else start, high if stop is None else stop
+        consumer.assign([TopicPartition(stream, 0, start)])
+        records: list[Read] = []
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while not records or records[-1].offset < stop - 1:
+            if start >= stop:
+                break
+            for message in consumer.consume(10_000, timeout=0.2):
+                if message.error():
+                    raise AssertionError(str(message.error()))
+                headers = tuple((str(k), bytes(v)) for k, v in message.headers() or [])
+                records.append(Read(message.offset(), message.value(), headers))
+            assert time.monotonic() < deadline, f"{len(records)} records of [{start}, {stop})"
+        return [record for record in records if record.offset < stop]
+    finally:
+        consumer.close()
+
+
+def _listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def nats_server(tmp_path: Path) -> Iterator[NatsServer]:
+    """A nats-server without JetStream."""
+    server = NatsServer(tmp_path)
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+def new_node(tmp_path: Path, nats_server: NatsServer) -> Iterator[Callable[..., Node]]:
+    """Makes nodes (not yet started) on that server: ``new_node(data_dir=…, segment_bytes=…)``."""
+    nodes: list[Node] = []
+
+    def create(**settings: Any) -> Node:
+        node = Node(tmp_path / f"node-{len(nodes)}", nats_server.url, **settings)
+        nodes.append(node)
+        return node
+
+    yield create
+    for node in nodes:
+        node.kill()
+
+
+@pytest.fixture
+def read_all() -> Callable[..., list[Read]]:
+    """``read_all(kafka, stream, start, stop)`` by confluent-kafka."""
+    return read_stream

@@ -1,0 +1,116 @@
+"""A full disk: publishers are told at once, acknowledged records stay, room is enough to go on."""
+
+import asyncio
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.js import JetStreamContext
+from nats.js.api import StreamConfig
+from nats.js.errors import APIError
+
+STREAM = "full"
+DISK_BYTES = 24 * 1024 * 1024
+BALLAST_BYTES = 16 * 1024 * 1024
+PAYLOAD_BYTES = 60_000
+REFUSAL_S_MAX = 1.0
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 24 MiB."""
+    path = tmp_path / "disk"
+    path.mkdir()
+    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        pytest.skip("there is no mount program")
+    if done.returncode:
+        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
+    yield path
+    subprocess.run(["umount", "-l", str(path)], check=True)
+
+
+async def publish(context: JetStreamContext, number: int) -> int:
+    """Publish one numbered message; the sequence of its ack."""
+    ack = await context.publish(STREAM, b"%09d" % number + b"x" * PAYLOAD_BYTES, timeout=10)
+    return ack.seq
+
+
+async def publish_until_refused(
+    context: JetStreamContext, first: int
+) -> tuple[dict[int, int], APIError]:
+    """Numbers acknowledged, by sequence, and the refusal that ended it, which came at once."""
+    acked: dict[int, int] = {}
+    for number in range(first, first + 2 * DISK_BYTES // PAYLOAD_BYTES):
+        start = time.monotonic()
+        try:
+            acked[await publish(context, number)] = number
+        except APIError as error:
+            assert time.monotonic() - start < REFUSAL_S_MAX
+            return acked, error
+    raise AssertionError("the disk did not fill up")
+
+
+async def publish_when_there_is_room(context: JetStreamContext, number: int) -> int:
+    """The node may need a moment to notice; no restart."""
+    deadline = time.monotonic() + 10
+    while True:
+        try:
+            return await publish(context, number)
+        except APIError:
+            assert time.monotonic() < deadline, "the node did not recover"
+            await asyncio.sleep(0.05)
+
+
+@pytest.mark.parametrize("sync", ["commit", "os"])
+async def test_a_full_disk_refuses_keeps_and_recovers(
+    small_disk: Path,
+    nats_server: Any,
+    new_node: Callable[..., Any],
+    read_all: Callable[..., list[Any]],
+    sync: str,
+) -> None:
+    node = new_node(data_dir=small_disk / "data", segment_bytes=1024 * 1024)
+    node.start()
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(BALLAST_BYTES))
+    client = await nats.connect(nats_server.url)
+    try:
+        context = client.jetstream(domain="streamlog")
+        config = StreamConfig(name=STREAM, metadata={"streamlog.sync": sync})
+        await context.add_stream(config)
+
+        acked, refusal = await publish_until_refused(context, 0)
+        assert (refusal.code, refusal.err_code) == (503, 10077)
+        assert acked
+        for number in range(1000, 1050):  # and it goes on refusing, without harm
+            with pytest.raises(APIError):
+                await publish(context, number)
+        assert node.is_running()
+
+        def stored() -> dict[int, int]:
+            return {
+                record.offset + 1: int(record.value[:9]) for record in read_all(node.kafka, STREAM)
+            }
+
+        assert await asyncio.to_thread(stored) == acked
+
+        ballast.unlink()
+        acked[await publish_when_there_is_room(context, 5000)] = 5000
+        more, _ = await publish_until_refused(context, 6000)
+        assert more
+        acked |= more
+        assert sorted(acked) == list(range(1, len(acked) + 1))
+        assert await asyncio.to_thread(stored) == acked
+
+        node.kill()
+        await asyncio.to_thread(node.start)
+        assert await asyncio.to_thread(stored) == acked
+    finally:
+        await client.close()
