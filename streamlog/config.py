@@ -1,18 +1,23 @@
 """Settings of a node: one TOML file, overridden by ``STREAMLOG_*`` of the environment.
 
-``STREAMLOG_KAFKA__PORT=9093`` sets ``port`` of the table ``[kafka]``. An unknown key or a wrong type is a
-:class:`~streamlog.errors.ConfigError` of one line that names the key.
+``STREAMLOG_KAFKA__PORT=9093`` sets ``port`` of the table ``[kafka]``. An unknown key or a wrong
+type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
 """
 
+import json
+import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
+    NoDecode,
     PydanticBaseSettingsSource,
     SettingsConfigDict,
+    SettingsError,
 )
 
 from streamlog.errors import ConfigError
@@ -21,10 +26,24 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 lets the system choose."""
 
 SyncPolicy = Literal["commit", "interval", "os"]
-"""``commit``: fdatasync before the ack. ``interval``: every ``sync_interval_ms``. ``os``: when the system likes."""
+"""When to fdatasync: before the ack, every ``sync_interval_ms``, or when the system likes."""
 
 KIB = 1024
 MIB = 1024 * KIB
+ENV_PREFIX: Final = "STREAMLOG_"
+ENV_DELIMITER: Final = "__"
+SECRETS: Final = frozenset({"password", "token"})
+"""Keys whose values are never shown."""
+
+
+def _split(value: object) -> object:
+    """A list in the environment is written with commas."""
+    if isinstance(value, str):
+        value = value.replace(" ", "").split(",")
+    return tuple(value) if isinstance(value, list) else value
+
+
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
 
 
 class Section(BaseModel):
@@ -39,12 +58,14 @@ class NodeSection(Section):
     id: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     data_dir: Path
     rack: str | None = None
+    stop_timeout_ms: Annotated[int, Field(ge=100)] = 20_000
+    """A stop that takes longer is cut short: the next start then recovers as after a crash."""
 
 
 class NatsSection(Section):
     """Where messages come from."""
 
-    servers: tuple[str, ...] = ("nats://127.0.0.1:4222",)
+    servers: Addresses = ("nats://127.0.0.1:4222",)
     user: str | None = None
     password: str | None = None
     token: str | None = None
@@ -96,16 +117,24 @@ class IngestSection(Section):
     read_bytes: Annotated[int, Field(ge=4 * KIB)] = 512 * KIB
     """The most that one read of the NATS socket takes, and so roughly the largest batch."""
     inflight_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 64 * MIB
-    """Appended and not yet committed, over all partitions. At the limit the node stops reading from NATS ..."""
+    """Appended, not yet committed, over all partitions. At the limit the node stops reading ..."""
     stall_ms_max: Annotated[int, Field(ge=0)] = 1_000
     """... for at most this long; then it reads on and refuses each message until there is room."""
+
+
+class LoggingSection(Section):
+    """What the node says about itself, on standard error."""
+
+    format: Literal["json", "console"] = "json"
+    """One line of JSON for each event, or the same for human eyes."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
 
 
 class Settings(BaseSettings):
     """Everything about one node."""
 
     model_config = SettingsConfigDict(
-        env_prefix="STREAMLOG_", env_nested_delimiter="__", extra="forbid", frozen=True
+        env_prefix=ENV_PREFIX, env_nested_delimiter=ENV_DELIMITER, extra="forbid", frozen=True
     )
 
     node: NodeSection
@@ -114,6 +143,7 @@ class Settings(BaseSettings):
     http: HttpSection = HttpSection()
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
+    logging: LoggingSection = LoggingSection()
 
     @classmethod
     def settings_customise_sources(
@@ -128,26 +158,65 @@ class Settings(BaseSettings):
         return env_settings, init_settings
 
 
-def load_settings(path: Path) -> Settings:
-    """Read ``path`` and the environment. Raises ConfigError, one line, for whatever is wrong."""
-    try:
-        content: dict[str, Any] = tomllib.loads(path.read_text())
-    except OSError as error:
-        raise ConfigError(str(path), f"cannot be read ({error.strerror})", "name a TOML file") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(str(path), f"is not TOML ({error})", "mend the file") from None
+def load_settings(path: Path | None) -> Settings:
+    """Read ``path``, if there is one, and the environment; ConfigError for whatever is wrong."""
+    content = _read_file(path) if path else {}
+    _check_types(content)
+    _check_environment()
     try:
         return Settings(**content)
     except ValidationError as error:
-        raise _config_error(error) from None
+        raise _config_error(error.errors()[0]) from None
+    except SettingsError as error:  # a whole section in one variable must be JSON
+        raise ConfigError(ENV_PREFIX + "*", str(error), "mend the variable") from None
 
 
-def _config_error(error: ValidationError) -> ConfigError:
-    """The first problem, named by its key as it stands in the file."""
-    first = error.errors()[0]
-    key = ".".join(str(part) for part in first["loc"]) or "settings"
-    if first["type"] == "extra_forbidden":
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text())
+    except OSError as error:
+        problem = f"cannot be read ({error.strerror})"
+        raise ConfigError(str(path), problem, "name a TOML file") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(str(path), f"is not TOML ({error})", "mend the file") from None
+
+
+def _check_types(content: dict[str, Any]) -> None:
+    """A file has types, so ``port = "9092"`` is wrong there; the environment has only text."""
+    for name, field in Settings.model_fields.items():
+        section = field.annotation
+        if name not in content or not (isinstance(section, type) and issubclass(section, Section)):
+            continue
+        try:
+            section.model_validate_json(json.dumps(content[name], default=str), strict=True)
+        except ValidationError as error:
+            for problem in error.errors():
+                if problem["type"] != "missing":  # it may be in the environment
+                    raise _config_error(problem, name) from None
+
+
+def _check_environment() -> None:
+    """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
+    for variable in os.environ:
+        if not variable.upper().startswith(ENV_PREFIX):
+            continue
+        section = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)[0]
+        if section not in Settings.model_fields:
+            sections = ", ".join(Settings.model_fields)
+            remedy = f"write {ENV_PREFIX}<SECTION>__<KEY> with a section of {sections}"
+            raise ConfigError(variable, "no such setting", remedy)
+
+
+def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
+    """A problem, named by its key as it stands in the file or in the environment."""
+    parts = [*section, *(str(part) for part in problem["loc"])]
+    key = ".".join(parts) or "settings"
+    variable = ENV_PREFIX + ENV_DELIMITER.join(parts).upper()
+    if variable in os.environ:
+        key = variable
+    if problem["type"] == "extra_forbidden":
         return ConfigError(key, "no such key", "remove it or mend its spelling")
-    if first["type"] == "missing":
-        return ConfigError(key, "is missing", "set it")
-    return ConfigError(key, f"{first['input']!r} is wrong ({first['msg']})", "mend the value")
+    if problem["type"] == "missing":
+        return ConfigError(key, "is missing", f"set it in the file or as {variable}")
+    shown = "the value" if parts[-1] in SECRETS else repr(problem["input"])
+    return ConfigError(key, f"{shown} is wrong ({problem['msg']})", "mend the value")

@@ -3,7 +3,7 @@
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 LATENCY_SECONDS = (
-    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 10,
 )  # fmt: skip
 
 
@@ -29,9 +29,7 @@ class NodeMetrics:
             registry=r,
         )
         self.acks = Counter("streamlog_acks", "Positive acks sent", registry=r)
-        self.refusals = Counter(
-            "streamlog_refusals", "Messages refused", ["reason"], registry=r
-        )
+        self.refusals = Counter("streamlog_refusals", "Messages refused", ["reason"], registry=r)
         self.duplicates = Counter(
             "streamlog_duplicates", "Messages known by their Nats-Msg-Id", registry=r
         )
@@ -39,7 +37,9 @@ class NodeMetrics:
             "streamlog_inflight_bytes", "Appended, not yet committed", registry=r
         )
         self.ingest_paused_seconds = Counter(
-            "streamlog_ingest_paused_seconds", "Time not reading from NATS for want of room", registry=r
+            "streamlog_ingest_paused_seconds",
+            "Time not reading from NATS for want of room",
+            registry=r,
         )
         self.nats_connected = Gauge(
             "streamlog_nats_connected", "1 while connected to NATS", registry=r
@@ -53,6 +53,12 @@ class NodeMetrics:
         )
         self.connections = Gauge(
             "streamlog_connections", "Open connections of the socket API", registry=r
+        )
+        self.connections_closed = Counter(
+            "streamlog_connections_closed",
+            "Connections of the socket API that this node closed",
+            ["reason"],
+            registry=r,
         )
         self.protocol_errors = Counter(
             "streamlog_protocol_errors", "Connections closed for what they sent", registry=r

@@ -1,0 +1,115 @@
+"""Settings: one clear line for whatever is wrong with them."""
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from streamlog.config import Section, Settings, load_settings
+from streamlog.errors import ConfigError
+
+EXAMPLE = Path(__file__).parents[2] / "config" / "node.toml"
+MINIMAL = '[node]\ndata_dir = "data"\n'
+
+
+def write(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def refusal(tmp_path: Path, text: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(write(tmp_path, text))
+    line = str(caught.value)
+    assert "\n" not in line
+    return line
+
+
+def model_keys() -> set[str]:
+    keys = set()
+    for name, field in Settings.model_fields.items():
+        assert isinstance(field.annotation, type)
+        assert issubclass(field.annotation, Section)
+        keys |= {f"{name}.{key}" for key in field.annotation.model_fields}
+    return keys
+
+
+def test_the_example_shows_every_key_with_its_default() -> None:
+    text = re.sub(r"^# (?=\w+ = )", "", EXAMPLE.read_text(), flags=re.MULTILINE)
+    content = tomllib.loads(text)
+    shown = {f"{section}.{key}" for section, table in content.items() for key in table}
+    assert shown == model_keys()
+    settings = load_settings(EXAMPLE)
+    assert settings == Settings(node={"data_dir": "data/node-1"})  # type: ignore[arg-type]
+
+
+def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, MINIMAL + "[kafka]\nport = 1\nhost = '::1'\n")
+    monkeypatch.setenv("STREAMLOG_KAFKA__PORT", "9093")
+    monkeypatch.setenv("STREAMLOG_NATS__SERVERS", "nats://a:1, nats://b:2")
+    settings = load_settings(path)
+    assert (settings.kafka.host, settings.kafka.port) == ("::1", 9093)
+    assert settings.nats.servers == ("nats://a:1", "nats://b:2")
+
+
+def test_no_file_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    assert load_settings(None).node.data_dir == Path("/somewhere")
+
+
+@pytest.mark.parametrize(
+    ("text", "key"),
+    [
+        (MINIMAL + "[kafka]\nprot = 1\n", "kafka.prot: no such key"),
+        (MINIMAL + "[kafak]\nport = 1\n", "kafak: no such key"),
+        (MINIMAL + "[kafka]\nport = '9092'\n", "kafka.port: '9092' is wrong"),
+        (MINIMAL + "[kafka]\nport = true\n", "kafka.port: True is wrong"),
+        (MINIMAL + "[kafka]\nport = 70000\n", "kafka.port: 70000 is wrong"),
+        (MINIMAL + "[nats]\nservers = [1]\n", "nats.servers.0: 1 is wrong"),
+        (MINIMAL + "[nats]\nservers = []\n", "nats.servers: [] is wrong"),
+        (MINIMAL + "[log]\nsync = 'sometimes'\n", "log.sync: 'sometimes' is wrong"),
+        ("kafka = 3\n" + MINIMAL, "kafka: 3 is wrong"),
+        ("[kafka]\nport = 1\n", "node: is missing"),
+        ("[node]\nid = 1\n", "node.data_dir: is missing"),
+        ("[node]\ndata_dir = \n", "is not TOML"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None:
+    assert key in refusal(tmp_path, text)
+
+
+def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
+        load_settings(tmp_path / "absent.toml")
+
+
+def test_bytes_that_are_not_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "node.toml"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load_settings(path)
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "problem"),
+    [
+        ("STREAMLOG_KAFAK__PORT", "1", "STREAMLOG_KAFAK__PORT: no such setting"),
+        ("STREAMLOG_NODE_ID", "1", "STREAMLOG_NODE_ID: no such setting"),
+        ("STREAMLOG_KAFKA__PROT", "1", "STREAMLOG_KAFKA__PROT: no such key"),
+        ("STREAMLOG_KAFKA__PORT", "x", "STREAMLOG_KAFKA__PORT: 'x' is wrong"),
+        ("STREAMLOG_KAFKA", "x", "STREAMLOG_*: error parsing value"),
+    ],
+)
+def test_a_wrong_variable_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, value: str, problem: str
+) -> None:
+    monkeypatch.setenv(variable, value)
+    assert problem in refusal(tmp_path, MINIMAL)
+
+
+def test_a_secret_is_not_shown(tmp_path: Path) -> None:
+    line = refusal(tmp_path, MINIMAL + "[nats]\npassword = 12345\n")
+    assert "nats.password" in line
+    assert "12345" not in line
