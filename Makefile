@@ -1,0 +1,53 @@
+# `make` says what there is. Everything lives in .venv; nothing is installed elsewhere.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALLED := $(VENV)/.installed
+SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo demo-keep test test-slow lint bench clean
+
+help: ## Say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+setup: $(INSTALLED) ## Make .venv, build the compiled parts, install streamlog in place
+
+# The .pth line lets Spark, which walks sys.path, find pyspark_streamlog in a checkout.
+$(INSTALLED): $(SOURCES)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "streamlog needs Python 3.11 or later; name one: make PYTHON=python3.12" >&2; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) \
+		|| { echo "no virtual environment: on Debian, apt-get install python3-venv" >&2; exit 2; }
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,spark]'
+	@echo "$(CURDIR)/spark" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/streamlog_spark.pth"
+	@$(BIN)/python -W error -c 'import streamlog.record.codec' \
+		|| echo "the compiled parts are missing: is there a C compiler? the plain ones are used" >&2
+	@touch $@
+
+demo: setup ## The main job on 336,776 real flights, every answer checked, nothing left running
+	$(BIN)/python -m demo
+
+demo-keep: setup ## The same, but the servers stay up
+	$(BIN)/python -m demo --keep
+
+test: setup lint ## Lint, types and all tests but the slow ones
+	$(BIN)/pytest -q
+
+test-slow: setup ## The tests that take minutes
+	$(BIN)/pytest -q -m slow
+
+lint: setup ## Style, types, layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: setup ## Rates beside JetStream's, into benchmarks/README.md
+	$(BIN)/python -m benchmarks
+
+clean: ## Remove what was built, not the environment
+	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find streamlog -name '*.so' -delete
+	find streamlog -name '*.c' -delete
+	rm -f $(INSTALLED)

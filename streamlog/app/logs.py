@@ -1,0 +1,92 @@
+"""Log lines: one for each event, as JSON or for human eyes, on standard error; never a secret."""
+
+import json
+import logging
+import re
+import sys
+from datetime import UTC, datetime
+from typing import Final, Literal, TextIO
+
+from streamlog.config import SECRETS
+
+KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
+"""Where an event has these they come first and in this order, so that lines can be compared."""
+HIDDEN: Final = "***"
+
+_OWN_ATTRIBUTES: Final = frozenset(
+    (*vars(logging.makeLogRecord({})), "message", "asctime", "taskName")
+)
+_USER_INFO: Final = re.compile(r"(?<=://)[^/@\s]+(?=@)")
+
+
+def configure_logs(
+    format_name: Literal["json", "console"], level: str, output: TextIO | None = None
+) -> None:
+    """Send what this process logs to ``output`` (standard error), in place of what was set up."""
+    handler = logging.StreamHandler(output or sys.stderr)
+    handler.setFormatter(JsonLines() if format_name == "json" else ConsoleLines())
+    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(True)
+    logging.getLogger("aiohttp.access").setLevel(logging.WARNING)
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each event: time, level, logger, event, then the event's own keys."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: dict[str, object] = {
+            "time": _time(record).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "event": hide_secrets(record.getMessage()),
+            **event_keys(record),
+        }
+        if record.exc_info:
+            line["traceback"] = hide_secrets(self.formatException(record.exc_info))
+        return json.dumps(line, ensure_ascii=False, default=str)
+
+
+class ConsoleLines(logging.Formatter):
+    """Time, level, event and ``key=value``; a traceback, which should be rare, follows below."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = _time(record).astimezone().strftime("%H:%M:%S.%f")[:-3]
+        keys = "".join(f" {key}={_shown(value)}" for key, value in event_keys(record).items())
+        event = hide_secrets(record.getMessage()).replace("\n", "\\n")
+        line = f"{time} {record.levelname.lower():<7} {event}{keys}"
+        if record.exc_info:
+            line += "\n" + hide_secrets(self.formatException(record.exc_info))
+        return line
+
+
+def event_keys(record: logging.LogRecord) -> dict[str, object]:
+    """What the caller passed in ``extra``, in a steady order and without secrets."""
+    extra = {key: value for key, value in vars(record).items() if key not in _OWN_ATTRIBUTES}
+    ordered: list[str] = [key for key in KEYS_FIRST if key in extra]
+    ordered += [key for key in extra if key not in KEYS_FIRST]
+    return {key: _cleaned(key, extra[key]) for key in ordered}
+
+
+def hide_secrets(text: str) -> str:
+    """Addresses may carry a user and a password; they are never shown."""
+    return _USER_INFO.sub(HIDDEN, text)
+
+
+def _cleaned(key: str, value: object) -> object:
+    if key in SECRETS:
+        return HIDDEN
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple):
+        return [_cleaned(key, item) for item in value]
+    return hide_secrets(str(value))
+
+
+def _shown(value: object) -> str:
+    text = str(value)
+    plain = text and not re.search(r"[\s=\"]", text)
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _time(record: logging.LogRecord) -> datetime:
+    return datetime.fromtimestamp(record.created, UTC)

@@ -1,0 +1,31 @@
+"""How late the event loop is: the first sign of something that blocks it."""
+
+import asyncio
+import logging
+from typing import Final
+
+from prometheus_client import Gauge
+
+logger = logging.getLogger(__name__)
+
+PERIOD_S: Final = 0.25
+WARNING_S: Final = 1.0
+
+
+class LoopLag:
+    """Sleeps for a known time and tells by how much it was woken too late."""
+
+    def __init__(self, gauge: Gauge) -> None:
+        self._gauge = gauge
+        self.seconds = 0.0
+        """The last measurement."""
+
+    async def run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            due = loop.time() + PERIOD_S
+            await asyncio.sleep(PERIOD_S)
+            self.seconds = max(0.0, loop.time() - due)
+            self._gauge.set(self.seconds)
+            if self.seconds > WARNING_S:
+                logger.warning("event loop was blocked", extra={"seconds": round(self.seconds, 3)})

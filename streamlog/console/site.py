@@ -1,0 +1,106 @@
+"""The HTTP server: four small pages."""
+
+import asyncio
+import errno
+import html
+from collections.abc import Callable, Iterable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from streamlog import __version__
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.readiness import Readiness
+from streamlog.errors import ConfigError
+
+SHUTDOWN_TIMEOUT_S = 1.0
+
+INDEX = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><title>streamlog</title></head><body>
+<h1>streamlog {version}</h1><p>{state}</p>
+<ul><li><a href="/metrics">/metrics</a></li><li><a href="/healthz">/healthz</a></li>
+<li><a href="/readyz">/readyz</a></li></ul></body></html>
+"""
+
+
+class Site:
+    """Serves what others know; holds nothing of its own but the socket."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        registry: CollectorRegistry,
+        partitions: Callable[[], Iterable[PartitionStatistics]],
+        readiness: Readiness,
+        loop_lag_s: Callable[[], float],
+    ) -> None:
+        self._host = host
+        self.port = port
+        """The port that was asked for; once started, the one that was got."""
+        self._registry = registry
+        self._partitions = partitions
+        self._readiness = readiness
+        self._loop_lag_s = loop_lag_s
+        self._runner: web.AppRunner | None = None
+
+    async def start(self) -> None:
+        """Listen. Raises ConfigError when the address cannot be had."""
+        app = web.Application()
+        app.add_routes(
+            [
+                web.get("/", self._index),
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, self._host, self.port).start()
+        except OSError as error:
+            await runner.cleanup()
+            raise _address_error(self._host, self.port, error) from None
+        self._runner = runner
+        self.port = int(runner.addresses[0][1])
+
+    async def stop(self) -> None:
+        """Close the socket and what is open on it."""
+        runner, self._runner = self._runner, None
+        if runner:
+            await runner.cleanup()
+
+    async def _index(self, request: web.Request) -> web.Response:
+        reasons = self._readiness.reasons()
+        state = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "ready"
+        page = INDEX.format(version=__version__, state=html.escape(state))
+        return web.Response(text=page, content_type="text/html")
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        gauges = PartitionGauges(self._partitions())
+        text = await asyncio.to_thread(
+            lambda: generate_latest(self._registry) + generate_latest(gauges)
+        )
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        return web.json_response(
+            {"alive": True, "event_loop_lag_seconds": round(self._loop_lag_s(), 6)}
+        )
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        reasons = self._readiness.reasons()
+        answer = {"ready": not reasons, "reasons": reasons}
+        return web.json_response(answer, status=503 if reasons else 200)
+
+
+def _address_error(host: str, port: int, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        problem, remedy = f"{port} is in use on {host}", "stop what uses it or choose another port"
+        return ConfigError("http.port", problem, remedy)
+    if error.errno == errno.EACCES:
+        return ConfigError("http.port", f"{port} is not allowed", "choose a port above 1023")
+    return ConfigError("http.host", f"cannot listen on {host} ({error})", "name an own address")

@@ -1,0 +1,77 @@
+"""Log lines: one for each event, keys in order, no secrets."""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from typing import Literal
+
+import pytest
+
+from streamlog.app.logs import configure_logs
+
+logger = logging.getLogger("streamlog.test")
+
+
+@pytest.fixture
+def output() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)
+
+
+def lines(output: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_json_has_the_event_and_its_keys_in_order(output: io.StringIO) -> None:
+    configure_logs("json", "info", output)
+    logger.info("partition opened", extra={"bytes": 5, "offset": 7, "stream": "s", "partition": 0})
+    (line,) = lines(output)
+    assert list(line) == [
+        *("time", "level", "logger", "event"),
+        *("stream", "partition", "offset", "bytes"),
+    ]
+    assert (line["level"], line["event"], line["offset"]) == ("info", "partition opened", 7)
+    assert str(line["time"]).endswith("Z")
+
+
+def test_a_traceback_stays_on_the_line(output: io.StringIO) -> None:
+    configure_logs("json", "info", output)
+    try:
+        raise ValueError("two\nlines")
+    except ValueError:
+        logger.exception("it failed")
+    (line,) = lines(output)
+    assert "ValueError: two\nlines" in str(line["traceback"])
+
+
+def test_console_is_one_line_with_quoted_values(output: io.StringIO) -> None:
+    configure_logs("console", "info", output)
+    logger.warning("odd\nevent", extra={"stream": "s", "reason": "a b\nc"})
+    (line,) = output.getvalue().splitlines()
+    assert line.endswith('warning odd\\nevent stream=s reason="a b\\nc"')
+
+
+@pytest.mark.parametrize("format_name", ["json", "console"])
+def test_secrets_are_hidden(output: io.StringIO, format_name: Literal["json", "console"]) -> None:
+    configure_logs(format_name, "info", output)
+    url = "nats://bob:hunter2@host:4222"
+    logger.info(
+        "trying %s", url, extra={"password": "hunter2", "servers": [url], "token": "hunter2"}
+    )
+    try:
+        raise OSError(url)
+    except OSError:
+        logger.exception("failed")
+    assert "hunter2" not in output.getvalue()
+    assert output.getvalue().count("***@host:4222") == 3
+
+
+def test_the_level_holds(output: io.StringIO) -> None:
+    configure_logs("json", "warning", output)
+    logger.info("small talk")
+    assert not output.getvalue()

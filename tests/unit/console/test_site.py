@@ -1,0 +1,126 @@
+"""The four pages, asked over a real socket."""
+
+import socket
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamlog.console.readiness import Readiness
+from streamlog.console.site import Site
+from streamlog.errors import ConfigError
+from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+
+
+class Statistics(NamedTuple):
+    tp: TopicPartition
+    log_start_offset: int = 1
+    high_watermark: int = 2
+    log_end_offset: int = 3
+    size_bytes: int = 4
+    segment_count: int = 5
+    isr_size: int = 6
+    in_flight_bytes: int = 7
+
+
+class World:
+    """What the site is told about the node."""
+
+    def __init__(self) -> None:
+        self.metrics = NodeMetrics()
+        self.partitions = [Statistics(TopicPartition("s", 0)), Statistics(TopicPartition("s", 1))]
+        self.problem: str | None = None
+        self.site = self.make(0)
+
+    def make(self, port: int) -> Site:
+        return Site(
+            "127.0.0.1",
+            port,
+            registry=self.metrics.registry,
+            partitions=lambda: self.partitions,
+            readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
+            loop_lag_s=lambda: 0.25,
+        )
+
+    async def get(self, path: str) -> tuple[int, str, str]:
+        url = f"http://127.0.0.1:{self.site.port}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url) as answer:
+            return answer.status, answer.content_type, await answer.text()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    world = World()
+    await world.site.start()
+    yield world
+    await world.site.stop()
+
+
+async def test_metrics_are_counters_and_gauges_of_partitions(world: World) -> None:
+    world.metrics.append_records.inc(5)
+    status, content_type, text = await world.get("/metrics")
+    assert (status, content_type) == (200, "text/plain")
+    samples = {
+        (sample.name, sample.labels.get("stream"), sample.labels.get("partition")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert samples["streamlog_append_records_total", None, None] == 5
+    names = ("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments")
+    for value, name in enumerate((*names, "isr_size", "in_flight_bytes"), start=1):
+        for partition in ("0", "1"):
+            assert samples[f"streamlog_partition_{name}", "s", partition] == value
+
+
+async def test_partitions_are_read_at_each_scrape(world: World) -> None:
+    assert 'partition="1"' in (await world.get("/metrics"))[2]
+    world.partitions.pop()
+    assert 'partition="1"' not in (await world.get("/metrics"))[2]
+
+
+async def test_alive_is_alive_even_if_not_ready(world: World) -> None:
+    world.problem = "not connected"
+    status, content_type, text = await world.get("/healthz")
+    assert (status, content_type) == (200, "application/json")
+    assert text == '{"alive": true, "event_loop_lag_seconds": 0.25}'
+
+
+async def test_readiness_says_why_not(world: World) -> None:
+    assert (await world.get("/readyz"))[0::2] == (200, '{"ready": true, "reasons": {}}')
+    world.problem = "not connected"
+    assert (await world.get("/readyz"))[0::2] == (
+        503,
+        '{"ready": false, "reasons": {"nats": "not connected"}}',
+    )
+
+
+async def test_the_index_links_and_escapes(world: World) -> None:
+    world.problem = "<script>"
+    status, content_type, text = await world.get("/")
+    assert (status, content_type) == (200, "text/html")
+    assert "/metrics" in text
+    assert "nats: &lt;script&gt;" in text
+
+
+async def test_other_paths_and_methods_are_refused(world: World) -> None:
+    assert (await world.get("/etc/passwd"))[0] == 404
+    url = f"http://127.0.0.1:{world.site.port}/metrics"
+    async with aiohttp.ClientSession() as session, session.post(url) as answer:
+        assert answer.status == 405
+
+
+async def test_a_port_in_use_is_one_clear_line() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigError, match=rf"^http\.port: {port} is in use on 127\.0\.0\.1; "):
+            await World().make(port).start()
+
+
+async def test_a_stopped_site_frees_its_port(world: World) -> None:
+    await world.site.stop()
+    again = world.make(world.site.port)
+    await again.start()
+    await again.stop()
