@@ -1,0 +1,15 @@
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamlog.server.context import Slice
+
+
+class Answer(NamedTuple):
+    """A whole response frame: ``pieces[i]`` goes before ``slices[i]``, the last piece after all."""
+
+    pieces: Sequence[bytes]
+    slices: Sequence[Slice] = ()
+
+    def close(self) -> None:
+        for part in self.slices:
+            part.close()

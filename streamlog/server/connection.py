@@ -1,0 +1,92 @@
+import asyncio
+import logging
+
+from streamlog.errors import MalformedFrame, ProtocolViolation
+from streamlog.server import dispatch
+from streamlog.server.answer import Answer
+from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
+from streamlog.server.context import Context
+from streamlog.server.poll import Poll
+from streamlog.server.sendfile import SliceTruncated, send_slice
+from streamlog.wire.framing import FrameSplitter
+
+logger = logging.getLogger(__name__)
+
+
+class Connection:
+    """One client: its frames in, their answers out, in order and one at a time."""
+
+    def __init__(self, channel: Channel, peer: str, context: Context) -> None:
+        self._channel = channel
+        self._peer = peer
+        self._context = context
+        self._frames = FrameSplitter(context.settings.frame_bytes_max)
+        self._poll: Poll | None = None  # of the request being answered
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Ends after the answer being given, which waits no longer; at once if there is none."""
+        self._stopping = True
+        if self._poll is None:
+            self._channel.end()
+        else:
+            self._poll.end()
+
+    async def run(self) -> None:
+        """Until the peer or ``stop`` ends it. Whatever goes wrong ends only this connection."""
+        try:
+            await self._serve()
+        except ProtocolViolation as error:
+            self._context.metrics.protocol_errors.inc()
+            self._log_closed("protocol", error)
+        except ChannelIdle as error:
+            self._log_closed("idle", error)
+        except SliceTruncated as error:
+            self._log_closed("truncated", error)
+        except (ChannelEnded, ConnectionError):
+            logger.debug("connection ended", extra={"peer": self._peer})
+        except Exception as error:
+            logger.exception("request failed", extra={"peer": self._peer})
+            self._log_closed("failure", error)
+        finally:
+            self._channel.close()
+
+    async def _serve(self) -> None:
+        while not self._stopping:
+            request = self._frames.next_frame()
+            if request is None:
+                data = await self._channel.receive()
+                if not data:
+                    break
+                self._frames.feed(data)
+                continue
+            await self._answer(request)
+            await asyncio.sleep(0)  # a client with many requests on the way is not alone
+        if self._frames.buffered and not self._stopping:
+            raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
+
+    async def _answer(self, request: bytes) -> None:
+        self._poll = poll = Poll(self._channel.watching_for_end)
+        try:
+            answer = await dispatch.answer(request, self._context, poll)
+            try:
+                await self._send(answer)
+            finally:
+                answer.close()
+        finally:
+            self._poll = None
+
+    async def _send(self, answer: Answer) -> None:
+        sent_bytes = self._context.metrics.fetch_bytes.labels("sendfile")
+        for piece, records in zip(answer.pieces, answer.slices, strict=False):
+            await self._channel.send(piece, more=True)
+            await send_slice(self._channel, records)
+            sent_bytes.inc(len(records))
+        await self._channel.send(answer.pieces[-1])
+
+    def _log_closed(self, reason: str, error: Exception) -> None:
+        self._context.metrics.connections_closed.labels(reason).inc()
+        logger.warning(
+            "connection closed",
+            extra={"peer": self._peer, "reason": reason, "problem": str(error)},
+        )

@@ -1,0 +1,52 @@
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.server.answer import Answer
+from streamlog.server.context import Context
+from streamlog.server.handlers import (
+    api_versions,
+    fetch,
+    list_offsets,
+    metadata,
+    offset_for_leader_epoch,
+    produce,
+)
+from streamlog.server.poll import Poll
+from streamlog.wire import control, registry
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.framing import frame
+from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
+
+Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
+
+_HANDLERS: Final[dict[int, Handler]] = {
+    registry.PRODUCE: produce.handle,
+    registry.LIST_OFFSETS: list_offsets.handle,
+    registry.METADATA: metadata.handle,
+    registry.API_VERSIONS: api_versions.handle,
+    registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+}
+
+
+async def answer(request: bytes, context: Context, poll: Poll) -> Answer:
+    """The answer to one frame. Raises ProtocolViolation for what no answer fits."""
+    cursor = Cursor(request)
+    header = read_request_header(cursor)
+    api, version = header.api, header.version
+    context.metrics.requests.labels(api.name).inc()
+    if version > api.version_max:
+        return _newer_api_versions(header)
+    response_header = encode_response_header(api, version, header.correlation_id)
+    if api.key == registry.FETCH:
+        return await fetch.handle(cursor, version, response_header, context, poll)
+    values = await _HANDLERS[api.key](control.read_request(cursor, api, version), version, context)
+    return Answer([frame(response_header, control.encode_response(api, version, values))])
+
+
+def _newer_api_versions(header: RequestHeader) -> Answer:
+    """The client speaks a newer ApiVersions: the oldest form tells it so, and what we offer."""
+    response_header = encode_response_header(header.api, 0, header.correlation_id)
+    values = api_versions.offered(ErrorCode.unsupported_version)
+    return Answer([frame(response_header, control.encode_response(header.api, 0, values))])

@@ -1,0 +1,6 @@
+"""One file per API, translation only: a dict in, a dict out (Fetch: bytes in, pieces out).
+
+The guards come in the same order everywhere: find the partition, check that this node leads it,
+check the caller's leader epoch, act. A StreamlogError becomes Kafka's code by the table of
+``wire.errors``.
+"""

@@ -1,0 +1,69 @@
+"""ListOffsets (2), versions 1 to 7: earliest, latest, by time, of the largest time.
+
+v4  the caller's leader epoch is checked, ours comes back with the latest offset
+v7  the offset of the largest timestamp
+"""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StreamlogError
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.server.context import Context, LocalPartition
+from streamlog.server.guards import led_partition
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+UNKNOWN: Final = -1
+
+Found = tuple[int, int, int]
+"""An offset, its timestamp, its leader epoch; each may be UNKNOWN."""
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    await _partition(topic["name"], asked, context) for asked in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+async def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
+    index = asked["partition_index"]
+    try:
+        partition = led_partition(
+            TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH), context
+        )
+        offset, timestamp_ms, epoch = await _find(partition, asked["timestamp"])
+    except StreamlogError as error:
+        return {"partition_index": index, "error_code": code_of(error)}
+    return {
+        "partition_index": index,
+        "error_code": ErrorCode.none,
+        "timestamp": timestamp_ms,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
+
+
+async def _find(partition: LocalPartition, timestamp_ms: int) -> Found:
+    """Nothing at or after the time asked for is no error: the offset is unknown then."""
+    if timestamp_ms == LATEST:
+        return partition.high_watermark, UNKNOWN, partition.leader_epoch
+    if timestamp_ms == EARLIEST:
+        return partition.log_start_offset, UNKNOWN, UNKNOWN
+    if timestamp_ms == MAX_TIMESTAMP:
+        found = await partition.latest_timestamp()
+    else:
+        found = await partition.offset_for_timestamp(timestamp_ms)
+    return (UNKNOWN, UNKNOWN, UNKNOWN) if found is None else (*found, UNKNOWN)

@@ -1,0 +1,77 @@
+"""Metadata (3), versions 0 to 12: nodes, streams, leaders. It never creates a stream.
+
+v0   no topics named means all of them; later null does, and none means none
+v10  topics may be asked for by id
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.model import NO_LEADER
+from streamlog.server.context import Context, ImageView, PartitionView, StreamView
+from streamlog.wire.control import Message
+
+OPERATIONS_UNKNOWN: Final = -(2**31)
+
+
+async def handle(request: Message, version: int, context: Context) -> Message:
+    image = context.metadata.image
+    asked = request["topics"]
+    if asked is None or (version == 0 and not asked):
+        topics = [_topic(name, stream, image) for name, stream in image.streams.items()]
+    else:
+        topics = list(_asked_topics(asked, image))
+    return {
+        "brokers": [
+            {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
+            for node_id, node in sorted(image.nodes.items())
+        ],
+        "cluster_id": image.cluster_id,
+        "controller_id": context.node_id,
+        "topics": topics,
+        "cluster_authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+def _asked_topics(asked: Iterable[Message], image: ImageView) -> Iterable[Message]:
+    for topic in asked:
+        name, topic_id = topic["name"], topic.get("topic_id")
+        if name is None:
+            name = next(
+                (known for known, stream in image.streams.items() if stream.stream_id == topic_id),
+                None,
+            )
+        stream = None if name is None else image.streams.get(name)
+        if stream is not None:
+            yield _topic(name, stream, image)
+        elif name is None:
+            yield {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id}
+        else:
+            yield {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
+
+
+def _topic(name: str, stream: StreamView, image: ImageView) -> Message:
+    return {
+        "error_code": ErrorCode.none,
+        "name": name,
+        "topic_id": stream.stream_id,
+        "partitions": [
+            _partition(index, partition, image) for index, partition in enumerate(stream.partitions)
+        ],
+        "topic_authorized_operations": OPERATIONS_UNKNOWN,
+    }
+
+
+def _partition(index: int, partition: PartitionView, image: ImageView) -> dict[str, Any]:
+    leaderless = partition.leader == NO_LEADER
+    return {
+        "error_code": ErrorCode.leader_not_available if leaderless else ErrorCode.none,
+        "partition_index": index,
+        "leader_id": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas,
+        "isr_nodes": partition.isr,
+        "offline_replicas": [node for node in partition.replicas if node not in image.nodes],
+    }

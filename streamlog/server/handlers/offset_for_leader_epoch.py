@@ -1,0 +1,46 @@
+"""OffsetForLeaderEpoch (23), versions 2 to 4: where an epoch ends in the leader's log.
+
+A client that has read batches of that epoch past this end has read what was cut off since.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StreamlogError
+from streamlog.model import TopicPartition
+from streamlog.server.context import Context
+from streamlog.server.guards import led_partition
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    return {
+        "topics": [
+            {
+                "topic": topic["topic"],
+                "partitions": [
+                    _partition(topic["topic"], asked, context) for asked in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
+    index = asked["partition"]
+    try:
+        partition = led_partition(
+            TopicPartition(name, index), asked["current_leader_epoch"], context
+        )
+        end = partition.epoch_end(asked["leader_epoch"])
+    except StreamlogError as error:
+        return {"partition": index, "error_code": code_of(error)}
+    return {
+        "partition": index,
+        "error_code": ErrorCode.none,
+        "leader_epoch": end.epoch,
+        "end_offset": end.end_offset,
+    }

@@ -1,0 +1,129 @@
+import asyncio
+import contextlib
+import logging
+import socket
+from typing import Final
+
+from streamlog.errors import ConfigError
+from streamlog.server.channel import Channel
+from streamlog.server.connection import Connection
+from streamlog.server.context import Context
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+ACCEPTS_PER_TURN: Final = 64
+FULL_PAUSE_S: Final = 0.2
+"""How long not to accept when the process has no file descriptor left."""
+
+
+class Listener:
+    """The port of the socket API, and the connections that came through it."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._sock: socket.socket | None = None  # from open() until the end of run()
+        self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
+        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._stopping = asyncio.Event()  # set once
+        self._ended = asyncio.Event()  # the port and every connection are closed
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """Host and port as bound; the port is the system's choice where the settings say 0."""
+        assert self._sock is not None, "open() comes first"
+        host, port = self._sock.getsockname()[:2]
+        return host, port
+
+    def open(self) -> None:
+        """Binds, so that clients may connect; they are answered when ``run`` runs."""
+        settings = self._context.settings
+        where = (settings.host, settings.port)
+        try:
+            family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
+            self._sock = socket.create_server(where, family=family, backlog=BACKLOG)
+        except OSError as error:
+            problem = f"cannot listen on {where[0]}:{where[1]} ({error.strerror})"
+            raise ConfigError("kafka.port", problem, "free the port or choose another") from None
+        self._sock.setblocking(False)
+
+    async def run(self) -> None:
+        """Accepts until ``stop``, then waits for the last connection to end."""
+        assert self._sock is not None, "open() comes first"
+        logger.info("listening", extra={"address": "{}:{}".format(*self.address)})
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while not self._stopping.is_set():
+                    await self._wait_acceptable()
+                    await self._accept_waiting(tasks)
+                self._sock.close()
+        finally:
+            self._sock.close()
+            self._ended.set()
+
+    async def stop(self, timeout_s: float = 2.0) -> None:
+        """Those who are being answered get their answer, polls at once; then all is closed."""
+        self._stopping.set()
+        if self._acceptable is not None and not self._acceptable.done():
+            self._acceptable.set_result(None)
+        for connection in self._connections:
+            connection.stop()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._ended.wait()
+        except TimeoutError:
+            for task in self._connections.values():
+                task.cancel()
+            await self._ended.wait()
+
+    async def _wait_acceptable(self) -> None:
+        assert self._sock is not None
+        loop = asyncio.get_running_loop()
+        self._acceptable = waiter = loop.create_future()
+        loop.add_reader(self._sock, lambda: None if waiter.done() else waiter.set_result(None))
+        try:
+            await waiter
+        finally:
+            loop.remove_reader(self._sock)
+            self._acceptable = None
+
+    async def _accept_waiting(self, tasks: asyncio.TaskGroup) -> None:
+        """Those who have come since the last turn, up to a bound."""
+        assert self._sock is not None
+        for _ in range(ACCEPTS_PER_TURN):
+            if self._stopping.is_set():
+                return
+            try:
+                sock, address = self._sock.accept()
+            except (BlockingIOError, ConnectionAbortedError):
+                return
+            except OSError as error:
+                logger.warning("cannot accept", extra={"problem": str(error)})
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(FULL_PAUSE_S):
+                        await self._stopping.wait()
+                return
+            self._admit(sock, "{}:{}".format(*address[:2]), tasks)
+
+    def _admit(self, sock: socket.socket, peer: str, tasks: asyncio.TaskGroup) -> None:
+        settings = self._context.settings
+        if len(self._connections) >= settings.connections_max:
+            sock.close()
+            self._context.metrics.connections_closed.labels("limit").inc()
+            logger.warning(
+                "connection closed",
+                extra={"peer": peer, "reason": "limit", "limit": settings.connections_max},
+            )
+            return
+        sock.setblocking(False)
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel = Channel(sock, asyncio.get_running_loop(), settings.idle_timeout_ms)
+        connection = Connection(channel, peer, self._context)
+        self._context.metrics.connections.inc()
+        self._connections[connection] = task = tasks.create_task(connection.run())
+        task.add_done_callback(lambda _: self._forget(connection, channel))
+
+    def _forget(self, connection: Connection, channel: Channel) -> None:
+        channel.close()  # a task that is cancelled before its first step closes nothing itself
+        del self._connections[connection]
+        self._context.metrics.connections.dec()

@@ -1,0 +1,19 @@
+"""Kafka's wire protocol: bytes to requests and responses, and back. Pure.
+
+A frame is an i32 length and that many bytes: a header and a body. A request's header names the API
+key, its version, a correlation id and the client; a response's header repeats the correlation id.
+"Flexible" versions encode lengths as unsigned varints of n + 1 and end each struct with a buffer of
+tagged fields.
+
+- ``framing``   a byte stream cut into frames, with a limit
+- ``header``    headers of requests and responses
+- ``registry``  which API keys and versions this node speaks
+- ``entity``    one schema class of ``kio`` as a pair of functions, read and write
+- ``control``   every API but Fetch, as plain dicts
+- ``fetch``     Fetch by hand: the one that must cost microseconds
+- ``errors``    Kafka's error codes and ours, one table for both directions
+
+Schemas come from ``kio``; its native reader does not face the network, because it allocates what a
+hostile array length asks for and aborts the process. Every length is checked here against the bytes
+that are there. Nothing here knows a socket, a partition or a record.
+"""

@@ -1,0 +1,43 @@
+"""Requests and responses of every API but Fetch, as dicts under the field names of ``kio``.
+
+Durations are milliseconds and error codes are numbers. A handler writes the answer of the newest
+version; what an older one does not have is left out.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from kio.index import UnknownEntity, load_request_schema, load_response_schema
+
+from streamlog.errors import UnsupportedVersion
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.entity import entity
+from streamlog.wire.registry import Api
+
+Message = Mapping[str, Any]
+
+
+def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
+    """Raises MalformedFrame, and UnsupportedVersion where there is no schema any more."""
+    try:
+        schema = load_request_schema(api.key, version)
+    except UnknownEntity:
+        raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
+    return entity(schema).read(cursor)
+
+
+def encode_request(api: Api, version: int, values: Message) -> bytes:
+    out = bytearray()
+    entity(load_request_schema(api.key, version)).write(out, values)
+    return bytes(out)
+
+
+def read_response(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
+    """Raises MalformedFrame."""
+    return entity(load_response_schema(api.key, version)).read(cursor)
+
+
+def encode_response(api: Api, version: int, values: Message) -> bytes:
+    out = bytearray()
+    entity(load_response_schema(api.key, version)).write(out, values)
+    return bytes(out)

@@ -1,0 +1,150 @@
+import struct
+from typing import Final
+from uuid import UUID
+
+from streamlog.errors import MalformedFrame
+
+Buffer = bytes | bytearray | memoryview
+
+_I8: Final = struct.Struct(">b")
+_I16: Final = struct.Struct(">h")
+_I32: Final = struct.Struct(">i")
+_I64: Final = struct.Struct(">q")
+
+UVARINT_BYTES_MAX: Final = 5
+NO_UUID: Final = UUID(int=0)
+
+
+class Cursor:
+    """Reads forward through a frame; whatever does not fit into it is a MalformedFrame."""
+
+    __slots__ = ("buffer", "end", "position")
+
+    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+        self.buffer = buffer
+        self.position = position  # of the next byte to be read; <= end
+        self.end = len(buffer)
+
+    @property
+    def remaining(self) -> int:
+        return self.end - self.position
+
+    def unpack(self, fields: struct.Struct) -> tuple[int, ...]:
+        """Several fixed-width fields at once."""
+        start = self.position
+        self.position = start + fields.size
+        if self.position > self.end:
+            raise MalformedFrame(f"frame ends inside a field at byte {start}")
+        return fields.unpack_from(self.buffer, start)
+
+    def i8(self) -> int:
+        return self.unpack(_I8)[0]
+
+    def i16(self) -> int:
+        return self.unpack(_I16)[0]
+
+    def i32(self) -> int:
+        return self.unpack(_I32)[0]
+
+    def i64(self) -> int:
+        return self.unpack(_I64)[0]
+
+    def boolean(self) -> bool:
+        return self.i8() != 0
+
+    def uvarint(self) -> int:
+        value = 0
+        for index in range(UVARINT_BYTES_MAX):
+            if self.position >= self.end:
+                raise MalformedFrame(f"frame ends inside a varint at byte {self.position}")
+            byte = self.buffer[self.position]
+            self.position += 1
+            value |= (byte & 0x7F) << (7 * index)
+            if byte < 0x80:
+                return value
+        raise MalformedFrame(
+            f"varint of more than {UVARINT_BYTES_MAX} bytes at byte {self.position}"
+        )
+
+    def take(self, length: int) -> memoryview:
+        """The next ``length`` bytes, not copied."""
+        start = self.position
+        if not 0 <= length <= self.end - start:
+            raise MalformedFrame(f"length {length} at byte {start} of a frame of {self.end}")
+        self.position = start + length
+        return memoryview(self.buffer)[start : self.position]
+
+    def nullable_bytes(self, flexible: bool) -> memoryview | None:
+        length = self.uvarint() - 1 if flexible else self.i32()
+        return None if length == -1 else self.take(length)
+
+    def nullable_string(self, flexible: bool) -> str | None:
+        length = self.uvarint() - 1 if flexible else self.i16()
+        if length == -1:
+            return None
+        try:
+            return str(self.take(length), "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedFrame(f"text before byte {self.position} is not UTF-8") from None
+
+    def string(self, flexible: bool) -> str:
+        value = self.nullable_string(flexible)
+        if value is None:
+            raise MalformedFrame(f"null before byte {self.position} where text must be")
+        return value
+
+    def nullable_array_length(self, flexible: bool) -> int | None:
+        """An element takes a byte or more: a length above what remains is a lie."""
+        length = self.uvarint() - 1 if flexible else self.i32()
+        if length == -1:
+            return None
+        if not 0 <= length <= self.remaining:
+            raise MalformedFrame(f"array of {length} before byte {self.position} of {self.end}")
+        return length
+
+    def array_length(self, flexible: bool) -> int:
+        length = self.nullable_array_length(flexible)
+        if length is None:
+            raise MalformedFrame(f"null before byte {self.position} where an array must be")
+        return length
+
+    def uuid(self) -> UUID | None:
+        value = UUID(bytes=bytes(self.take(16)))
+        return None if value == NO_UUID else value
+
+    def skip_tags(self) -> None:
+        """Passes over tagged fields that nobody here knows."""
+        for _ in range(self.uvarint()):
+            self.uvarint()
+            self.take(self.uvarint())
+
+
+def encode_uvarint(value: int) -> bytes:
+    assert value >= 0
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def encode_string(value: str | None, flexible: bool) -> bytes:
+    if value is None:
+        return b"\x00" if flexible else b"\xff\xff"
+    data = value.encode()
+    length = encode_uvarint(len(data) + 1) if flexible else _I16.pack(len(data))
+    return length + data
+
+
+def encode_array_length(length: int | None, flexible: bool) -> bytes:
+    if length is None:
+        length = -1
+    return encode_uvarint(length + 1) if flexible else _I32.pack(length)
+
+
+def encode_bytes(value: Buffer | None, flexible: bool) -> bytes:
+    if value is None:
+        return b"\x00" if flexible else b"\xff\xff\xff\xff"
+    length = encode_uvarint(len(value) + 1) if flexible else _I32.pack(len(value))
+    return length + value

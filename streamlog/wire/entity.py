@@ -1,0 +1,209 @@
+"""One schema class of ``kio`` as two functions over plain dicts, ``read`` and ``write``.
+
+What a version does not have is left out when writing and is absent after reading; what the caller
+does not give takes the schema's default, else zero, empty or null.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from dataclasses import MISSING, fields
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Final, NamedTuple, get_args, get_origin
+
+from streamlog.errors import MalformedFrame
+from streamlog.wire.cursor import (
+    NO_UUID,
+    Buffer,
+    Cursor,
+    encode_array_length,
+    encode_bytes,
+    encode_string,
+    encode_uvarint,
+)
+
+Read = Callable[[Cursor], Any]
+Write = Callable[[bytearray, Any], None]
+
+
+class Entity(NamedTuple):
+    """The codec of a struct."""
+
+    read: Callable[[Cursor], dict[str, Any]]
+    write: Callable[[bytearray, Mapping[str, Any]], None]
+    names: frozenset[str]
+
+
+class _Field(NamedTuple):
+    name: str
+    tag: int | None  # tagged fields are left out where they have their default
+    default: Any
+    read: Read
+    write: Write
+
+
+class _Kind(NamedTuple):
+    read: Read
+    write: Write
+    default: Any
+
+
+def _number(code: str, default: int = 0) -> _Kind:
+    layout = struct.Struct(">" + code)
+
+    def read(cursor: Cursor) -> int:
+        return cursor.unpack(layout)[0]
+
+    def write(out: bytearray, value: int) -> None:
+        out += layout.pack(value)
+
+    return _Kind(read, write, default)
+
+
+def _boolean_write(out: bytearray, value: bool) -> None:
+    out.append(1 if value else 0)
+
+
+def _uuid_write(out: bytearray, value: Any) -> None:
+    out += (value or NO_UUID).bytes
+
+
+_KINDS: Final[Mapping[str, _Kind]] = {
+    "int8": _number("b"),
+    "int16": _number("h"),
+    "int32": _number("i"),
+    "int64": _number("q"),
+    "error_code": _number("h"),
+    "timedelta_i32": _number("i"),
+    "datetime_i64": _number("q", default=-1),
+    "bool": _Kind(Cursor.boolean, _boolean_write, False),
+    "uuid": _Kind(Cursor.uuid, _uuid_write, None),
+}
+
+
+def _string(flexible: bool, nullable: bool) -> _Kind:
+    def read(cursor: Cursor) -> str | None:
+        return cursor.nullable_string(flexible) if nullable else cursor.string(flexible)
+
+    def write(out: bytearray, value: str | None) -> None:
+        assert nullable or value is not None, "null where text must be"
+        out += encode_string(value, flexible)
+
+    return _Kind(read, write, None if nullable else "")
+
+
+def _bytes(flexible: bool, nullable: bool) -> _Kind:
+    """Not copied: a view into the frame."""
+
+    def read(cursor: Cursor) -> memoryview | None:
+        value = cursor.nullable_bytes(flexible)
+        if value is None and not nullable:
+            raise MalformedFrame(f"null before byte {cursor.position} where bytes must be")
+        return value
+
+    def write(out: bytearray, value: Buffer | None) -> None:
+        assert nullable or value is not None, "null where bytes must be"
+        out += encode_bytes(value, flexible)
+
+    return _Kind(read, write, None if nullable else b"")
+
+
+def _array(item: _Kind | Entity, flexible: bool, nullable: bool) -> _Kind:
+    def read(cursor: Cursor) -> list[Any] | None:
+        length = (
+            cursor.nullable_array_length(flexible) if nullable else cursor.array_length(flexible)
+        )
+        return None if length is None else [item.read(cursor) for _ in range(length)]
+
+    def write(out: bytearray, values: Any) -> None:
+        assert nullable or values is not None, "null where an array must be"
+        out += encode_array_length(None if values is None else len(values), flexible)
+        for value in values or ():
+            item.write(out, value)
+
+    return _Kind(read, write, None if nullable else ())
+
+
+def _unwrap(annotation: Any) -> tuple[Any, bool]:
+    """An annotation without its ``| None``, and whether it had one."""
+    if get_origin(annotation) is not UnionType:
+        return annotation, False
+    inner = [arg for arg in get_args(annotation) if arg is not NoneType]
+    assert len(inner) == 1
+    return inner[0], True
+
+
+def _kind(annotation: Any, kafka_type: str | None, flexible: bool) -> _Kind:
+    annotation, nullable = _unwrap(annotation)
+    if get_origin(annotation) is tuple:
+        inner = get_args(annotation)[0]
+        if hasattr(inner, "__flexible__"):
+            return _array(entity(inner), flexible, nullable)
+        return _array(_kind(inner, kafka_type, flexible), flexible, nullable)
+    if kafka_type == "string":
+        return _string(flexible, nullable)
+    if kafka_type in {"bytes", "records"}:
+        return _bytes(flexible, nullable)
+    assert kafka_type is not None
+    return _KINDS[kafka_type]
+
+
+@cache
+def entity(schema: type[Any]) -> Entity:
+    """The codec of a schema class; built once."""
+    flexible = schema.__flexible__
+    plain: list[_Field] = []
+    tagged: dict[int, _Field] = {}
+    for declared in fields(schema):
+        kind = _kind(declared.type, declared.metadata.get("kafka_type"), flexible)
+        default = kind.default if declared.default is MISSING else _plain(declared.default)
+        tag = declared.metadata.get("tag")
+        built = _Field(declared.name, tag, default, kind.read, kind.write)
+        if tag is None:
+            plain.append(built)
+        else:
+            tagged[tag] = built
+    names = frozenset(declared.name for declared in fields(schema))
+    return Entity(_reader(plain, tagged, flexible), _writer(plain, tagged, flexible), names)
+
+
+def _plain(default: Any) -> Any:
+    """kio keeps durations as timedeltas; here they are milliseconds, as on the wire."""
+    return round(default.total_seconds() * 1000) if hasattr(default, "total_seconds") else default
+
+
+def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Read:
+    def read(cursor: Cursor) -> dict[str, Any]:
+        values = {field.name: field.read(cursor) for field in plain}
+        if flexible:
+            values.update((field.name, field.default) for field in tagged.values())
+            for _ in range(cursor.uvarint()):
+                field = tagged.get(cursor.uvarint())
+                content = Cursor(cursor.take(cursor.uvarint()))
+                if field is not None:
+                    values[field.name] = field.read(content)
+        return values
+
+    return read
+
+
+def _writer(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Write:
+    in_order = [tagged[tag] for tag in sorted(tagged)]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> None:
+        for field in plain:
+            field.write(out, values.get(field.name, field.default))
+        if flexible:
+            _write_tags(out, in_order, values)
+
+    return write
+
+
+def _write_tags(out: bytearray, tagged: list[_Field], values: Mapping[str, Any]) -> None:
+    given = [field for field in tagged if values.get(field.name, field.default) != field.default]
+    out += encode_uvarint(len(given))
+    for field in given:
+        content = bytearray()
+        field.write(content, values[field.name])
+        assert field.tag is not None
+        out += encode_uvarint(field.tag) + encode_uvarint(len(content)) + content

@@ -1,0 +1,51 @@
+"""Kafka's error codes and ours: one table, read one way by the server, the other by the client."""
+
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog import errors
+from streamlog.errors import StreamlogError
+
+_CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
+    (errors.OffsetOutOfRange, ErrorCode.offset_out_of_range),
+    (errors.CorruptBatch, ErrorCode.corrupt_message),
+    (errors.CorruptData, ErrorCode.kafka_storage_error),
+    (errors.StreamNotFound, ErrorCode.unknown_topic_or_partition),
+    (errors.PartitionNotFound, ErrorCode.unknown_topic_or_partition),
+    (errors.NotLeader, ErrorCode.not_leader_or_follower),
+    (errors.RequestTimedOut, ErrorCode.request_timed_out),
+    (errors.RecordTooLarge, ErrorCode.message_too_large),
+    (errors.InvalidStreamName, ErrorCode.invalid_topic_exception),
+    (errors.StreamExists, ErrorCode.topic_already_exists),
+    (errors.InvalidSubject, ErrorCode.invalid_config),
+    (errors.InvalidStreamConfig, ErrorCode.invalid_config),
+    (errors.StorageFull, ErrorCode.kafka_storage_error),
+    (errors.StorageFailed, ErrorCode.kafka_storage_error),
+    (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),
+    (errors.UnknownLeaderEpoch, ErrorCode.unknown_leader_epoch),
+    (errors.Overloaded, ErrorCode.throttling_quota_exceeded),
+    (errors.Unavailable, ErrorCode.broker_not_available),
+    (errors.InvalidRequest, ErrorCode.invalid_request),
+    (StreamlogError, ErrorCode.unknown_server_error),
+)
+
+
+def code_of(error: StreamlogError) -> ErrorCode:
+    """The code of the nearest class in the table; the last row takes what no other does."""
+    return next(code for kind, code in _CODES if isinstance(error, kind))
+
+
+def error_of(code: int, about: str) -> StreamlogError:
+    """The error that a node's answer stands for."""
+    try:
+        known = ErrorCode(code)
+    except ValueError:
+        return StreamlogError(f"{about}: error {code}")
+    text = f"{about}: {known.name.replace('_', ' ')} ({code})"
+    if known is ErrorCode.leader_not_available:
+        return errors.NotLeader(text)
+    for kind, candidate in _CODES:
+        if candidate is known and kind is not errors.OffsetOutOfRange:
+            return kind(text)
+    return errors.Unavailable(text) if known.retriable else StreamlogError(text)

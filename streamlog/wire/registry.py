@@ -1,0 +1,55 @@
+"""Which APIs this node speaks, in which versions."""
+
+from typing import Final, NamedTuple
+
+from streamlog.errors import UnsupportedVersion
+
+PRODUCE: Final = 0
+FETCH: Final = 1
+LIST_OFFSETS: Final = 2
+METADATA: Final = 3
+API_VERSIONS: Final = 18
+CREATE_TOPICS: Final = 19
+DELETE_TOPICS: Final = 20
+OFFSET_FOR_LEADER_EPOCH: Final = 23
+
+
+class Api(NamedTuple):
+    """One API key with the range of versions offered; both ends are inclusive, as on the wire."""
+
+    key: int
+    name: str
+    version_min: int
+    version_max: int
+    flexible_from: int
+
+    def is_flexible(self, version: int) -> bool:
+        return version >= self.flexible_from
+
+
+APIS: Final[dict[int, Api]] = {
+    api.key: api
+    for api in (
+        Api(PRODUCE, "Produce", 0, 9, 9),  # refused, and 0 to 2 not even read: see its handler
+        Api(FETCH, "Fetch", 4, 12, 12),
+        Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
+        Api(METADATA, "Metadata", 0, 12, 9),
+        Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
+        Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
+        Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+        Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+    )
+}
+
+
+def find_api(key: int, version: int) -> Api:
+    """The API of a request. Raises UnsupportedVersion for what is not offered."""
+    api = APIS.get(key)
+    if api is None:
+        raise UnsupportedVersion(f"API key {key} is not offered")
+    if not api.version_min <= version <= api.version_max:
+        raise UnsupportedVersion(
+            f"{api.name} version {version} is not offered, only"
+            f" {api.version_min} to {api.version_max}"
+        )
+    return api
