@@ -144,6 +144,54 @@ class Node(ServerProcess):
             return 0, ""
 
 
+class Dev(ServerProcess):
+    """``streamlog dev`` on free ports; ``--nats`` and the like in ``options``."""
+
+    def __init__(self, directory: Path, *options: str) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self.data_dir = directory / "data"
+        ports = ("--nats-port", "0", "--kafka-port", "0", "--http-port", "0")
+        command = [program("streamlog"), "dev", "--data-dir", str(self.data_dir), *ports, *options]
+        super().__init__(command, directory / "dev.log")
+
+    def start(self) -> None:
+        self.spawn()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        def ready() -> bool:
+            assert self.is_running(), f"it ended:\n{self.log_text()[-4000:]}"
+            return self.ready_file.exists()
+
+        wait_until(ready, "streamlog dev is not ready")
+
+    @property
+    def ready_file(self) -> Path:
+        return self.data_dir / "dev.json"
+
+    @property
+    def addresses(self) -> dict[str, Any]:
+        """What ``dev.json`` says."""
+        content: dict[str, Any] = json.loads(self.ready_file.read_text())
+        return content
+
+    @property
+    def nats(self) -> str:
+        return str(self.addresses["nats"])
+
+    @property
+    def kafka(self) -> str:
+        return str(self.addresses["nodes"][0]["kafka"])
+
+    @property
+    def http(self) -> str:
+        return str(self.addresses["nodes"][0]["http"])
+
+    @property
+    def node_pid(self) -> int:
+        return int(self.addresses["nodes"][0]["pid"])
+
+
 class Read(NamedTuple):
     """A record as a stock Kafka client sees it."""
 
@@ -215,6 +263,31 @@ def new_node(tmp_path: Path, nats_server: NatsServer) -> Iterator[Callable[..., 
     yield create
     for node in nodes:
         node.kill()
+
+
+@pytest.fixture(scope="session")
+def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """One ``streamlog dev`` for all tests that leave it running; each uses streams of its own."""
+    server = Dev(tmp_path_factory.mktemp("dev"))
+    server.start()
+    yield server
+    code = server.stop()
+    assert code == 0, server.log_text()
+
+
+@pytest.fixture
+def new_dev(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
+    """Makes development clusters (not yet started) for tests that stop or break them."""
+    servers: list[Dev] = []
+
+    def create(*options: str, name: str = "dev") -> Dev:
+        servers.append(Dev(tmp_path / name, *options))
+        return servers[-1]
+
+    yield create
+    for server in servers:
+        if server.is_running():
+            server.stop()
 
 
 @pytest.fixture
