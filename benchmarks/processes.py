@@ -49,13 +49,15 @@ def wait_for(path: Path, process: subprocess.Popen[bytes], *, timeout_s: float) 
         time.sleep(0.02)
 
 
+def times(pid: int) -> tuple[float, float]:
+    """Processor seconds that the process has used: user, system."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return int(fields[11]) / _TICKS, int(fields[12]) / _TICKS
+
+
 def cpu_seconds(pids: Sequence[int]) -> float:
-    """Processor time that the processes have used, user and system."""
-    total = 0
-    for pid in pids:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / _TICKS
+    """Processor seconds that the processes have used."""
+    return sum(sum(times(pid)) for pid in pids)
 
 
 def resident_mib(pids: Sequence[int]) -> float:

@@ -62,7 +62,9 @@ class Streamlog:
         self.nats = addresses["nats"].removeprefix("nats://")
         self.kafka = addresses["nodes"][0]["kafka"]
         self.node_pid = int(addresses["nodes"][0]["pid"])
-        self.pids: Sequence[int] = (self.node_pid, _nats_server_of(self._process.pid))
+        self.http = addresses["nodes"][0]["http"]
+        self.nats_pid = _nats_server_of(self._process.pid)
+        self.pids: Sequence[int] = (self.node_pid, self.nats_pid)
 
     def stop(self) -> None:
         stop(self._process)

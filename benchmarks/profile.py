@@ -1,0 +1,169 @@
+"""``python -m benchmarks.profile``: where the time of an acknowledged message goes.
+
+Two tables. *Steps*: each step of the path alone, in this process, in nanoseconds per message.
+*Processes*: what a run of the publisher costs each process, read from ``/proc`` and ``/metrics``; what
+the node uses beyond its steps is the event loop and the kernel's sockets.
+"""
+
+import os
+import shutil
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from streamlog.ingest.acks import build_acks
+from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.log.log import PartitionLog
+from streamlog.record.codec import RecordRun
+
+from benchmarks import report
+from benchmarks.cases import COUNTS
+from benchmarks.processes import run_client, times
+from benchmarks.publisher import payload
+from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
+from streamlog.log.disk import OsDisk
+from streamlog.log.files import FilePool
+from streamlog.log.settings import LogSettings
+
+README = Path(__file__).with_name("README.md")
+BEGIN, END = (
+    "<!-- profile: written by `python -m benchmarks.profile` -->",
+    "<!-- end of profile -->",
+)
+READ_BYTES = 128 * 1024
+"""One read of the NATS socket, and so one batch, in the steps table."""
+REPEATS = 200
+STEPS = ("parse", "seal", "append", "fdatasync", "build acks")
+
+
+def main() -> int:
+    console = Console()
+    directory = Path(tempfile.mkdtemp(prefix="streamlog-profile-"))
+    try:
+        steps = {size: step_ns(size, directory / str(size)) for size in COUNTS}
+        processes = {}
+        side = Streamlog(directory / "streamlog")
+        try:
+            for size in COUNTS:
+                for sync in ("os", "commit"):
+                    processes[f"{size} B, sync={sync}"] = process_ns(side, size, sync)
+        finally:
+            side.stop()
+    finally:
+        shutil.rmtree(directory)
+    tables = [_step_cells(steps), _process_cells(processes)]
+    for cells in tables:
+        table = Table(*cells[0], box=box.SIMPLE_HEAD)
+        for row in cells[1:]:
+            table.add_row(*row)
+        console.print(table)
+    report.write_section(README, "\n\n".join(map(_markdown, tables)), BEGIN, END)
+    return 0
+
+
+def step_ns(size: int, directory: Path) -> Mapping[str, float]:
+    """Nanoseconds for each message, by step; medians over the repeats."""
+    frames, count = inflow_bytes(size)
+    parser, inflow = FrameParser(), Inflow(value_bytes_max=1 << 20)
+    parser.bind(1, inflow)
+    disk, settings = OsDisk(), LogSettings(1 << 30, 1 << 60, 4096)
+    log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))
+    spent: dict[str, list[float]] = {step: [] for step in STEPS}
+
+    def timed(step: str, call: Callable[..., Any], *arguments: Any) -> Any:
+        start = time.perf_counter_ns()
+        result = call(*arguments)
+        spent[step].append((time.perf_counter_ns() - start) / count)
+        return result
+
+    for _ in range(REPEATS):
+        timed("parse", parser.feed, frames)
+        base = log.log_end_offset
+        batch = timed("seal", seal, inflow.run, base)
+        timed("append", log.append, batch, 0)
+        timed("build acks", build_acks, inflow.take_replies(), STREAM, base)
+        ticket = log.begin_sync()
+        assert ticket is not None
+        timed("fdatasync", ticket.run)
+        log.finish_sync(ticket)
+    log.close()
+    return {step: median(values) for step, values in spent.items()} | {"messages": count}
+
+
+def seal(run: RecordRun, base_offset: int) -> bytes:
+    return run.seal(base_offset=base_offset, leader_epoch=1, timestamp_ms=0)
+
+
+def inflow_bytes(size: int) -> tuple[bytes, int]:
+    """What nats-server sends for one read's worth of messages, and how many they are."""
+    body = payload(size, seed=1)
+    line = b"MSG bench.a 1 _INBOX.b.%06d %d\r\n%s\r\n"
+    count = READ_BYTES // len(line % (0, size, body))
+    return b"".join(line % (number, size, body) for number in range(count)), count
+
+
+def process_ns(side: Streamlog, size: int, sync: str) -> Mapping[str, float]:
+    """Processor time for each message of every process, by user and system, in an acked run."""
+    create_stream(side, sync=sync)
+    pids = {"node": side.node_pid, "nats-server": side.nats_pid}
+    before, counted = {name: times(pid) for name, pid in pids.items()}, scrape(side.http)
+    arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(COUNTS[size])]
+    result = run_client("publisher", "acked", *arguments, "--size", str(size))
+    after, counted_after = {name: times(pid) for name, pid in pids.items()}, scrape(side.http)
+    delete_stream(side)
+    per = 1e9 / result["messages"]
+    costs = {"records/s": result["rate"]}
+    for name in pids:
+        costs[f"{name} user"] = per * (after[name][0] - before[name][0])
+        costs[f"{name} system"] = per * (after[name][1] - before[name][1])
+    costs["publisher"] = 1e9 * result["client_cpu_s"] / result["messages"]
+
+    def grown(key: str) -> float:
+        return counted_after.get(key, 0.0) - counted.get(key, 0.0)
+
+    batches, syncs = grown("streamlog_append_batches_total"), grown("streamlog_sync_seconds_count")
+    costs["records/batch"] = result["messages"] / max(batches, 1)
+    costs["records/sync"] = result["messages"] / syncs if syncs else 0.0
+    costs["ms/sync"] = 1000 * grown("streamlog_sync_seconds_sum") / syncs if syncs else 0.0
+    return costs
+
+
+def scrape(http: str) -> dict[str, float]:
+    """The node's counters that have no labels."""
+    with urllib.request.urlopen(f"http://{http}/metrics") as answer:
+        lines = answer.read().decode().splitlines()
+    pairs = [line.split(" ") for line in lines if not line.startswith("#") and "{" not in line]
+    return {name: float(value) for name, value in pairs}
+
+
+def _step_cells(steps: Mapping[int, Mapping[str, float]]) -> list[list[str]]:
+    head = ["step, ns per message"]
+    head += [f"{size} B, {int(costs['messages'])} in a batch" for size, costs in steps.items()]
+    return [head] + [[s] + [f"{costs[s]:.0f}" for costs in steps.values()] for s in STEPS]
+
+
+def _process_cells(processes: Mapping[str, Mapping[str, float]]) -> list[list[str]]:
+    names = list(next(iter(processes.values())))
+    rows = [
+        [n] + [f"{costs[n]:,.{2 * (n == 'ms/sync')}f}" for costs in processes.values()]
+        for n in names
+    ]
+    return [["acked run, ns of processor time per message", *processes], *rows]
+
+
+def _markdown(cells: list[list[str]]) -> str:
+    lines = ["| " + " | ".join(row) + " |" for row in cells]
+    return "\n".join([lines[0], "|---" + "|--:" * (len(cells[0]) - 1) + "|", *lines[1:]])
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("PYTHONWARNINGS", "error")
+    sys.exit(main())
