@@ -1,0 +1,49 @@
+"""A node as a process: its loop, its signals, its end."""
+
+import asyncio
+import logging
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.app.logs import configure_logs
+from streamlog.app.node import Node
+from streamlog.config import Settings
+
+logger = logging.getLogger(__name__)
+
+SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
+
+
+def run_node(settings: Settings) -> None:
+    """Run until a signal. A second one does not wait: the next start recovers what is missing."""
+    configure_logs(settings.logging.format, settings.logging.level)
+    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        runner.run(_run(Node(settings)))
+
+
+async def _run(node: Node) -> None:
+    loop = asyncio.get_running_loop()
+    for number in SIGNALS:
+        loop.add_signal_handler(number, _stop, node, number)
+    await node.run()
+
+
+def _stop(node: Node, number: signal.Signals) -> None:
+    if node.stopping.is_set():
+        logger.warning("stopping at once", extra={"signal": number.name})
+        sys.stderr.flush()
+        os._exit(128 + number)
+    logger.info("stopping", extra={"signal": number.name})
+    node.stopping.set()
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+    """uvloop where there is one."""
+    try:
+        import uvloop
+    except ImportError:
+        return None
+    return uvloop.new_event_loop
