@@ -4,18 +4,21 @@ The partitions keep their batches in real segment files, so that what is sent is
 """
 
 import asyncio
-import contextlib
 import struct
 import tempfile
-from collections.abc import AsyncIterator, Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from streamlog.config import KafkaSection
-from streamlog.errors import OffsetOutOfRange, PartitionNotFound, StreamlogError, StreamNotFound
+from streamlog.errors import OffsetOutOfRange, PartitionNotFound, StreamlogError
+from streamlog.metadata import controller
+from streamlog.metadata.controller import Decision
+from streamlog.metadata.image import Image, StreamImage, partition_changed
+from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.server.context import Context
@@ -63,7 +66,7 @@ class FakePartition:
 
     def __init__(self, directory: Path) -> None:
         self.is_leader = True
-        self.leader_epoch = 5
+        self.leader_epoch = 0
         self.log_start_offset = 0
         self.log_end_offset = 0
         self.high_watermark = 0
@@ -166,45 +169,62 @@ class FakePartition:
                 file.close()
 
 
-@dataclass
-class FakeNode:
-    host: str = "127.0.0.1"
-    port: int = 0
-    rack: str | None = None
+class FakeMetadata:
+    """The real controller and image, without a log."""
 
+    def __init__(self, local: dict[TopicPartition, FakePartition], directory: Path) -> None:
+        self.image = Image(CLUSTER_ID)
+        self._local = local
+        self._directory = directory
 
-@dataclass
-class FakePartitionView:
-    leader: NodeId = NODE
-    leader_epoch: int = 5
-    replicas: tuple[NodeId, ...] = (NODE,)
-    isr: tuple[NodeId, ...] = (NODE,)
+    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
+        decision = controller.create_stream(self.image, config, new_id=uuid4(), now_ms=1_000)
+        self._apply(decision)
+        for index in range(config.partitions if decision.changes else 0):
+            directory = self._directory / f"{config.name}-{index}-{uuid4()}"
+            directory.mkdir()
+            self._local[TopicPartition(config.name, index)] = FakePartition(directory)
+        return self.image.stream(config.name), decision.changes
 
+    async def delete_stream(self, name: str) -> None:
+        partitions = self.image.stream(name).partitions
+        self._apply(controller.delete_stream(self.image, name))
+        for index in range(len(partitions)):
+            partition = self._local.pop(TopicPartition(name, index))
+            partition.wake()
+            partition.close()
 
-@dataclass
-class FakeStream:
-    partitions: tuple[FakePartitionView, ...]
-    stream_id: UUID = field(default_factory=uuid4)
+    def register(self, port: int) -> None:
+        self._apply(
+            controller.register_node(
+                self.image,
+                node_id=NODE,
+                incarnation=uuid4(),
+                host="127.0.0.1",
+                port=port,
+                rack="r1",
+            )
+        )
 
+    def change(self, stream: str, index: int, **fields: Any) -> None:
+        """The image's partition as the test wants it."""
+        known = self.image.stream(stream).partition(index)
+        self._apply(Decision((partition_changed(stream, index, replace(known, **fields)),)))
 
-@dataclass
-class FakeImage:
-    cluster_id: str = CLUSTER_ID
-    nodes: dict[NodeId, FakeNode] = field(default_factory=dict)
-    streams: dict[str, FakeStream] = field(default_factory=dict)
+    def _apply(self, decision: Decision) -> None:
+        self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
 
 
 class KafkaNode:
-    """A listener on a free port, over fake partitions and fake metadata."""
+    """A listener on a free port, over fake partitions and metadata that are not logged."""
 
     def __init__(self, **settings: Any) -> None:
         self.settings = KafkaSection(port=0, **settings)
         self.metrics = NodeMetrics()
-        self.image = FakeImage()
         self.local: dict[TopicPartition, FakePartition] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="streamlog-test-")
-        context = Context(NODE, self.settings, self, self, self.metrics)  # type: ignore[arg-type]
-        self.listener = Listener(context)
+        self.metadata = FakeMetadata(self.local, Path(self._directory.name))
+        self.listener = Listener(Context(NODE, self.settings, self, self.metadata, self.metrics))
 
     @property
     def address(self) -> str:
@@ -219,45 +239,30 @@ class KafkaNode:
             raise PartitionNotFound(str(tp))
         return self.local[tp]
 
-    def add_stream(self, name: str, partitions: int = 1) -> FakePartition:
+    async def add_stream(self, name: str, partitions: int = 1) -> FakePartition:
         """The stream's first partition."""
-        self.image.streams[name] = FakeStream((FakePartitionView(),) * partitions)
-        for index in range(partitions):
-            directory = Path(self._directory.name) / f"{name}-{index}"
-            directory.mkdir()
-            self.local[TopicPartition(name, index)] = FakePartition(directory)
+        await self.metadata.create_stream(StreamConfig.of(name=name, partitions=partitions))
         return self.local[TopicPartition(name, 0)]
-
-    async def create_stream(self, config: Any) -> tuple[FakeStream, bool]:
-        self.add_stream(config.name, config.partitions)
-        return self.image.streams[config.name], True
-
-    async def delete_stream(self, name: str) -> None:
-        if name not in self.image.streams:
-            raise StreamNotFound(name)
-        gone = self.image.streams.pop(name)
-        for index in range(len(gone.partitions)):
-            partition = self.local.pop(TopicPartition(name, index))
-            partition.wake()
-            partition.close()
 
     def metric(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(name, labels) or 0.0
 
     async def __aenter__(self) -> "KafkaNode":
         self.listener.open()
-        self.image.nodes[NODE] = FakeNode(port=self.port)
-        self._running = asyncio.ensure_future(self.listener.run())
+        self.metadata.register(self.port)
+        self._tasks = asyncio.TaskGroup()
+        await self._tasks.__aenter__()
+        self._tasks.create_task(self.listener.run())
         return self
 
     async def __aexit__(
         self,
-        _kind: type[BaseException] | None,
-        _error: BaseException | None,
-        _traceback: TracebackType | None,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
     ) -> None:
         await self.listener.stop()
-        await self._running
+        await self._tasks.__aexit__(kind, error, traceback)
         for partition in self.local.values():
             partition.close()
         self._directory.cleanup()

@@ -1,11 +1,12 @@
 """What the server needs of the rest of the node, as small protocols."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
-from uuid import UUID
+from typing import Protocol
 
 from streamlog.config import KafkaSection
+from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 
@@ -59,56 +60,15 @@ class Partitions(Protocol):
         """Raises PartitionNotFound."""
 
 
-class NodeView(Protocol):
-    """A node as a client may reach it."""
-
-    @property
-    def host(self) -> str: ...
-    @property
-    def port(self) -> int: ...
-    @property
-    def rack(self) -> str | None: ...
-
-
-class PartitionView(Protocol):
-    """A partition as the metadata have it."""
-
-    @property
-    def replicas(self) -> Sequence[NodeId]: ...
-    @property
-    def leader(self) -> NodeId: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def isr(self) -> Sequence[NodeId]: ...
-
-
-class StreamView(Protocol):
-    """A stream as the metadata have it."""
-
-    @property
-    def stream_id(self) -> UUID: ...
-    @property
-    def partitions(self) -> Sequence[PartitionView]: ...
-
-
-class ImageView(Protocol):
-    """The cluster's metadata at one moment."""
-
-    @property
-    def cluster_id(self) -> str: ...
-    @property
-    def nodes(self) -> Mapping[NodeId, NodeView]: ...
-    @property
-    def streams(self) -> Mapping[str, StreamView]: ...
-
-
 class Metadata(Protocol):
     """The cluster's metadata, and the ways to change them."""
 
     @property
-    def image(self) -> ImageView: ...
-    async def create_stream(self, config: Any) -> tuple[StreamView, bool]: ...
+    def image(self) -> Image: ...
+
+    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
+        """The stream, and whether it is new: the same again is a success."""
+
     async def delete_stream(self, name: str) -> None: ...
 
 

@@ -7,6 +7,8 @@ from streamlog.server.answer import Answer
 from streamlog.server.context import Context
 from streamlog.server.handlers import (
     api_versions,
+    create_topics,
+    delete_topics,
     fetch,
     list_offsets,
     metadata,
@@ -26,6 +28,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_OFFSETS: list_offsets.handle,
     registry.METADATA: metadata.handle,
     registry.API_VERSIONS: api_versions.handle,
+    registry.CREATE_TOPICS: create_topics.handle,
+    registry.DELETE_TOPICS: delete_topics.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
 }
 

@@ -1,9 +1,12 @@
+from uuid import UUID
+
 from streamlog.errors import (
     FencedLeaderEpoch,
     NotLeader,
     PartitionNotFound,
     UnknownLeaderEpoch,
 )
+from streamlog.metadata.image import Image
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 
@@ -24,3 +27,8 @@ def led_partition(tp: TopicPartition, leader_epoch: int, context: Context) -> Lo
     if leader_epoch != NO_EPOCH and leader_epoch > partition.leader_epoch:
         raise UnknownLeaderEpoch(f"{tp} is in epoch {partition.leader_epoch}, not {leader_epoch}")
     return partition
+
+
+def stream_named(topic_id: UUID | None, image: Image) -> str | None:
+    """The name of the stream with this id; few clients ask so, so nobody keeps a table."""
+    return next((name for name, it in image.streams.items() if it.stream_id == topic_id), None)

@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER
-from streamlog.server.context import Context, ImageView, PartitionView, StreamView
+from streamlog.server.context import Context
+from streamlog.server.guards import stream_named
 from streamlog.wire.control import Message
 
 OPERATIONS_UNKNOWN: Final = -(2**31)
@@ -35,14 +37,11 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     }
 
 
-def _asked_topics(asked: Iterable[Message], image: ImageView) -> Iterable[Message]:
+def _asked_topics(asked: Iterable[Message], image: Image) -> Iterable[Message]:
     for topic in asked:
         name, topic_id = topic["name"], topic.get("topic_id")
         if name is None:
-            name = next(
-                (known for known, stream in image.streams.items() if stream.stream_id == topic_id),
-                None,
-            )
+            name = stream_named(topic_id, image)
         stream = None if name is None else image.streams.get(name)
         if stream is not None:
             yield _topic(name, stream, image)
@@ -52,7 +51,7 @@ def _asked_topics(asked: Iterable[Message], image: ImageView) -> Iterable[Messag
             yield {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
 
 
-def _topic(name: str, stream: StreamView, image: ImageView) -> Message:
+def _topic(name: str, stream: StreamImage, image: Image) -> Message:
     return {
         "error_code": ErrorCode.none,
         "name": name,
@@ -64,7 +63,7 @@ def _topic(name: str, stream: StreamView, image: ImageView) -> Message:
     }
 
 
-def _partition(index: int, partition: PartitionView, image: ImageView) -> dict[str, Any]:
+def _partition(index: int, partition: PartitionImage, image: Image) -> dict[str, Any]:
     leaderless = partition.leader == NO_LEADER
     return {
         "error_code": ErrorCode.leader_not_available if leaderless else ErrorCode.none,
