@@ -45,7 +45,15 @@ def error_of(code: int, about: str) -> StreamlogError:
     text = f"{about}: {known.name.replace('_', ' ')} ({code})"
     if known is ErrorCode.leader_not_available:
         return errors.NotLeader(text)
+    if known is ErrorCode.offset_out_of_range:
+        return errors.InvalidRequest(text)  # a code alone does not tell the range
     for kind, candidate in _CODES:
-        if candidate is known and kind is not errors.OffsetOutOfRange:
+        if candidate is known:
             return kind(text)
     return errors.Unavailable(text) if known.retriable else StreamlogError(text)
+
+
+def check(code: int, about: str) -> None:
+    """Raises what an answer's error code stands for, if it is one."""
+    if code != ErrorCode.none:
+        raise error_of(code, about)

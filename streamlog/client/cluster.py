@@ -1,0 +1,163 @@
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Final, Self
+
+from streamlog.client.connection import TIMEOUT_MS, Connection
+from streamlog.client.topology import NodeInfo, TopicInfo, Topology
+from streamlog.errors import (
+    ConfigError,
+    NodeUnreachable,
+    NotLeader,
+    PartitionNotFound,
+    StreamNotFound,
+    Unavailable,
+)
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.wire import registry
+from streamlog.wire.errors import check
+
+LATEST: Final = -1
+EARLIEST: Final = -2
+MAX_TIMESTAMP: Final = -3
+NOT_FOUND: Final = -1
+
+_CONSUMER: Final = -1
+
+
+class Cluster:
+    """A cluster as a client sees it: addresses to start from, then whoever leads what is wanted."""
+
+    def __init__(self, servers: Sequence[tuple[str, int]], *, timeout_ms: int = TIMEOUT_MS) -> None:
+        self._servers = list(servers)
+        self._timeout_ms = timeout_ms
+        self._nodes: dict[NodeId, NodeInfo] = {}  # as last heard of
+        self._topics: dict[str, TopicInfo] = {}  # as last asked for; forgotten when it proves wrong
+        self._connections: dict[tuple[str, int], Connection] = {}
+
+    @classmethod
+    def at(cls, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
+        """``servers`` is what Kafka calls bootstrap servers: ``host:port,host:port``."""
+        return cls([_address(text) for text in servers.split(",")], timeout_ms=timeout_ms)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def topology(self, names: Sequence[str] | None = None) -> Topology:
+        """The nodes, and these streams; None: all of them. Raises StreamNotFound."""
+        topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
+        request = {"topics": topics, "allow_auto_topic_creation": False}
+        answer = await (await self._any_connection()).request(registry.METADATA, request)
+        topology = Topology.of(answer)
+        self._nodes = topology.nodes
+        self._topics.update(topology.topics)
+        return topology
+
+    async def topic(self, name: str) -> TopicInfo:
+        """As last heard of, else asked for. Raises StreamNotFound."""
+        if name not in self._topics:
+            await self.topology([name])
+        return self._topics[name]
+
+    def forget(self, name: str) -> None:
+        """The next use of the stream asks anew who leads it."""
+        self._topics.pop(name, None)
+
+    async def leader(self, tp: TopicPartition) -> tuple[NodeInfo, int]:
+        """The node that leads, and its epoch. Raises NotLeader where there is none."""
+        info = (await self.topic(tp.stream)).partition(tp.partition)
+        node = self._nodes.get(info.leader)
+        if info.leader == NO_LEADER or node is None:
+            self.forget(tp.stream)
+            raise NotLeader(f"{tp} has no leader")
+        return node, info.leader_epoch
+
+    async def connect(self, node: NodeInfo) -> Connection:
+        """A new connection, the caller's to close; for long polls."""
+        return await Connection.open(node.host, node.port, timeout_ms=self._timeout_ms)
+
+    async def earliest_offset(self, tp: TopicPartition) -> int:
+        return (await self._list_offset(tp, EARLIEST))[0]
+
+    async def latest_offset(self, tp: TopicPartition) -> int:
+        """The high watermark."""
+        return (await self._list_offset(tp, LATEST))[0]
+
+    async def offset_for_timestamp(self, tp: TopicPartition, timestamp_ms: int) -> int | None:
+        """The first offset of that time or later."""
+        offset, _ = await self._list_offset(tp, timestamp_ms)
+        return None if offset == NOT_FOUND else offset
+
+    async def latest_timestamp(self, tp: TopicPartition) -> tuple[int, int] | None:
+        """The offset of the largest timestamp, and that."""
+        offset, timestamp_ms = await self._list_offset(tp, MAX_TIMESTAMP)
+        return None if offset == NOT_FOUND else (offset, timestamp_ms)
+
+    async def _list_offset(self, tp: TopicPartition, timestamp: int) -> tuple[int, int]:
+        node, epoch = await self.leader(tp)
+        asked = {
+            "partition_index": tp.partition,
+            "timestamp": timestamp,
+            "current_leader_epoch": epoch,
+        }
+        request = {
+            "replica_id": _CONSUMER,
+            "topics": [{"name": tp.stream, "partitions": [asked]}],
+        }
+        try:
+            connection = await self._connection(node.host, node.port)
+            answer = await connection.request(registry.LIST_OFFSETS, request)
+            found = _only_partition(answer)
+            check(found["error_code"], str(tp))
+        except (Unavailable, StreamNotFound, PartitionNotFound):
+            self.forget(tp.stream)
+            raise
+        return found["offset"], found["timestamp"]
+
+    async def _any_connection(self) -> Connection:
+        """To whoever answers first: those known, then those that we were told of at the start."""
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        problems = []
+        for host, port in dict.fromkeys((*self._connections, *known, *self._servers)):
+            try:
+                return await self._connection(host, port)
+            except Unavailable as error:
+                problems.append(str(error))
+        raise NodeUnreachable("; ".join(problems))
+
+    async def _connection(self, host: str, port: int) -> Connection:
+        connection = self._connections.get((host, port))
+        if connection is None or connection.broken:
+            self._connections.pop((host, port), None)
+            connection = await Connection.open(host, port, timeout_ms=self._timeout_ms)
+            quicker = self._connections.setdefault((host, port), connection)
+            if quicker is not connection:  # another task asked for it meanwhile
+                connection.close()
+                return quicker
+        return connection
+
+
+def _only_partition(answer: dict[str, Any]) -> dict[str, Any]:
+    (topic,) = answer["topics"]
+    (partition,) = topic["partitions"]
+    found: dict[str, Any] = partition
+    return found
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isdigit() or not 0 < int(port) < 65536:
+        raise ConfigError("servers", f"{text.strip()!r} is no address", "write host:port")
+    return host.strip("[]"), int(port)

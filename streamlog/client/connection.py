@@ -1,0 +1,184 @@
+import asyncio
+import socket
+import struct
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Final, Self
+
+from streamlog.errors import (
+    FrameTooLarge,
+    MalformedFrame,
+    NodeUnreachable,
+    RequestTimedOut,
+    UnsupportedVersion,
+)
+from streamlog.wire import control, fetch, registry
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.errors import check
+from streamlog.wire.framing import LENGTH_BYTES, frame
+from streamlog.wire.header import encode_request_header, read_response_header
+from streamlog.wire.registry import APIS, Api
+
+CLIENT_ID: Final = "streamlog"
+TIMEOUT_MS: Final = 30_000
+FRAME_BYTES_MAX: Final = 1 << 30
+_LENGTH: Final = struct.Struct(">i")
+
+
+class Connection:
+    """One socket to one node. Requests wait for each other, so a long poll wants one of its own."""
+
+    def __init__(self, sock: socket.socket, address: str, timeout_ms: int) -> None:
+        self._sock = sock
+        self._address = address
+        self._timeout_ms = timeout_ms
+        self._turn = asyncio.Lock()
+        self._correlation_id = 0
+        self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
+        self._broken = False  # an answer may be half read or still come: not to be used again
+
+    @classmethod
+    async def open(cls, host: str, port: int, *, timeout_ms: int = TIMEOUT_MS) -> Self:
+        """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
+        address = f"{host}:{port}"
+        sock = await _connected(host, port, timeout_ms)
+        connection = cls(sock, address, timeout_ms)
+        try:
+            await connection._agree()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    @property
+    def broken(self) -> bool:
+        return self._broken
+
+    def close(self) -> None:
+        self._broken = True
+        self._sock.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    async def request(self, key: int, values: control.Message) -> dict[str, Any]:
+        """The answer as a dict; its error codes are the caller's to read."""
+        api, version = self._agreed(key)
+        body = control.encode_request(api, version, values)
+        answer = await self._exchange(api, version, body, self._timeout_ms)
+        return control.read_response(answer, api, version)
+
+    async def fetch(self, request: fetch.FetchRequest) -> fetch.FetchResponse:
+        """Record bytes as views into the answer. Waits as long as the request lets the node."""
+        api, version = self._agreed(registry.FETCH)
+        body = fetch.encode_request(request, version)
+        answer = await self._exchange(api, version, body, self._timeout_ms + request.max_wait_ms)
+        return fetch.read_response(answer, version)
+
+    async def _agree(self) -> None:
+        self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
+        answer = await self.request(registry.API_VERSIONS, {})
+        check(answer["error_code"], self._address)
+        theirs = {entry["api_key"]: entry for entry in answer["api_keys"]}
+        self._versions = {
+            key: min(api.version_max, theirs[key]["max_version"])
+            for key, api in APIS.items()
+            if key in theirs
+            and theirs[key]["min_version"] <= api.version_max
+            and theirs[key]["max_version"] >= api.version_min
+        }
+
+    def _agreed(self, key: int) -> tuple[Api, int]:
+        version = self._versions.get(key)
+        if version is None:
+            raise UnsupportedVersion(f"{self._address} does not speak our {APIS[key].name}")
+        return APIS[key], version
+
+    async def _exchange(self, api: Api, version: int, body: bytes, timeout_ms: int) -> Cursor:
+        """A request out, its answer's body in; after any failure the connection is closed."""
+        async with self._turn:
+            if self._broken:
+                raise NodeUnreachable(f"{self._address}: the connection is closed")
+            self._correlation_id += 1
+            header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
+            try:
+                async with asyncio.timeout(timeout_ms / 1000):
+                    loop = asyncio.get_running_loop()
+                    await loop.sock_sendall(self._sock, frame(header, body))
+                    cursor = Cursor(await self._receive_frame())
+                    self._check_correlation(cursor, api, version)
+                    return cursor
+            except TimeoutError:
+                self.close()
+                raise RequestTimedOut(
+                    f"{self._address}: {api.name} after {timeout_ms} ms"
+                ) from None
+            except OSError as error:
+                self.close()
+                raise NodeUnreachable(f"{self._address}: {error.strerror or error}") from None
+            except BaseException:
+                self.close()
+                raise
+
+    def _check_correlation(self, cursor: Cursor, api: Api, version: int) -> None:
+        correlation_id = read_response_header(cursor, api, version)
+        if correlation_id != self._correlation_id:
+            raise MalformedFrame(
+                f"{self._address}: answer {correlation_id}, not {self._correlation_id}"
+            )
+
+    async def _receive_frame(self) -> memoryview:
+        (length,) = _LENGTH.unpack(await self._receive(LENGTH_BYTES))
+        if not 0 <= length <= FRAME_BYTES_MAX:
+            raise FrameTooLarge(f"{self._address}: an answer of {length} bytes")
+        return await self._receive(length)
+
+    async def _receive(self, length: int) -> memoryview:
+        """Straight into the buffer that is handed on: only the kernel copies record bytes."""
+        loop = asyncio.get_running_loop()
+        whole = memoryview(bytearray(length))
+        filled = 0
+        while filled < length:
+            count = await loop.sock_recv_into(self._sock, whole[filled:])
+            if count == 0:
+                raise NodeUnreachable(f"{self._address}: closed the connection")
+            filled += count
+        return whole.toreadonly()
+
+
+async def _connected(host: str, port: int, timeout_ms: int) -> socket.socket:
+    """Tries each address of the host in turn."""
+    loop = asyncio.get_running_loop()
+    problem: OSError | None = None
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            for family, kind, protocol, _, address in await loop.getaddrinfo(
+                host, port, type=socket.SOCK_STREAM
+            ):
+                sock = socket.socket(family, kind, protocol)
+                try:
+                    sock.setblocking(False)
+                    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    await loop.sock_connect(sock, address)
+                except OSError as error:
+                    sock.close()
+                    problem = error
+                except BaseException:
+                    sock.close()
+                    raise
+                else:
+                    return sock
+    except TimeoutError:
+        raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
+    except OSError as error:  # the name does not resolve
+        problem = error
+    reason = "no address" if problem is None else problem.strerror or str(problem)
+    raise NodeUnreachable(f"{host}:{port}: {reason}")

@@ -1,0 +1,199 @@
+import asyncio
+import contextlib
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Final, Self, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.client.cluster import Cluster
+from streamlog.client.connection import Connection
+from streamlog.client.position import EARLIEST, Earliest, Position, resolve
+from streamlog.errors import (
+    CorruptBatch,
+    FencedLeaderEpoch,
+    OffsetOutOfRange,
+    RequestTimedOut,
+    StreamlogError,
+    Unavailable,
+)
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.record.batch import BatchHeader, batches, check_batch
+from streamlog.record.codec import Record, iter_records
+from streamlog.wire.errors import check
+from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
+
+FETCH_BYTES: Final = 8 * 1024 * 1024
+MAX_WAIT_MS: Final = 1_000
+PATIENCE_MS: Final = 60_000
+BACKOFF_MS: Final = 100
+
+Batch = tuple[BatchHeader, memoryview]
+T = TypeVar("T")
+
+
+class PartitionReader:
+    """The committed records of one partition, in order, none twice and none left out."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        tp: TopicPartition,
+        start: Position = EARLIEST,
+        *,
+        fetch_bytes: int = FETCH_BYTES,
+        patience_ms: int = PATIENCE_MS,
+    ) -> None:
+        self.tp = tp
+        self.next_offset: int | None = None  # of the next record to be given; None until resolved
+        self.high_watermark = 0  # as last heard of
+        self._cluster = cluster
+        self._start = start
+        self._fetch_bytes = fetch_bytes
+        self._patience_ms = patience_ms  # how long the leader may be away
+        self._connection: Connection | None = None  # to the leader, for this reader alone
+        self._leader_epoch = NO_EPOCH
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    async def records(
+        self, *, count: int | None = None, follow: bool = False, stop: int | None = None
+    ) -> AsyncGenerator[Record, None]:
+        """Up to ``count`` records below ``stop``; without ``follow`` those committed now."""
+        left = count
+        if left == 0:
+            return
+        async with contextlib.aclosing(self.batches(follow=follow, stop=stop)) as found:
+            async for _, batch in found:
+                for record in iter_records(batch):
+                    if record.offset < self._position:
+                        continue  # before the start, in the batch that holds it
+                    if stop is not None and record.offset >= stop:
+                        return
+                    self.next_offset = record.offset + 1
+                    yield record
+                    if left is not None:
+                        left -= 1
+                        if left == 0:
+                            return
+
+    async def batches(
+        self, *, follow: bool = False, stop: int | None = None
+    ) -> AsyncGenerator[Batch, None]:
+        """Whole batches, their checksums right; the first and last may reach over the range's ends.
+
+        ``next_offset`` moves past a batch when the next one is asked for, if not before.
+        """
+        await self._resolve_start()
+        if stop is None and not follow:
+            stop = await self._patiently(self._latest_offset)
+            if self._position > stop:
+                start = await self._patiently(self._earliest_offset)
+                raise OffsetOutOfRange(self._position, start, stop)
+        while stop is None or self._position < stop:
+            fetched = await self._patiently(self._fetch)
+            for header, batch in self._whole_batches(fetched.records):
+                yield header, batch
+                self.next_offset = max(self._position, header.next_offset)
+                if stop is not None and self._position >= stop:
+                    return
+
+    @property
+    def _position(self) -> int:
+        assert self.next_offset is not None, "the start is not resolved"
+        return self.next_offset
+
+    async def _resolve_start(self) -> None:
+        if self.next_offset is None:
+            self.next_offset = await self._patiently(self._start_offset)
+
+    async def _start_offset(self) -> int:
+        return await resolve(self._start, self.tp, self._cluster)
+
+    async def _latest_offset(self) -> int:
+        return await self._cluster.latest_offset(self.tp)
+
+    async def _earliest_offset(self) -> int:
+        return await self._cluster.earliest_offset(self.tp)
+
+    def _whole_batches(self, records: memoryview) -> list[Batch]:
+        """Checked; those that end before the position are left out."""
+        found = []
+        for header, batch in batches(records):
+            if header.next_offset > self._position:
+                check_batch(batch)
+                found.append((header, batch))
+        if len(records) > 0 and not found:
+            raise CorruptBatch(f"{self.tp}: no whole batch at offset {self._position}")
+        return found
+
+    async def _fetch(self) -> FetchedRecords:
+        """One request to the leader; what comes back may be empty."""
+        try:
+            connection = await self._to_leader()
+            answer = await connection.fetch(self._request())
+            check(answer.error_code, str(self.tp))
+            (fetched,) = answer.partitions
+            self._check(fetched)
+        except StreamlogError:
+            self._lose_leader()
+            raise
+        self.high_watermark = fetched.fetched.high_watermark
+        return fetched
+
+    def _request(self) -> FetchRequest:
+        partition = FetchPartition(
+            self.tp.partition, self._position, self._fetch_bytes, self._leader_epoch
+        )
+        topic = FetchTopic(self.tp.stream, [partition])
+        return FetchRequest([topic], MAX_WAIT_MS, 1, self._fetch_bytes)
+
+    def _check(self, fetched: FetchedRecords) -> None:
+        code, end = fetched.fetched.error_code, fetched.fetched.high_watermark
+        start = fetched.fetched.log_start_offset
+        if code == ErrorCode.offset_out_of_range:
+            if self._position < start and isinstance(self._start, Earliest):
+                self.next_offset = start  # the oldest went while it was asked for
+            else:
+                raise OffsetOutOfRange(self._position, start, end)
+        else:
+            check(code, str(self.tp))
+
+    async def _to_leader(self) -> Connection:
+        if self._connection is None:
+            node, self._leader_epoch = await self._cluster.leader(self.tp)
+            self._connection = await self._cluster.connect(node)
+        return self._connection
+
+    def _lose_leader(self) -> None:
+        """The next fetch asks anew who leads."""
+        self.close()
+        self._connection = None
+        self._cluster.forget(self.tp.stream)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again where that may help: a leader that moves or restarts is back in a moment."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_ms / 1000
+        while True:
+            try:
+                return await ask()
+            except (Unavailable, FencedLeaderEpoch) as error:
+                if loop.time() >= deadline:
+                    raise RequestTimedOut(
+                        f"{self.tp}: {error}, for {self._patience_ms} ms"
+                    ) from error
+            await asyncio.sleep(BACKOFF_MS / 1000)
