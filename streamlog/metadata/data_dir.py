@@ -1,0 +1,158 @@
+"""The node's folder: whose it is, and that nobody else uses it.
+
+``node.json`` names the cluster, the node and the version of the format; ``lock`` is held while the
+node runs. Whatever is wrong with the folder is a ConfigError of one line.
+"""
+
+import contextlib
+import fcntl
+import json
+import os
+import uuid
+from pathlib import Path
+from typing import Final, Self
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from streamlog.errors import ConfigError
+from streamlog.log.disk import Disk, OsDisk
+from streamlog.model import NodeId
+
+FORMAT_VERSION: Final = 1
+"""Grows when an older streamlog would misread the folder."""
+
+KEY: Final = "node.data_dir"
+
+
+class NodeFile(BaseModel):
+    """What ``node.json`` says."""
+
+    model_config = ConfigDict(frozen=True)
+
+    cluster_id: str
+    node_id: int
+    format_version: int
+
+
+class DataDir:
+    """The folder, locked."""
+
+    def __init__(self, path: Path, cluster_id: str, node_id: NodeId, lock_fd: int) -> None:
+        self.path = path
+        self.cluster_id = cluster_id
+        self.node_id = node_id
+        self._lock_fd: int | None = lock_fd
+
+    @property
+    def streams(self) -> Path:
+        return self.path / "streams"
+
+    @property
+    def metadata(self) -> Path:
+        return self.path / "metadata"
+
+    @classmethod
+    def open(
+        cls,
+        path: Path,
+        node_id: NodeId,
+        *,
+        cluster_id: str | None = None,
+        disk: Disk | None = None,
+    ) -> Self:
+        """Make, lock and check the folder. A new one gets ``cluster_id``, or an id of its own."""
+        disk = disk or OsDisk()
+        path = path.absolute()
+        try:
+            disk.make_directory(str(path))
+            lock_fd = _lock(path)
+        except OSError as error:
+            raise ConfigError(
+                KEY,
+                f"{path} cannot be used ({error.strerror})",
+                "name a folder that can be written",
+            ) from None
+        try:
+            node = _read_or_write(disk, path, node_id, cluster_id)
+        except OSError as error:
+            os.close(lock_fd)
+            problem = f"{path}/node.json cannot be written ({error.strerror})"
+            raise ConfigError(KEY, problem, "make room, or name another folder") from None
+        except BaseException:
+            os.close(lock_fd)
+            raise
+        return cls(path, node.cluster_id, node_id, lock_fd)
+
+    def close(self) -> None:
+        """Let others have the folder; may be called again."""
+        fd, self._lock_fd = self._lock_fd, None
+        if fd is not None:
+            os.close(fd)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _lock(path: Path) -> int:
+    """The system drops the lock with the process, however that ends."""
+    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        with contextlib.suppress(OSError):
+            holder = os.pread(fd, 20, 0).decode(errors="replace").strip()
+        os.close(fd)
+        process = f"process {holder}" if holder else "another process"
+        raise ConfigError(
+            KEY, f"{path} is in use by {process}", "stop it, or name another folder"
+        ) from None
+    with contextlib.suppress(OSError):  # a full disk: the lock counts, not what is in it
+        os.ftruncate(fd, 0)
+        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
+    return fd
+
+
+def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | None) -> NodeFile:
+    file = path / "node.json"
+    try:
+        node = _decode(file, disk.read_small(str(file)))
+    except FileNotFoundError:
+        _check_is_new(path)
+        node = NodeFile(
+            cluster_id=cluster_id or uuid.uuid4().hex,
+            node_id=node_id,
+            format_version=FORMAT_VERSION,
+        )
+        disk.write_small(str(file), (json.dumps(node.model_dump(), indent=2) + "\n").encode())
+        return node
+    if node.format_version > FORMAT_VERSION:
+        problem = f"{path} has format {node.format_version}; this streamlog knows {FORMAT_VERSION}"
+        raise ConfigError(KEY, problem, "run the streamlog that wrote it, or a later one")
+    if node.node_id != node_id:
+        problem = f"is {node_id}, and {path} belongs to node {node.node_id}"
+        raise ConfigError("node.id", problem, "set the id of the folder, or name another folder")
+    if cluster_id is not None and node.cluster_id != cluster_id:
+        problem = f"{path} belongs to cluster {node.cluster_id}, not {cluster_id}"
+        raise ConfigError(KEY, problem, "name another folder")
+    return node
+
+
+def _decode(file: Path, data: bytes) -> NodeFile:
+    try:
+        return NodeFile.model_validate_json(data)
+    except ValidationError:
+        raise ConfigError(
+            KEY, f"{file} is damaged", "restore cluster_id, node_id and format_version in it"
+        ) from None
+
+
+def _check_is_new(path: Path) -> None:
+    """``node.json`` is the first file written; a folder with logs but without it has lost it."""
+    for name in ("metadata", "streams"):
+        if (path / name).exists():
+            raise ConfigError(
+                KEY, f"{path} has {name}/ but no node.json", "restore it, or name another folder"
+            )

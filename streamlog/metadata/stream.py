@@ -1,0 +1,129 @@
+"""What a stream is set to. Pure.
+
+``-1`` stands for "no limit", ``None`` for "as the node is set". Retention limits hold for each
+partition, as Kafka's do. Whoever makes a configuration gets it whole: defaults that depend on other
+settings (the subject, the duplicate window) are filled in, so that equal ones compare equal.
+"""
+
+import json
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from streamlog.config import KIB, MIB, SyncPolicy
+from streamlog.errors import InvalidStreamConfig, InvalidStreamName
+from streamlog.metadata.subjects import check_subjects
+
+NAME_LENGTH_MAX = 249
+PARTITIONS_MAX = 10_000
+DESCRIPTION_BYTES_MAX = 4 * KIB
+METADATA_BYTES_MAX = 128 * KIB
+DUPLICATE_WINDOW_MS = 120_000
+NO_LIMIT = -1
+
+CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Acks = Literal["all", "leader", "none"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
+
+
+def check_stream_name(name: str) -> None:
+    """Raise InvalidStreamName unless ``name`` can be a NATS token, a Kafka topic and a folder."""
+    if not _NAME.fullmatch(name):
+        raise InvalidStreamName(
+            f"{name[:60]!r}: 1 to {NAME_LENGTH_MAX} of the characters A-Z a-z 0-9 _ - are allowed"
+        )
+    if name.startswith("__"):
+        raise InvalidStreamName(f"{name!r}: names that start with '__' are reserved")
+
+
+class StreamConfig(BaseModel):
+    """One stream's settings; see ``settings_table`` for what others call them."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    name: str
+    subjects: tuple[str, ...] = ()
+    """Partition 0 listens on them, partition i on ``<subject>.<i>``. Default: the name."""
+    partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 1
+    replicas: Annotated[int, Field(ge=1, le=5)] = 1
+    retention_bytes: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    retention_messages: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    retention_ms: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    message_bytes_max: Annotated[int, Field(ge=-1, le=64 * MIB)] = NO_LIMIT
+    """-1: the node's ``log.message_bytes_max``."""
+    duplicate_window_ms: Annotated[int, Field(ge=100)] = DUPLICATE_WINDOW_MS
+    """How long a ``Nats-Msg-Id`` is known; default: two minutes, or the retention if shorter."""
+    compression: CompressionName = "none"
+    sync: SyncPolicy | None = None
+    segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] | None = None
+    segment_age_ms: Annotated[int, Field(ge=100)] | None = None
+    index_interval_bytes: Annotated[int, Field(ge=0)] | None = None
+    min_isr: Annotated[int, Field(ge=1)] = 1
+    acks: Acks = "all"
+    cleanup_policy: Literal["delete"] = "delete"
+    discard: Literal["old"] = "old"
+    no_ack: bool = False
+    description: str = ""
+    metadata: dict[str, str] = Field(default_factory=dict)
+    """Keys of others, kept as they came."""
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Make one; whatever is wrong is an InvalidRequest of one line that names the setting."""
+        try:
+            return cls(**settings)
+        except ValidationError as error:
+            first = error.errors()[0]
+            key = ".".join(str(part) for part in first["loc"]) or "config"
+            if first["type"] == "extra_forbidden":
+                raise InvalidStreamConfig(f"{key}: no such setting") from None
+            raise InvalidStreamConfig(
+                f"{key}: {first.get('input')!r} is not supported ({first['msg']})"
+            ) from None
+
+    def changed(self, **settings: Any) -> Self:
+        """The same with some settings replaced, checked like a new one."""
+        return type(self).of(**{**self.model_dump(), **settings})
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fill_in(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        filled = dict(values)
+        if not filled.get("subjects") and isinstance(filled.get("name"), str):
+            filled["subjects"] = (filled["name"],)
+        if filled.get("duplicate_window_ms") is None:
+            retention_ms = filled.get("retention_ms", NO_LIMIT)
+            limited = isinstance(retention_ms, int) and retention_ms > 0
+            filled["duplicate_window_ms"] = (
+                min(DUPLICATE_WINDOW_MS, retention_ms) if limited else DUPLICATE_WINDOW_MS
+            )
+        return filled
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        check_stream_name(self.name)
+        check_subjects(self.subjects, partitions=self.partitions, answers=not self.no_ack)
+        self._check_limits()
+        if self.min_isr > self.replicas:
+            raise InvalidStreamConfig(
+                f"min_isr: {self.min_isr} is more than the replicas ({self.replicas})"
+            )
+        if len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
+            raise InvalidStreamConfig(f"description: at most {DESCRIPTION_BYTES_MAX} bytes")
+        if len(json.dumps(self.metadata)) > METADATA_BYTES_MAX:
+            raise InvalidStreamConfig(f"metadata: at most {METADATA_BYTES_MAX} bytes")
+        return self
+
+    def _check_limits(self) -> None:
+        for key in ("retention_bytes", "retention_messages", "message_bytes_max"):
+            if getattr(self, key) == 0:
+                raise InvalidStreamConfig(f"{key}: 0 is not a limit; -1 stands for none")
+        if self.retention_ms != NO_LIMIT:
+            if self.retention_ms < 100:
+                raise InvalidStreamConfig("retention_ms: at least 100, or -1 for no limit")
+            if self.duplicate_window_ms > self.retention_ms:
+                raise InvalidStreamConfig("duplicate_window_ms: cannot be longer than retention_ms")
