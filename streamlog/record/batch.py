@@ -1,0 +1,110 @@
+"""The header of a record batch v2, and the walk over batches that lie back to back.
+
+Layout: Kafka protocol guide, "Record Batch". All numbers are big-endian.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from streamlog.errors import CorruptBatch
+from streamlog.record.compression import Compression
+
+Buffer = bytes | bytearray | memoryview
+
+HEADER_BYTES: Final = 61
+MAGIC: Final = 2
+LENGTH_PREFIX_BYTES: Final = 12
+CRC_POSITION: Final = 17
+CRC_START: Final = 21
+
+LOG_APPEND_TIME: Final = 0x08
+CONTROL: Final = 0x20
+
+_HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+
+
+class BatchHeader(NamedTuple):
+    """The fixed part of a batch, field by field."""
+
+    base_offset: int
+    batch_length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    record_count: int
+
+    @property
+    def size_bytes(self) -> int:
+        return LENGTH_PREFIX_BYTES + self.batch_length
+
+    @property
+    def last_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta
+
+    @property
+    def next_offset(self) -> int:
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def compression(self) -> Compression:
+        return Compression.of_attributes(self.attributes)
+
+    @property
+    def is_control(self) -> bool:
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def is_log_append_time(self) -> bool:
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+
+def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header at ``position``. Raises CorruptBatch if it is cut or cannot be one."""
+    if len(buffer) - position < HEADER_BYTES:
+        raise CorruptBatch(f"header is cut after {len(buffer) - position} bytes")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
+    if header.magic != MAGIC:
+        raise CorruptBatch(f"magic is {header.magic}, not {MAGIC}")
+    if header.batch_length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+        raise CorruptBatch(f"length {header.batch_length} is less than a header's")
+    if header.base_offset < 0 or header.last_offset_delta < 0 or header.record_count < 0:
+        raise CorruptBatch(
+            f"offset {header.base_offset}, delta {header.last_offset_delta} or "
+            f"count {header.record_count} is negative"
+        )
+    return header
+
+
+def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
+    """The header of a batch that is whole and whose CRC-32C is right, else CorruptBatch."""
+    header = read_header(buffer, position)
+    end = position + header.size_bytes
+    if end > len(buffer):
+        raise CorruptBatch(f"batch is cut: {len(buffer) - position} of {header.size_bytes} bytes")
+    crc = crc32c(memoryview(buffer)[position + CRC_START : end])
+    if crc != header.crc:
+        raise CorruptBatch(f"checksum is {crc:08x}, header says {header.crc:08x}")
+    return header
+
+
+def batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each whole batch; stops before a cut last one. Checksums are not looked at."""
+    view = memoryview(buffer)
+    position = 0
+    while len(view) - position >= HEADER_BYTES:
+        header = read_header(view, position)
+        end = position + header.size_bytes
+        if end > len(view):
+            return
+        yield header, view[position:end]
+        position = end
