@@ -40,16 +40,17 @@ class Channel:
             except BlockingIOError:
                 await self._ready(self._loop.add_reader, self._loop.remove_reader)
 
-    async def send(self, data: bytes, *, more: bool = False) -> None:
+    async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""
         flags = socket.MSG_MORE if more else 0
-        rest = memoryview(data)
-        while rest:
-            self._raise_if_ended()
-            try:
-                rest = rest[self.sock.send(rest, flags) :]
-            except BlockingIOError:
-                await self.writable()
+        with memoryview(data) as whole:
+            position = 0
+            while position < len(whole):
+                self._raise_if_ended()
+                try:
+                    position += self.sock.send(whole[position:], flags)
+                except BlockingIOError:
+                    await self.writable()
 
     async def writable(self) -> None:
         """Until the socket takes bytes again."""

@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import logging
 import socket
+from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
 from streamlog.errors import ConfigError
@@ -13,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 64
+DISK_READERS: Final = 4
+"""Threads that read ahead what is not in the page cache; not those that sync."""
 FULL_PAUSE_S: Final = 0.2
 """How long not to accept when the process has no file descriptor left."""
 
@@ -25,6 +28,7 @@ class Listener:
         self._sock: socket.socket | None = None  # from open() until the end of run()
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
         self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
         self._stopping = asyncio.Event()  # set once
         self._ended = asyncio.Event()  # the port and every connection are closed
 
@@ -59,6 +63,7 @@ class Listener:
                 self._sock.close()
         finally:
             self._sock.close()
+            self._readers.shutdown(wait=False)
             self._ended.set()
 
     async def stop(self, timeout_s: float = 2.0) -> None:
@@ -118,7 +123,7 @@ class Listener:
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         channel = Channel(sock, asyncio.get_running_loop(), settings.idle_timeout_ms)
-        connection = Connection(channel, peer, self._context)
+        connection = Connection(channel, peer, self._context, self._readers)
         self._context.metrics.connections.inc()
         self._connections[connection] = task = tasks.create_task(connection.run())
         task.add_done_callback(lambda _: self._forget(connection, channel))

@@ -12,6 +12,7 @@ whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
 import asyncio
 import logging
 from collections.abc import Sequence
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
@@ -27,7 +28,9 @@ from streamlog.wire.errors import code_of
 
 logger = logging.getLogger(__name__)
 
-UNKNOWN = -1
+UNKNOWN: Final = -1
+LOOKS_PER_TURN: Final = 256
+"""How many partitions are looked at before others get their turn of the event loop."""
 
 
 class _Fetch:
@@ -48,13 +51,13 @@ class _Fetch:
         """Waiting would not help."""
         return self.error_code != ErrorCode.none or self.diverging is not None
 
-    async def look(self, context: Context, max_bytes: int, whole_first: bool) -> None:
+    async def look(self, context: Context, max_bytes: int, *, whole_first: bool) -> None:
         """Reads what there is now. ``whole_first``: one batch may go over ``max_bytes``."""
         self.stale = False
         try:
             self.partition = led_partition(self.tp, self.wanted.current_leader_epoch, context)
             self.diverging = _divergence(self.partition, self.wanted)
-            if self.diverging is None:
+            if self.diverging is None and (max_bytes > 0 or whole_first):
                 await self._read(self.partition, max_bytes, whole_first)
         except StreamlogError as error:
             self.error_code = code_of(error)
@@ -148,7 +151,8 @@ async def _gather(
 ) -> None:
     """Looks at every partition, then waits and looks at those that changed, until it is enough."""
     max_bytes = max(0, min(request.max_bytes, context.settings.fetch_bytes_max))
-    if await _look(fetches, max_bytes, context) >= request.min_bytes or request.max_wait_ms <= 0:
+    enough = min(request.min_bytes, max_bytes)
+    if await _look(fetches, max_bytes, context) >= enough or request.max_wait_ms <= 0:
         return
     if poll.ended or any(fetch.final for fetch in fetches):
         return
@@ -157,7 +161,7 @@ async def _gather(
         fetch.watch(poll)
     try:
         # Looked at once more: something may have moved before it was watched.
-        while await _look(fetches, max_bytes, context) < request.min_bytes and not poll.ended:
+        while await _look(fetches, max_bytes, context) < enough and not poll.ended:
             if any(fetch.final for fetch in fetches):
                 break
             await poll.wait()
@@ -169,6 +173,7 @@ async def _gather(
 
 async def _look(fetches: Sequence[_Fetch], max_bytes: int, context: Context) -> int:
     """Reads anew what is stale; the bytes found in all."""
+    looks = 0
     total = sum(len(fetch.records) for fetch in fetches if fetch.records is not None)
     for fetch in fetches:
         if not fetch.stale:
@@ -176,7 +181,9 @@ async def _look(fetches: Sequence[_Fetch], max_bytes: int, context: Context) -> 
         if fetch.records is not None:
             total -= len(fetch.records)
             fetch.close()
-        if total < max_bytes or total == 0:
-            await fetch.look(context, max_bytes - total, whole_first=total == 0)
+        await fetch.look(context, max_bytes - total, whole_first=total == 0)
         total += 0 if fetch.records is None else len(fetch.records)
+        looks += 1
+        if looks % LOOKS_PER_TURN == 0:
+            await asyncio.sleep(0)
     return total
