@@ -2,20 +2,20 @@
 
 from datetime import datetime
 
+from streamlog.client.position import EARLIEST, LATEST, Offset, Position, Timestamp
 from streamlog.errors import ConfigError
-
-Position = str | int | datetime
-"""``"earliest"``, ``"latest"``, an offset, or a time with its zone."""
 
 
 def parse_position(text: str) -> Position:
     """Raises ConfigError. A time without a zone is local, as on the clock of whoever asks."""
-    if text in {"earliest", "latest"}:
-        return text
+    if text == "earliest":
+        return EARLIEST
+    if text == "latest":
+        return LATEST
     if text.isascii() and text.isdigit():
-        return int(text)
+        return Offset(int(text))
     try:
-        return datetime.fromisoformat(text).astimezone()
+        return Timestamp(int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
         remedy = "name earliest, latest, an offset, or a time such as 2026-01-31T18:00:00"
         raise ConfigError("--from", f"{text!r} is no position", remedy) from None

@@ -1,23 +1,27 @@
 """Where to start reading."""
 
-from datetime import UTC, datetime, timedelta, timezone
+from datetime import datetime
 
 import pytest
 
 from streamlog.cli.position import parse_position
+from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
 from streamlog.errors import ConfigError
+
+EVENING_MS = 1_769_882_400_000
 
 
 @pytest.mark.parametrize(
     ("text", "position"),
     [
-        ("earliest", "earliest"),
-        ("latest", "latest"),
-        ("0", 0),
-        ("123456789012", 123456789012),
-        ("2026-01-31T18:00:00Z", datetime(2026, 1, 31, 18, tzinfo=UTC)),
-        ("2026-01-31T18:00+02:00", datetime(2026, 1, 31, 18, tzinfo=timezone(timedelta(hours=2)))),
-        ("2026-01-31", datetime(2026, 1, 31).astimezone()),
+        ("earliest", EARLIEST),
+        ("latest", LATEST),
+        ("0", Offset(0)),
+        ("123456789012", Offset(123456789012)),
+        ("2026-01-31T18:00:00Z", Timestamp(EVENING_MS)),
+        ("2026-01-31T20:00+02:00", Timestamp(EVENING_MS)),
+        ("2026-01-31T18:00:00.125Z", Timestamp(EVENING_MS + 125)),
+        ("2026-01-31", Timestamp(int(datetime(2026, 1, 31).timestamp() * 1000))),
     ],
 )
 def test_positions(text: str, position: object) -> None:
