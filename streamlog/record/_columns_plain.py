@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterator
 from typing import NamedTuple, NoReturn
 
 import crc32c
-from streamlog.record.compression import Compression, decompress
 
 from streamlog.errors import CorruptBatch
 from streamlog.record.columns_limits import (
@@ -20,6 +19,7 @@ from streamlog.record.columns_limits import (
     UNCOMPRESSED_BYTES_MAX,
     Part,
 )
+from streamlog.record.compression import Compression, decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_BYTES = 12

@@ -8,11 +8,11 @@ import crc32c
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from streamlog.record.compression import Compression, compress
 
 from streamlog.errors import CorruptBatch
 from streamlog.record import _columns_plain
 from streamlog.record.columns import COLUMNS
+from streamlog.record.compression import Compression, compress
 from tests.record_batches import HandRecord, hand_batch
 
 _columns = pytest.importorskip("streamlog.record._columns")

@@ -3,11 +3,11 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from streamlog.record.compression import Compression, compress
 
 from streamlog.errors import CorruptBatch
 from streamlog.record import _columns_plain, columns, columns_limits
 from streamlog.record.columns import arrow_batch, arrow_batches, arrow_schema
+from streamlog.record.compression import Compression, compress
 from tests.record_batches import HandRecord, hand_batch, record_bytes, sized, varint
 
 TWINS: list[Any] = [pytest.param(_columns_plain, id="plain")]

@@ -1,0 +1,74 @@
+"""A node's data folder made by hand: what a reader of files finds on the disk."""
+
+import struct
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.record_batches import HandRecord, hand_batch
+
+LOG_APPEND_TIME = 0x08
+
+
+class HandFolder:
+    """Segments are given as lists of batches, batches as lists of values or records."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.high_watermarks: dict[tuple[str, int], int] = {}
+        self.log_starts: dict[tuple[str, int], int] = {}
+
+    def partition(self, stream: str = "orders", partition: int = 0) -> Path:
+        return self.path / "streams" / stream / str(partition)
+
+    def segment(
+        self,
+        batches: Sequence[Sequence[HandRecord | bytes]],
+        base_offset: int = 0,
+        *,
+        stream: str = "orders",
+        partition: int = 0,
+        index: bool = True,
+        timestamp_ms: int | None = None,
+        torn: bytes = b"",
+    ) -> Path:
+        """Writes a segment, and counts its records as committed. ``torn`` follows the last batch.
+
+        With ``timestamp_ms`` the first batch was appended then, each other a second after the last.
+        """
+        folder = self.partition(stream, partition)
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{base_offset:020d}.log"
+        data, entries, times = bytearray(), bytearray(), bytearray()
+        offset = base_offset
+        for number, batch in enumerate(batches):
+            records = [r if isinstance(r, HandRecord) else HandRecord(r) for r in batch]
+            last = len(records) - 1
+            entries += struct.pack(">II", offset + last - base_offset, len(data))
+            appended = 2_000 if timestamp_ms is None else timestamp_ms + 1_000 * number
+            times += struct.pack(">qI", appended, offset + last - base_offset)
+            data += hand_batch(
+                records,
+                offset,
+                attributes=0 if timestamp_ms is None else LOG_APPEND_TIME,
+                max_timestamp_ms=appended,
+            )
+            offset += len(records)
+        path.write_bytes(bytes(data) + torn)
+        if index:
+            path.with_suffix(".index").write_bytes(entries)
+            path.with_suffix(".timeindex").write_bytes(times)
+        self.commit(offset, stream=stream, partition=partition)
+        return path
+
+    def commit(self, offset: int, *, stream: str = "orders", partition: int = 0) -> None:
+        self.high_watermarks[stream, partition] = offset
+        self._write("high-watermark-checkpoint", self.high_watermarks)
+
+    def start_at(self, offset: int, *, stream: str = "orders", partition: int = 0) -> None:
+        self.log_starts[stream, partition] = offset
+        self._write("log-start-offset-checkpoint", self.log_starts)
+
+    def _write(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
+        lines = ["0", str(len(offsets))]
+        lines += [f"{stream} {number} {offset}" for (stream, number), offset in offsets.items()]
+        (self.path / name).write_text("\n".join(lines) + "\n")
