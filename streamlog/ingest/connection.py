@@ -1,0 +1,216 @@
+"""nats-py's client with another way of reading: one feed of our parser for each read of the socket.
+
+Ours: the read loop, subscriptions, writing acks. nats-py's: servers, authentication, TLS, CONNECT,
+pings that find a dead server, reconnection. What it does on an error line of the server is changed:
+most of them end a client for good there, and we come back.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Iterable
+from typing import Any, Protocol
+from urllib.parse import ParseResult
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.transport import TcpTransport
+
+from streamlog.errors import ProtocolViolation
+from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+
+logger = logging.getLogger(__name__)
+
+WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
+"""Acks that NATS has not taken yet. Above it we read nothing more."""
+FRAME_OVERHEAD_BYTES = 64 * 1024
+"""Of a frame beside the payload that the server allows: the control line, our own slack."""
+DEFAULT_PAYLOAD_BYTES_MAX = 1024 * 1024
+
+_SURVIVABLE = ("permissions violation", "invalid subject", "invalid publish subject")
+"""Errors after which the server keeps the connection."""
+
+
+class Receiver(Protocol):
+    """Who the messages are for."""
+
+    def received(self, touched: list[Inflow]) -> None:
+        """A read is parsed; take what these have gathered."""
+
+    async def wait_for_room(self) -> None:
+        """Return when the next read may be made."""
+
+    def connected(self) -> None:
+        """The connection is there (again)."""
+
+
+class IngestTransport(TcpTransport):
+    """Reads of ``read_bytes``; a close that does not wait for a peer which takes nothing."""
+
+    def __init__(self, read_bytes: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._read_bytes = read_bytes
+
+    async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
+        await super().connect(uri, self._read_bytes, connect_timeout)
+        self._limit_writes()
+
+    async def connect_tls(self, *args: Any, **kwargs: Any) -> None:
+        await super().connect_tls(*args, **kwargs)
+        self._limit_writes()
+
+    def _limit_writes(self) -> None:
+        assert self._io_writer is not None, "connected"
+        self._io_writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
+
+    async def drain_if_full(self) -> None:
+        """Wait while more than the limit is unwritten."""
+        writer = self._io_writer
+        if writer and writer.transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
+            await writer.drain()
+
+    def close(self) -> None:
+        if self._io_writer is not None:
+            self._io_writer.transport.abort()
+
+
+class _ParserSlot:
+    """Stands where nats-py keeps its parser, which it resets when a connection is lost."""
+
+    def __init__(self, client: "IngestClient") -> None:
+        self._client = client
+
+    def reset(self) -> None:
+        self._client.renew_parser()
+
+
+class IngestClient(Client):
+    """One connection for all streams; its subscriptions outlive it."""
+
+    def __init__(
+        self, receiver: Receiver, subscriptions: Subscriptions, *, read_bytes: int
+    ) -> None:
+        super().__init__()
+        self._receiver = receiver
+        self._subscriptions = subscriptions
+        self._read_bytes = read_bytes
+        self._ps = _ParserSlot(self)  # type: ignore[assignment]
+        self.renew_parser()
+
+    def subscribe_all(self, subscriptions: Iterable[Subscription]) -> list[int]:
+        """Their sids; said to the server in one write, or when it is there."""
+        sids = [self._subscriptions.add(subscription) for subscription in subscriptions]
+        self._subscriptions.bind(self._parser, sids)
+        self.write(self._subscriptions.commands(sids))
+        return sids
+
+    def rebind(self, sids: Iterable[int], inflow: Inflow) -> None:
+        """Their messages go to ``inflow`` from the next read on."""
+        sids = list(sids)
+        for sid in sids:
+            self._subscriptions.replace_inflow(sid, inflow)
+        self._subscriptions.bind(self._parser, sids)
+
+    def unsubscribe_all(self, sids: Iterable[int]) -> None:
+        """Say that no more is wanted; what is under way still comes, until ``forget``."""
+        self.write(unsubscribe_commands(sids))
+
+    def forget(self, sids: Iterable[int]) -> None:
+        """Drop what still comes for them."""
+        for sid in sids:
+            self._subscriptions.remove(sid)
+            self._parser.unbind(sid)
+
+    def write(self, data: bytes) -> None:
+        """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
+        if data and self.is_connected and self._transport is not None:
+            self._transport.write(data)
+
+    async def round_trip(self, timeout_s: float) -> bool:
+        """All that was written is at the server, and all that it had sent before is received."""
+        if not self.is_connected or self._transport is None:
+            return False
+        pong: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._pongs.append(pong)
+        self._transport.write(b"PING\r\n")
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await pong
+        except TimeoutError:
+            return False
+
+    def renew_parser(self) -> None:
+        """A new connection starts at the start of a frame."""
+        payload_bytes_max = self._server_info.get("max_payload", DEFAULT_PAYLOAD_BYTES_MAX)
+        self._parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
+        self._subscriptions.bind(self._parser, self._subscriptions.sids())
+
+    async def _connect_to_server(self, s: Any) -> None:
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call]
+        self._transport = transport = IngestTransport(self._read_bytes)
+        s.last_attempt = time.monotonic()
+        await transport.connect(s.uri, self._read_bytes, self.options["connect_timeout"])
+
+    async def _process_connect_init(self) -> None:
+        for pong in self._pongs:
+            if not pong.done():
+                pong.set_result(False)
+        await super()._process_connect_init()
+        # The new read task has not run yet, so nothing comes before the parser is ready for it.
+        self.renew_parser()
+        self.write(self._subscriptions.commands(self._subscriptions.sids()))
+        self._receiver.connected()
+
+    async def _read_loop(self) -> None:
+        transport = self._transport
+        assert isinstance(transport, IngestTransport), "connected"
+        try:
+            while transport is self._transport and not (self.is_closed or self.is_reconnecting):
+                data = await transport.read(self._read_bytes)
+                if not data:
+                    raise ConnectionResetError("NATS closed the connection")
+                self._receiver.received(self._parser.feed(data))
+                await self._process_controls()
+                await self._receiver.wait_for_room()
+                await transport.drain_if_full()
+        except (OSError, ProtocolViolation, nats.errors.Error) as error:
+            await self._process_op_err(error)
+        except Exception as error:
+            logger.exception("reading from NATS failed")
+            await self._process_op_err(error)
+
+    async def _process_controls(self) -> None:
+        for name, argument in self._parser.take_controls():
+            if name == "PING":
+                self.write(b"PONG\r\n")
+            elif name == "PONG":
+                self._process_pong_now()
+            elif name == "INFO":
+                await self._process_info(_json(argument))
+            elif name == "ERR":
+                await self._process_err(argument.decode(errors="replace").lower())
+
+    def _process_pong_now(self) -> None:
+        if self._pongs:
+            pong = self._pongs.pop(0)
+            if not pong.done():  # else whoever waited has given up
+                pong.set_result(True)
+        self._pings_outstanding = 0
+
+    async def _process_err(self, err_msg: str) -> None:
+        error = nats.errors.Error(f"nats: {err_msg}")
+        self._err = error
+        await self._error_cb(error)
+        if not any(text in err_msg for text in _SURVIVABLE):
+            await self._process_op_err(error)
+
+
+def _json(text: bytes) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
