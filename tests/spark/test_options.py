@@ -62,7 +62,7 @@ def test_a_secret_is_not_repeated_in_the_error() -> None:
 def test_a_misspelt_option_is_refused_with_the_right_spelling() -> None:
     with pytest.raises(ConfigError, match=r"startingoffset: .*; did you mean startingOffsets\?"):
         ReadOptions.parse({"path": "/data", "startingoffset": "earliest"})
-    with pytest.raises(ConfigError, match="xyzzy: .*; there are path, subscribe"):
+    with pytest.raises(ConfigError, match=r"xyzzy: .*; there are path, subscribe"):
         ReadOptions.parse({"path": "/data", "xyzzy": "1"})
 
 
@@ -105,12 +105,12 @@ def test_a_wrong_value_is_named(name: str, value: str, problem: str) -> None:
 
 
 def test_a_path_is_needed() -> None:
-    with pytest.raises(ConfigError, match="^path: is missing; name a node's data folder"):
+    with pytest.raises(ConfigError, match=r"^path: is missing; name a node's data folder"):
         ReadOptions.parse({"subscribe": "orders"})
 
 
 def test_two_ways_to_name_streams_contradict() -> None:
-    with pytest.raises(ConfigError, match="^subscribePattern: subscribe is given, too"):
+    with pytest.raises(ConfigError, match=r"^subscribePattern: subscribe is given, too"):
         ReadOptions.parse({"path": "/", "subscribe": "a", "subscribePattern": "b"})
 
 

@@ -46,5 +46,5 @@ def test_a_schema_that_does_not_fit_is_refused(field: StructField, text: str) ->
 
 
 def test_a_schema_without_columns_is_refused() -> None:
-    with pytest.raises(ConfigError, match="^schema: it has no column"):
+    with pytest.raises(ConfigError, match=r"^schema: it has no column"):
         arrow_schema_of(StructType([]))

@@ -84,18 +84,18 @@ def test_what_is_not_there_is_named(
 
 
 def test_a_path_without_streams_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="^path: there is no folder"):
+    with pytest.raises(ConfigError, match=r"^path: there is no folder"):
         ranges(tmp_path / "nowhere")
-    with pytest.raises(ConfigError, match="^path: .* holds no stream"):
+    with pytest.raises(ConfigError, match=r"^path: .* holds no stream"):
         ranges(tmp_path)
-    with pytest.raises(ConfigError, match="^path: 's3://bucket/x' is not a local path"):
+    with pytest.raises(ConfigError, match=r"^path: 's3://bucket/x' is not a local path"):
         open_folder("s3://bucket/x")
 
 
 def test_without_a_high_watermark_nothing_is_known_to_be_committed(folder: HandFolder) -> None:
     folder.segment(TEN)
     (folder.path / "high-watermark-checkpoint").unlink()
-    with pytest.raises(ConfigError, match="no high-watermark-checkpoint in .*unknown"):
+    with pytest.raises(ConfigError, match=r"no high-watermark-checkpoint in .*unknown"):
         ranges(folder.path, subscribe="orders")
 
 
@@ -165,7 +165,7 @@ def test_offsets_outside_the_log_are_loss_or_the_nearest_inside(folder: HandFold
         "startingOffsets": '{"orders": {"0": 5}}',
         "endingOffsets": '{"orders": {"0": 99}}',
     }
-    with pytest.raises(ConfigError, match="offset 5 is outside .* failOnDataLoss=false .* 20"):
+    with pytest.raises(ConfigError, match=r"offset 5 is outside .* failOnDataLoss=false .* 20"):
         ranges(folder.path, **options)
     options["failOnDataLoss"] = "false"
     assert ranges(folder.path, **options) == {"orders-0": (20, 30)}
