@@ -172,11 +172,16 @@ def _plain(default: Any) -> Any:
     return round(default.total_seconds() * 1000) if hasattr(default, "total_seconds") else default
 
 
+def _fresh(default: Any) -> Any:
+    """A default as it is read; an array must not be shared."""
+    return list(default) if isinstance(default, tuple) else default
+
+
 def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Read:
     def read(cursor: Cursor) -> dict[str, Any]:
         values = {field.name: field.read(cursor) for field in plain}
         if flexible:
-            values.update((field.name, field.default) for field in tagged.values())
+            values.update((field.name, _fresh(field.default)) for field in tagged.values())
             for _ in range(cursor.uvarint()):
                 field = tagged.get(cursor.uvarint())
                 content = Cursor(cursor.take(cursor.uvarint()))
@@ -200,7 +205,11 @@ def _writer(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> W
 
 
 def _write_tags(out: bytearray, tagged: list[_Field], values: Mapping[str, Any]) -> None:
-    given = [field for field in tagged if values.get(field.name, field.default) != field.default]
+    given = [
+        field
+        for field in tagged
+        if field.name in values and values[field.name] != _fresh(field.default)
+    ]
     out += encode_uvarint(len(given))
     for field in given:
         content = bytearray()

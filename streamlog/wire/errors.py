@@ -25,7 +25,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),
     (errors.UnknownLeaderEpoch, ErrorCode.unknown_leader_epoch),
     (errors.Overloaded, ErrorCode.throttling_quota_exceeded),
-    (errors.Unavailable, ErrorCode.broker_not_available),
+    (errors.NodeUnreachable, ErrorCode.network_exception),
+    (errors.Unavailable, ErrorCode.leader_not_available),
     (errors.InvalidRequest, ErrorCode.invalid_request),
     (StreamlogError, ErrorCode.unknown_server_error),
 )

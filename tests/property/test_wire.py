@@ -1,0 +1,141 @@
+"""Whatever comes from the network is a request or a ProtocolViolation, and costs what it is."""
+
+import contextlib
+import tracemalloc
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.errors import ProtocolViolation
+from streamlog.wire import control, fetch
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.framing import FrameSplitter, frame
+from streamlog.wire.header import encode_request_header, read_request_header
+from streamlog.wire.registry import APIS, FETCH, Api
+
+EXAMPLES = 400
+
+SPOKEN = [
+    (api, version)
+    for api in APIS.values()
+    for version in range(api.version_min, api.version_max + 1)
+]
+
+# Small and extreme bytes: they are what lengths and counts are made of.
+hostile = st.lists(
+    st.sampled_from([0, 1, 2, 3, 0x7F, 0x80, 0xFE, 0xFF]) | st.integers(0, 255), max_size=80
+).map(bytes)
+
+int32 = st.integers(-(2**31), 2**31 - 1)
+int64 = st.integers(-(2**63), 2**63 - 1)
+names = st.text(max_size=30)
+
+
+def read_body(cursor: Cursor, api: Api, version: int) -> object:
+    if api.key == FETCH:
+        return fetch.read_request(cursor, version)
+    return control.read_request(cursor, api, version)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(spoken=st.sampled_from(SPOKEN), body=hostile)
+def test_a_hostile_body_is_refused_or_read(spoken: tuple[Api, int], body: bytes) -> None:
+    with contextlib.suppress(ProtocolViolation):
+        read_body(Cursor(body), *spoken)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(data=hostile)
+def test_a_hostile_frame_is_refused_or_read(data: bytes) -> None:
+    cursor = Cursor(data)
+    with contextlib.suppress(ProtocolViolation):
+        header = read_request_header(cursor)
+        if header.version <= header.api.version_max:
+            read_body(cursor, header.api, header.version)
+
+
+@settings(max_examples=100, deadline=None)
+@given(spoken=st.sampled_from(SPOKEN), head=hostile)
+def test_a_lie_about_a_length_allocates_nothing(spoken: tuple[Api, int], head: bytes) -> None:
+    body = head + b"\x7f\xff\xff\xff" + b"\xff\xff\xff\xff\x07" * 3
+    with contextlib.suppress(ProtocolViolation):
+        read_body(Cursor(body), *spoken)  # builds the schema's codec
+    tracemalloc.start()
+    with contextlib.suppress(ProtocolViolation):
+        read_body(Cursor(body), *spoken)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 200_000
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    frames=st.lists(st.binary(max_size=40), max_size=8),
+    cuts=st.lists(st.integers(0, 400), max_size=10),
+)
+def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
+    stream = b"".join(frame(body) for body in frames)
+    ends = sorted({min(cut, len(stream)) for cut in cuts} | {len(stream)})
+    splitter, found = FrameSplitter(1_000), []
+    start = 0
+    for end in ends:
+        splitter.feed(stream[start:end])
+        start = end
+        while (body := splitter.next_frame()) is not None:
+            found.append(body)
+    assert found == frames
+
+
+partitions = st.builds(FetchPartition, int32, int64, int32, int32, int32, int64)
+topics = st.builds(FetchTopic, names, st.lists(partitions, max_size=3))
+requests = st.builds(
+    FetchRequest,
+    st.lists(topics, max_size=3),
+    max_wait_ms=int32,
+    min_bytes=int32,
+    max_bytes=int32,
+    replica_id=int32,
+    isolation_level=st.integers(-128, 127),
+    session_id=int32,
+    session_epoch=int32,
+    rack_id=names,
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(request=requests)
+def test_any_fetch_request_comes_back(request: FetchRequest) -> None:
+    head = encode_request_header(APIS[FETCH], 12, 1, "c")
+    cursor = Cursor(head + fetch.encode_request(request, 12))
+    read_request_header(cursor)
+    assert fetch.read_request(cursor, 12) == request
+    assert cursor.remaining == 0
+
+
+fetched = st.tuples(int32, st.integers(-1, 100), int64, int64, st.binary(max_size=200))
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(
+    answer=st.lists(st.tuples(names, st.lists(fetched, max_size=4)), max_size=4),
+    version=st.integers(5, 12),
+)
+def test_any_fetch_answer_comes_back_with_its_holes_filled(
+    answer: list[tuple[str, list[tuple[int, int, int, int, bytes]]]], version: int
+) -> None:
+    told = [
+        (name, [FetchedPartition(*fields, len(records)) for *fields, records in group])
+        for name, group in answer
+    ]
+    runs = [records for _, group in answer for *_, records in group if records]
+    pieces = fetch.encode_response(b"head", told, version)
+    assert len(pieces) == len(runs) + 1
+    whole = b"".join(part for pair in zip(pieces, runs, strict=False) for part in pair) + pieces[-1]
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    read = fetch.read_response(Cursor(whole, 8), version)
+    assert [(it.topic, it.fetched, bytes(it.records)) for it in read.partitions] == [
+        (name, partition, group[index][-1])
+        for (name, ours), (_, group) in zip(told, answer, strict=True)
+        for index, partition in enumerate(ours)
+    ]

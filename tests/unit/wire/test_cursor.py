@@ -1,0 +1,100 @@
+from collections.abc import Callable
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import MalformedFrame
+from streamlog.wire.cursor import (
+    Cursor,
+    encode_array_length,
+    encode_bytes,
+    encode_string,
+    encode_uvarint,
+)
+
+
+def test_numbers_are_big_endian_and_signed() -> None:
+    cursor = Cursor(b"\xff\xff\xfe\x00\x00\x01\x00\xff\xff\xff\xff\xff\xff\xff\xfd\x01")
+    assert (cursor.i8(), cursor.i16(), cursor.i32(), cursor.i64()) == (-1, -2, 256, -3)
+    assert cursor.boolean()
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("value", [0, 1, 127, 128, 300, 2**31 - 1, 2**35 - 1])
+def test_a_varint_comes_back(value: int) -> None:
+    assert Cursor(encode_uvarint(value)).uvarint() == value
+
+
+def test_an_endless_varint_is_malformed() -> None:
+    with pytest.raises(MalformedFrame, match="more than 5 bytes"):
+        Cursor(b"\xff" * 6).uvarint()
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@pytest.mark.parametrize("value", [None, "", "flights", "žluťoučký", "x" * 20_000])
+def test_text_comes_back(value: str | None, flexible: bool) -> None:
+    cursor = Cursor(encode_string(value, flexible))
+    assert cursor.nullable_string(flexible) == value
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+@pytest.mark.parametrize("value", [None, b"", b"\x00\xff", b"x" * 300])
+def test_bytes_come_back_as_a_view(value: bytes | None, flexible: bool) -> None:
+    cursor = Cursor(encode_bytes(value, flexible))
+    assert cursor.nullable_bytes(flexible) == value
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_a_null_is_refused_where_a_value_must_be(flexible: bool) -> None:
+    with pytest.raises(MalformedFrame, match="null"):
+        Cursor(encode_string(None, flexible)).string(flexible)
+    with pytest.raises(MalformedFrame, match="null"):
+        Cursor(encode_array_length(None, flexible)).array_length(flexible)
+
+
+@pytest.mark.parametrize("flexible", [False, True])
+def test_an_array_longer_than_the_frame_is_refused_before_it_is_built(flexible: bool) -> None:
+    lie = encode_array_length(2**31 - 1, flexible)
+    with pytest.raises(MalformedFrame, match="array of 2147483647"):
+        Cursor(lie + bytes(10)).array_length(flexible)
+    assert Cursor(encode_array_length(3, flexible) + bytes(3)).array_length(flexible) == 3
+
+
+def test_negative_lengths_are_refused() -> None:
+    for read in (Cursor.nullable_array_length, Cursor.nullable_bytes):
+        with pytest.raises(MalformedFrame):
+            read(Cursor(b"\xff\xff\xff\xfe" + bytes(8)), False)
+    with pytest.raises(MalformedFrame):
+        Cursor(b"\xff\xfe" + bytes(8)).nullable_string(flexible=False)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [Cursor.i8, Cursor.i16, Cursor.i32, Cursor.i64, Cursor.uvarint, Cursor.uuid, Cursor.skip_tags],
+)
+def test_the_end_inside_a_field_is_malformed(read: Callable[[Cursor], object]) -> None:
+    with pytest.raises(MalformedFrame):
+        read(Cursor(b""))
+
+
+def test_text_that_is_not_utf8_is_malformed() -> None:
+    with pytest.raises(MalformedFrame, match="UTF-8"):
+        Cursor(b"\x00\x02\xff\xfe").string(flexible=False)
+
+
+def test_the_zero_uuid_stands_for_none() -> None:
+    assert Cursor(bytes(16)).uuid() is None
+    assert Cursor(bytes(15) + b"\x01").uuid() == UUID(int=1)
+
+
+def test_unknown_tags_are_passed_over() -> None:
+    cursor = Cursor(b"\x02" + b"\x05\x01a" + b"\x07\x00" + b"z")
+    cursor.skip_tags()
+    assert cursor.take(1) == b"z"
+
+
+def test_a_tag_longer_than_the_frame_is_malformed() -> None:
+    with pytest.raises(MalformedFrame):
+        Cursor(b"\x01\x05\x7fa").skip_tags()

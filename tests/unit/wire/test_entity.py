@@ -1,0 +1,113 @@
+"""Ours and kio's reading of the same bytes must agree; kio is generated from Kafka's schemas."""
+
+import io
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from typing import Any
+from uuid import UUID
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from streamlog.errors import MalformedFrame
+from streamlog.wire.control import encode_request
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.entity import entity
+from streamlog.wire.registry import APIS, FETCH, METADATA, PRODUCE
+
+ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
+
+SCHEMAS = [
+    pytest.param(load(api.key, version), id=f"{api.name}-v{version}-{load.__name__.split('_')[1]}")
+    for api in APIS.values()
+    if api.key not in {PRODUCE, FETCH}
+    for version in range(api.version_min, api.version_max + 1)
+    for load in (load_request_schema, load_response_schema)
+]
+
+
+def plain(value: Any) -> Any:
+    """kio's dataclasses as our dicts."""
+    if is_dataclass(value):
+        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
+    if isinstance(value, tuple):
+        return [plain(item) for item in value]
+    if isinstance(value, timedelta):
+        return round(value.total_seconds() * 1000)
+    return value
+
+
+def example(schema: Any, salt: int) -> dict[str, Any]:
+    """A value of every field; another one for another salt."""
+    values: dict[str, Any] = {}
+    for index, field in enumerate(fields(schema)):
+        text = str(field.type)
+        kind = field.metadata.get("kafka_type")
+        nested = next((arg for arg in _args(field.type) if is_dataclass(arg)), None)
+        number = salt * 7 + index
+        scalar: Any = {"string": f"t{number}", "bool": bool(number % 2), "uuid": ID}.get(
+            str(kind), number % 100
+        )
+        if nested is not None:
+            values[field.name] = [example(nested, number + item) for item in range(salt % 3)]
+        elif "tuple" in text:
+            values[field.name] = [scalar] * (salt % 3)
+        elif salt % 4 == 3 and "None" in text:
+            values[field.name] = None
+        else:
+            values[field.name] = scalar
+    return values
+
+
+def _args(annotation: Any) -> list[Any]:
+    inner = getattr(annotation, "__args__", ())
+    return [annotation, *(arg for part in inner for arg in _args(part))]
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("salt", range(5))
+def test_kio_reads_what_we_write_and_writes_what_we_read(schema: Any, salt: int) -> None:
+    values = example(schema, salt)
+    ours = bytearray()
+    entity(schema).write(ours, values)
+    theirs, size = entity_reader(schema)(bytes(ours), 0)
+    assert size == len(ours)
+    assert plain(theirs) == values
+    again = io.BytesIO()
+    entity_writer(schema)(again, theirs)
+    assert again.getvalue() == ours
+    cursor = Cursor(ours)
+    assert entity(schema).read(cursor) == values
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_what_is_not_given_has_its_default(schema: Any) -> None:
+    ours = bytearray()
+    entity(schema).write(ours, {})
+    theirs, size = entity_reader(schema)(bytes(ours), 0)
+    assert size == len(ours)
+    assert plain(theirs) == entity(schema).read(Cursor(ours))
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+def test_every_cut_is_malformed(schema: Any) -> None:
+    whole = bytearray()
+    entity(schema).write(whole, example(schema, 1))
+    for size in range(len(whole)):
+        with pytest.raises(MalformedFrame):
+            entity(schema).read(Cursor(whole[:size]))
+
+
+def test_unknown_tagged_fields_are_passed_over() -> None:
+    schema = load_request_schema(METADATA, 12)
+    whole = encode_request(APIS[METADATA], 12, {"topics": None})
+    tagged = whole[:-1] + b"\x01\x09\x02??"
+    assert entity(schema).read(Cursor(tagged)) == entity(schema).read(Cursor(whole))
+
+
+def test_a_huge_array_length_is_refused_where_kios_own_reader_aborts_the_process() -> None:
+    bomb = b"\xff\xff\xff\xff\x0f"
+    with pytest.raises(MalformedFrame):
+        entity(load_request_schema(METADATA, 12)).read(Cursor(bomb))

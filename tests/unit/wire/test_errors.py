@@ -1,0 +1,68 @@
+import inspect
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from streamlog import errors
+from streamlog.errors import InvalidRequest, NotLeader, StreamlogError, Unavailable
+from streamlog.wire.errors import check, code_of, error_of
+
+TREE = [
+    kind
+    for _, kind in inspect.getmembers(errors, inspect.isclass)
+    if issubclass(kind, StreamlogError)
+]
+ARGUMENTS = {
+    errors.OffsetOutOfRange: (9, 0, 5),
+    errors.ConfigError: ("key", "problem", "remedy"),
+}
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_has_a_code_and_clients_retry_what_may_be_retried(
+    kind: type[StreamlogError],
+) -> None:
+    code = code_of(kind(*ARGUMENTS.get(kind, ("text",))))
+    assert code is not ErrorCode.none
+    assert not kind.retriable or code.retriable
+
+
+@pytest.mark.parametrize(
+    ("kind", "code"),
+    [
+        (errors.OffsetOutOfRange, 1),
+        (errors.CorruptBatch, 2),
+        (errors.StreamNotFound, 3),
+        (errors.PartitionNotFound, 3),
+        (errors.NotLeader, 6),
+        (errors.InvalidStreamName, 17),
+        (errors.StreamExists, 36),
+        (errors.InvalidStreamConfig, 40),
+        (errors.StorageFailed, 56),
+        (errors.FencedLeaderEpoch, 74),
+        (errors.UnknownLeaderEpoch, 75),
+    ],
+)
+def test_the_codes_are_kafkas(kind: type[StreamlogError], code: int) -> None:
+    assert code_of(kind(*ARGUMENTS.get(kind, ("text",)))) == code
+
+
+@pytest.mark.parametrize("code", [code for code in ErrorCode if code])
+def test_every_code_becomes_an_error_that_names_it(code: ErrorCode) -> None:
+    error = error_of(code, "flights-0")
+    assert str(code.value) in str(error)
+    assert "flights-0" in str(error)
+
+
+def test_codes_that_we_do_not_use_keep_whether_they_may_be_retried() -> None:
+    assert isinstance(error_of(ErrorCode.leader_not_available, "x"), NotLeader)
+    assert isinstance(error_of(ErrorCode.coordinator_load_in_progress, "x"), Unavailable)
+    assert not error_of(ErrorCode.group_id_not_found, "x").retriable
+    assert isinstance(error_of(ErrorCode.offset_out_of_range, "x"), InvalidRequest)
+    assert not error_of(12_345, "x").retriable
+
+
+def test_no_error_raises_nothing() -> None:
+    check(0, "x")
+    with pytest.raises(NotLeader, match="x: not leader or follower"):
+        check(6, "x")

@@ -1,0 +1,212 @@
+"""Fetch by hand against kio, which reads and writes it from Kafka's own schemas."""
+
+import io
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from kio.index import load_request_schema, load_response_schema
+from kio.serial import entity_reader, entity_writer
+
+from streamlog.errors import MalformedFrame
+from streamlog.model import EpochEnd
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.fetch import (
+    FetchedPartition,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_request,
+    encode_response,
+    read_request,
+    read_response,
+)
+from streamlog.wire.registry import FETCH
+
+VERSIONS = range(4, 13)
+HEADER = b"\x00\x00\x00\x2a"
+RECORDS = b"not looked at"
+
+REQUEST = FetchRequest(
+    [
+        FetchTopic("a", [FetchPartition(0, 2**40, 1_000, 3, 2, 17), FetchPartition(5, 0, 7)]),
+        FetchTopic("b" * 200, [FetchPartition(1, 1, 1)]),
+    ],
+    max_wait_ms=500,
+    min_bytes=1,
+    max_bytes=2**20,
+    replica_id=4,
+    isolation_level=1,
+    session_id=9,
+    session_epoch=2,
+    rack_id="r1",
+)
+
+
+def as_of(version: int) -> FetchRequest:
+    """REQUEST without what the version cannot say."""
+    blank = FetchRequest([], 0, 0, 0)
+    topics = [
+        FetchTopic(
+            topic.name,
+            [
+                FetchPartition(
+                    it.partition,
+                    it.fetch_offset,
+                    it.max_bytes,
+                    it.current_leader_epoch if version >= 9 else -1,
+                    it.last_fetched_epoch if version >= 12 else -1,
+                    it.log_start_offset if version >= 5 else -1,
+                )
+                for it in topic.partitions
+            ],
+        )
+        for topic in REQUEST.topics
+    ]
+    return REQUEST._replace(
+        topics=topics,
+        session_id=REQUEST.session_id if version >= 7 else blank.session_id,
+        session_epoch=REQUEST.session_epoch if version >= 7 else blank.session_epoch,
+        rack_id=REQUEST.rack_id if version >= 11 else blank.rack_id,
+    )
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_request_comes_back(version: int) -> None:
+    cursor = Cursor(encode_request(REQUEST, version))
+    assert read_request(cursor, version) == as_of(version)
+    assert cursor.remaining == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kio_reads_our_request_and_we_read_its_own(version: int) -> None:
+    ours = encode_request(REQUEST, version)
+    theirs, size = entity_reader(load_request_schema(FETCH, version))(ours, 0)
+    assert size == len(ours)
+    again = io.BytesIO()
+    entity_writer(load_request_schema(FETCH, version))(again, theirs)
+    assert read_request(Cursor(again.getvalue()), version) == as_of(version)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_cut_of_a_request_is_malformed(version: int) -> None:
+    whole = encode_request(REQUEST, version)
+    for size in range(len(whole)):
+        with pytest.raises(MalformedFrame):
+            read_request(Cursor(whole[:size]), version)
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_forgotten_topics_are_passed_over(version: int) -> None:
+    schema = load_request_schema(FETCH, version)
+    theirs, _ = entity_reader(schema)(encode_request(REQUEST, version), 0)
+    forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]
+    gone = (forgotten(topic="gone", partitions=(1, 2)),) * 2
+    out = io.BytesIO()
+    entity_writer(schema)(out, replace(theirs, forgotten_topics_data=gone))
+    cursor = Cursor(out.getvalue())
+    assert read_request(cursor, version) == as_of(version)
+    assert cursor.remaining == 0
+
+
+def response(version: int, *, diverging: EpochEnd | None = None) -> bytes:
+    """A whole frame, its holes filled."""
+    topics = [
+        (
+            "a",
+            [
+                FetchedPartition(0, 0, 100, 5, len(RECORDS)),
+                FetchedPartition(1, 3, -1, -1, 0),
+                FetchedPartition(2, 0, 7, 0, 0, diverging),
+            ],
+        ),
+        ("b", [FetchedPartition(0, 0, 9, 1, 300)]),
+    ]
+    pieces = encode_response(HEADER, topics, version)
+    assert len(pieces) == 3
+    return pieces[0] + RECORDS + pieces[1] + bytes(300) + pieces[2]
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_kio_reads_our_response(version: int) -> None:
+    whole = response(version)
+    assert int.from_bytes(whole[:4], "big") == len(whole) - 4
+    assert whole[4:8] == HEADER
+    theirs, size = entity_reader(load_response_schema(FETCH, version))(whole[8:], 0)
+    assert size == len(whole) - 8
+    first, last = theirs.responses
+    names = [topic.topic for topic in theirs.responses]
+    assert names == ["a", "b"]
+    told = [(it.partition_index, it.error_code, it.high_watermark) for it in first.partitions]
+    assert told == [(0, 0, 100), (1, 3, -1), (2, 0, 7)]
+    assert [bytes(it.records or b"") for it in first.partitions] == [RECORDS, b"", b""]
+    assert len(last.partitions[0].records) == 300
+    for it in (*first.partitions, *last.partitions):
+        assert it.last_stable_offset == it.high_watermark
+        assert it.aborted_transactions is None
+        if version >= 11:
+            assert it.preferred_read_replica == -1
+    if version >= 5:
+        assert [it.log_start_offset for it in first.partitions] == [5, -1, 0]
+    if version >= 7:
+        assert theirs.session_id == 0
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_response_comes_back_with_views_into_the_frame(version: int) -> None:
+    frame = response(version)
+    cursor = Cursor(frame, 8)
+    answer = read_response(cursor, version)
+    assert cursor.remaining == 0
+    assert answer.error_code == 0
+    assert [(it.topic, it.fetched.partition) for it in answer.partitions] == [
+        ("a", 0), ("a", 1), ("a", 2), ("b", 0),
+    ]  # fmt: skip
+    assert [bytes(it.records) for it in answer.partitions] == [RECORDS, b"", b"", bytes(300)]
+    assert answer.partitions[0].records.obj is frame
+    assert answer.partitions[1].fetched.error_code == 3
+
+
+def test_a_diverging_epoch_comes_back_and_kio_reads_it() -> None:
+    whole = response(12, diverging=EpochEnd(4, 99))
+    assert read_response(Cursor(whole, 8), 12).partitions[2].fetched.diverging == EpochEnd(4, 99)
+    theirs, size = entity_reader(load_response_schema(FETCH, 12))(whole[8:], 0)
+    assert size == len(whole) - 8
+    end = theirs.responses[0].partitions[2].diverging_epoch
+    assert (end.epoch, end.end_offset) == (4, 99)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_answer_without_records_is_one_piece(version: int) -> None:
+    pieces = encode_response(HEADER, [("a", [FetchedPartition(0, 0, 1, 0)])], version)
+    assert len(pieces) == 1
+    assert int.from_bytes(pieces[0][:4], "big") == len(pieces[0]) - 4
+
+
+@pytest.mark.parametrize("version", [7, 12])
+def test_an_error_of_the_whole_comes_back(version: int) -> None:
+    (piece,) = encode_response(HEADER, [], version, error_code=70)
+    assert read_response(Cursor(piece, 8), version) == (70, [])
+
+
+@pytest.mark.parametrize("version", [4, 11])
+def test_aborted_transactions_of_another_broker_are_passed_over(version: int) -> None:
+    theirs, _ = entity_reader(load_response_schema(FETCH, version))(response(version)[8:], 0)
+    topic = theirs.responses[0]
+    partition = topic.partitions[0]
+    declared: Any = type(partition).__dataclass_fields__["aborted_transactions"].type
+    aborted = declared.__args__[0].__args__[0](producer_id=1, first_offset=2)
+    partition = replace(partition, aborted_transactions=(aborted,) * 3)
+    out = io.BytesIO()
+    changed = replace(theirs, responses=(replace(topic, partitions=(partition,)),))
+    entity_writer(type(theirs))(out, changed)
+    (found,) = read_response(Cursor(out.getvalue()), version).partitions
+    assert bytes(found.records) == RECORDS
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_every_cut_of_a_response_is_malformed(version: int) -> None:
+    whole = response(version)[:200]
+    for size in range(8, len(whole)):
+        with pytest.raises(MalformedFrame):
+            read_response(Cursor(whole[:size], 8), version)
