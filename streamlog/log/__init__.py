@@ -1,0 +1,23 @@
+"""One partition's log on disk: append, read, roll, recover, retain. Blocking calls, no asyncio.
+
+A log is a folder of segments, named and laid out as Kafka does: ``%020d.log`` holds record batches
+v2 back to back, ``%020d.index`` and ``%020d.timeindex`` are sparse maps from offset and time to a
+place in it, ``leader-epoch-checkpoint`` says at which offset each leader epoch began. The last
+segment is *active*: it alone is written, and its indexes are in memory until it is sealed or the
+log is closed.
+
+Invariants: offsets are dense; a batch is never split over segments; what lies below
+``recovery_point`` has been synced, its folder entries and sealed indexes included; a batch is
+served only if its checksum was right once since the log was opened, or if this process wrote it.
+
+Reading order: ``disk`` (all file access), ``files`` (bounded open files), ``slice``, ``index``,
+``scan`` (walk over batches), ``segment``, ``active``, ``recovery``, ``sync``, ``log``; then
+``retention``, ``scrub``, ``times``, ``verify``, ``dump``.
+
+A :class:`~streamlog.log.log.PartitionLog` has one owner and is not thread-safe, except for what is
+meant for a worker thread: ``SyncTicket.run``, ``Segment.verify`` and ``FileSlice``. It knows
+nothing of high watermarks; who reads passes the offset below which it may read.
+
+Retention works on whole segments: a log keeps at least what its limits say, and at most one segment
+more.
+"""

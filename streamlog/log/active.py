@@ -1,0 +1,102 @@
+import contextlib
+
+from streamlog.errors import StorageFailed
+from streamlog.log.disk import storage_error
+from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
+from streamlog.log.indexer import Indexer
+from streamlog.log.segment import Segment
+
+
+class ActiveSegment:
+    """The writing side of a log's last segment, until it is sealed."""
+
+    __slots__ = ("_pool", "first_timestamp_ms", "indexer", "last_timestamp_ms", "segment")
+
+    def __init__(self, pool: FilePool, segment: Segment, indexer: Indexer) -> None:
+        self.segment = segment
+        self.indexer = indexer
+        self.first_timestamp_ms: int | None = None  # of the first batch; None while there is none
+        self.last_timestamp_ms: int | None = None  # of the last batch, likewise
+        self._pool = pool
+        segment.offsets, segment.times = indexer.offsets, indexer.times
+
+    def append(self, batch: bytes, next_offset: int, timestamp_ms: int) -> None:
+        """Write one whole batch, or nothing.
+
+        Raises StorageFull or Overloaded when the file is as it was before, else StorageFailed.
+        """
+        segment = self.segment
+        position = segment.size_bytes
+        end_position = position + len(batch)
+        try:
+            pooled = self._pool.pin(segment.path)
+            try:
+                written = pooled.file.pwrite(batch, position)
+                if written < len(batch):
+                    _write_rest(pooled, batch, position, written)
+            except OSError:
+                _undo(pooled, position)
+                raise
+            finally:
+                self._pool.unpin(pooled)
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+        segment.size_bytes = end_position
+        segment.next_offset = next_offset
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = timestamp_ms
+        self.last_timestamp_ms = timestamp_ms
+        self.indexer.add(position, end_position, next_offset, timestamp_ms)
+
+    def write_indexes(self) -> None:
+        """The index files, as a sealed segment has them.
+
+        Raises OSError; what was written is removed then.
+        """
+        segment, indexer = self.segment, self.indexer
+        indexer.note_time()
+        try:
+            _write_file(self._pool, segment.index_path, indexer.offsets.packed())
+            _write_file(self._pool, segment.time_index_path, indexer.times.packed())
+        except OSError:
+            for path in (segment.index_path, segment.time_index_path):
+                self._pool.forget(path)
+                with contextlib.suppress(OSError):
+                    self._pool.disk.unlink(path)
+            raise
+
+    def seal(self) -> None:
+        """Nothing more is written. Raises OSError, and may be tried again then."""
+        self.write_indexes()
+        segment = self.segment
+        segment.max_timestamp_ms = self.indexer.max_timestamp_ms
+        segment.offsets = IndexFile(self._pool, segment.index_path, OFFSET_ENTRY)
+        segment.times = IndexFile(self._pool, segment.time_index_path, TIME_ENTRY)
+
+
+def _write_rest(pooled: PooledFile, batch: bytes, position: int, written: int) -> None:
+    rest = memoryview(batch)[written:]
+    while rest:
+        count = pooled.file.pwrite(rest, position + len(batch) - len(rest))
+        if not count:
+            raise StorageFailed(f"{pooled.path}: nothing of {len(rest)} bytes was written")
+        rest = rest[count:]
+
+
+def _undo(pooled: PooledFile, position: int) -> None:
+    try:
+        pooled.file.truncate(position)
+    except OSError as error:
+        raise StorageFailed(f"{pooled.path}: cannot be cut back to {position}") from error
+
+
+def _write_file(pool: FilePool, path: str, data: bytes) -> None:
+    pool.create(path)
+    pooled = pool.pin(path)
+    try:
+        written = 0
+        while written < len(data):
+            written += pooled.file.pwrite(data[written:], written)
+    finally:
+        pool.unpin(pooled)

@@ -1,0 +1,65 @@
+"""Kafka's checkpoint files: a version, a count of lines, then the lines."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from streamlog.errors import CorruptFile
+from streamlog.log.disk import Disk
+from streamlog.model import TopicPartition
+
+_VERSION: Final = "0"
+_OFFSET_MAX: Final = 2**63 - 1
+
+
+def checkpoint_lines(data: bytes, path: str) -> list[str]:
+    """The lines of a checkpoint.
+
+    Raises CorruptFile unless all of them are there, and nothing else.
+    """
+    try:
+        version, count, *lines = data.decode("ascii").split("\n")
+    except ValueError:
+        raise CorruptFile(f"{path}: not a checkpoint") from None
+    if version != _VERSION:
+        raise CorruptFile(f"{path}: version {version!r} is not {_VERSION!r}")
+    if not count.isdigit() or int(count) != len(lines) - 1 or lines[-1]:
+        raise CorruptFile(f"{path}: {count!r} lines announced, the file has others")
+    return lines[:-1]
+
+
+class OffsetCheckpoint:
+    """One offset for each partition of a node, in a file that is replaced as a whole."""
+
+    def __init__(self, path: Path, disk: Disk) -> None:
+        self.path = path
+        self._disk = disk
+
+    def read(self) -> dict[TopicPartition, int]:
+        """Empty if there is no file. Raises CorruptFile if it is damaged."""
+        try:
+            data = self._disk.read_small(str(self.path))
+        except FileNotFoundError:
+            return {}
+        offsets: dict[TopicPartition, int] = {}
+        for line in checkpoint_lines(data, str(self.path)):
+            match line.split(" "):
+                case [stream, partition, offset] if (
+                    stream
+                    and partition.isdigit()
+                    and offset.isdigit()
+                    and int(offset) <= _OFFSET_MAX
+                ):
+                    tp = TopicPartition(stream, int(partition))
+                case _:
+                    raise CorruptFile(f"{self.path}: {line!r} is not stream, partition and offset")
+            if tp in offsets:
+                raise CorruptFile(f"{self.path}: {tp} is there twice")
+            offsets[tp] = int(offset)
+        return offsets
+
+    def write(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Durable when it returns. Raises OSError."""
+        lines = [_VERSION, str(len(offsets))]
+        lines += [f"{tp.stream} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
+        self._disk.write_small(str(self.path), ("\n".join(lines) + "\n").encode())

@@ -1,0 +1,169 @@
+"""All access to files, so that a simulated disk can lose, tear and refuse what a real one might."""
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final, Protocol
+
+from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
+from streamlog.log.layout import TEMPORARY_SUFFIX
+
+SMALL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""More than any checkpoint or snapshot has; a larger file is not one of ours."""
+
+
+class DiskFile(Protocol):
+    """An open file. Whatever fails raises OSError."""
+
+    def pread(self, length: int, position: int) -> bytes:
+        """At most ``length`` bytes, fewer only at the end of the file."""
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
+        """The count of bytes written, which may be fewer than given."""
+
+    def truncate(self, length: int) -> None: ...
+    def sync(self) -> None:
+        """fdatasync: content and size are on the disk, the folder's entry need not be."""
+
+    def size(self) -> int: ...
+    def fileno(self) -> int: ...
+    def close(self) -> None: ...
+
+
+class Disk(Protocol):
+    """The files of one file system. Whatever fails raises OSError."""
+
+    def open(self, path: str, *, writable: bool = True) -> DiskFile:
+        """An existing file."""
+
+    def create(self, path: str) -> DiskFile:
+        """An empty file, whatever was there before."""
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        """The plain files of a folder with their sizes."""
+
+    def make_directory(self, path: str) -> None:
+        """With its parents; no error if it is there."""
+
+    def remove_directory(self, path: str) -> None: ...
+    def sync_directory(self, path: str) -> None: ...
+    def rename(self, old: str, new: str) -> None: ...
+    def unlink(self, path: str) -> None: ...
+    def read_small(self, path: str) -> bytes: ...
+    def write_small(self, path: str, data: bytes) -> None:
+        """Replace the file as a whole, or not at all, and durably."""
+
+
+class OsFile:
+    """A file descriptor."""
+
+    __slots__ = ("_fd",)
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    def pread(self, length: int, position: int) -> bytes:
+        data = os.pread(self._fd, length, position)
+        if len(data) == length or not data:
+            return data
+        parts = [data]  # a signal or the end of the file
+        got = len(data)
+        while got < length and (data := os.pread(self._fd, length - got, position + got)):
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
+        return os.pwrite(self._fd, data, position)
+
+    def truncate(self, length: int) -> None:
+        os.ftruncate(self._fd, length)
+
+    def sync(self) -> None:
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        return os.fstat(self._fd).st_size
+
+    def fileno(self) -> int:
+        return self._fd
+
+    def close(self) -> None:
+        os.close(self._fd)
+
+
+class OsDisk:
+    """The machine's own file system."""
+
+    def open(self, path: str, *, writable: bool = True) -> OsFile:
+        return OsFile(os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_CLOEXEC))
+
+    def create(self, path: str) -> OsFile:
+        flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC
+        return OsFile(os.open(path, flags, 0o644))
+
+    def sizes(self, directory: str) -> dict[str, int]:
+        with os.scandir(directory) as entries:
+            return {e.name: e.stat().st_size for e in entries if e.is_file(follow_symlinks=False)}
+
+    def make_directory(self, path: str) -> None:
+        """Each folder made is synced into its parent, else a power cut could take the log with it."""
+        made, missing = Path(path), []
+        while not made.exists():
+            missing.append(made)
+            made = made.parent
+        for folder in reversed(missing):
+            with contextlib.suppress(FileExistsError):
+                folder.mkdir()
+            self.sync_directory(str(folder.parent))
+
+    def remove_directory(self, path: str) -> None:
+        Path(path).rmdir()
+
+    def sync_directory(self, path: str) -> None:
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+    def rename(self, old: str, new: str) -> None:
+        Path(old).rename(new)
+
+    def unlink(self, path: str) -> None:
+        os.unlink(path)  # noqa: PTH108  (thousands at a time)
+
+    def read_small(self, path: str) -> bytes:
+        with Path(path).open("rb") as file:
+            return file.read(SMALL_FILE_BYTES_MAX)
+
+    def write_small(self, path: str, data: bytes) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            with Path(temporary).open("wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            Path(temporary).replace(path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                Path(temporary).unlink(missing_ok=True)
+            raise
+        self.sync_directory(str(Path(path).parent))
+
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_SHORT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def is_full(error: OSError) -> bool:
+    return error.errno in _FULL
+
+
+def storage_error(error: OSError, path: str) -> Unavailable:
+    """What to raise in place of ``error``."""
+    text = f"{path}: {error.strerror or error}"
+    if is_full(error):
+        return StorageFull(text)
+    return Overloaded(text) if error.errno in _SHORT_OF_FILES else StorageFailed(text)

@@ -1,0 +1,101 @@
+"""At which offset each leader epoch began: what decides where a follower's log parts from its
+leader's.
+"""
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptFile
+from streamlog.log.checkpoint import checkpoint_lines
+from streamlog.model import NO_EPOCH, EpochEnd
+
+UNKNOWN_END: Final = EpochEnd(NO_EPOCH, -1)
+
+
+class EpochStart(NamedTuple):
+    """The first offset that was written in an epoch."""
+
+    epoch: int
+    start_offset: int
+
+
+class LeaderEpochs:
+    """The epochs of one log, oldest first. Both fields grow from entry to entry."""
+
+    def __init__(self, entries: list[EpochStart] | None = None) -> None:
+        self._entries = entries or []
+
+    @property
+    def entries(self) -> tuple[EpochStart, ...]:
+        return tuple(self._entries)
+
+    @property
+    def latest(self) -> int:
+        """The epoch of the last batch; -1 if there is none."""
+        return self._entries[-1].epoch if self._entries else NO_EPOCH
+
+    def assign(self, epoch: int, start_offset: int) -> bool:
+        """Note that ``epoch`` has a batch at ``start_offset``; whether that was news."""
+        if epoch <= self.latest:
+            return False
+        assert not self._entries or start_offset >= self._entries[-1].start_offset
+        if self._entries and self._entries[-1].start_offset == start_offset:
+            self._entries.pop()  # nothing was written in it
+        self._entries.append(EpochStart(epoch, start_offset))
+        return True
+
+    def epoch_at(self, offset: int) -> int:
+        """The epoch in which the record at ``offset`` was written; -1 if it is older than all
+        known.
+        """
+        at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
+        return self._entries[at].epoch if at >= 0 else NO_EPOCH
+
+    def end_offset_for(self, epoch: int, log_end: int) -> EpochEnd:
+        """The largest known epoch up to ``epoch``, and the offset at which the next one begins.
+
+        ``EpochEnd(-1, -1)`` for an epoch newer than all known, or when none is known.
+        """
+        if epoch == NO_EPOCH or epoch > self.latest:
+            return UNKNOWN_END
+        if epoch == self.latest:
+            return EpochEnd(epoch, log_end)
+        at = bisect_right(self._entries, epoch, key=lambda entry: entry.epoch)
+        known = self._entries[at - 1].epoch if at else epoch
+        return EpochEnd(known, self._entries[at].start_offset)
+
+    def truncate(self, end_offset: int) -> bool:
+        """Forget the epochs that began at ``end_offset`` or later; whether there were any."""
+        count = len(self._entries)
+        while self._entries and self._entries[-1].start_offset >= end_offset:
+            self._entries.pop()
+        return len(self._entries) < count
+
+    def advance_start(self, log_start_offset: int) -> bool:
+        """Forget the epochs that ended at ``log_start_offset`` or before; whether anything changed."""
+        at = bisect_right(self._entries, log_start_offset, key=lambda entry: entry.start_offset) - 1
+        if at < 0 or self._entries[at].start_offset == log_start_offset:
+            del self._entries[: max(at, 0)]
+            return at > 0
+        self._entries[: at + 1] = [EpochStart(self._entries[at].epoch, log_start_offset)]
+        return True
+
+    def encode(self) -> bytes:
+        """Kafka's text: a version, a count, then an epoch and its start offset a line."""
+        lines = ["0", str(len(self._entries)), *(f"{e} {start}" for e, start in self._entries)]
+        return ("\n".join(lines) + "\n").encode()
+
+    @classmethod
+    def decode(cls, data: bytes, path: str) -> "LeaderEpochs":
+        """Raises CorruptFile if the text cannot be what was written."""
+        entries = []
+        for line in checkpoint_lines(data, path):
+            fields = line.split(" ")
+            if len(fields) != 2 or not all(field.isdigit() for field in fields):
+                raise CorruptFile(f"{path}: {line!r} is not an epoch and an offset")
+            entries.append(EpochStart(int(fields[0]), int(fields[1])))
+        for before, after in pairwise(entries):
+            if before.epoch >= after.epoch or before.start_offset >= after.start_offset:
+                raise CorruptFile(f"{path}: the epochs are out of order")
+        return cls(entries)

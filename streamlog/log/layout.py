@@ -1,0 +1,35 @@
+"""Names of the files in a partition's folder."""
+
+from collections.abc import Iterable
+from typing import Final
+
+LOG_SUFFIX: Final = ".log"
+INDEX_SUFFIX: Final = ".index"
+TIME_INDEX_SUFFIX: Final = ".timeindex"
+EPOCHS_NAME: Final = "leader-epoch-checkpoint"
+TEMPORARY_SUFFIX: Final = ".tmp"
+
+_DIGITS: Final = 20
+
+
+def segment_stem(base_offset: int) -> str:
+    return f"{base_offset:0{_DIGITS}d}"
+
+
+def base_offset_of(name: str) -> int | None:
+    """The base offset in a file's name, with whatever suffix; None if it is no segment's file."""
+    stem = name.partition(".")[0]
+    if len(stem) == _DIGITS and stem.isascii() and stem.isdigit() and int(stem) < 2**63:
+        return int(stem)
+    return None
+
+
+def segment_base_offsets(names: Iterable[str]) -> list[int]:
+    """The base offsets of the segments among ``names``, in order."""
+    logs = (name for name in names if name.endswith(LOG_SUFFIX))
+    found = ((name, base_offset_of(name)) for name in logs)
+    return sorted(base for name, base in found if base is not None and is_log_name(name, base))
+
+
+def is_log_name(name: str, base_offset: int) -> bool:
+    return name == segment_stem(base_offset) + LOG_SUFFIX

@@ -1,0 +1,306 @@
+"""What is done when a log is opened: what may be torn is read and cut, what is damaged is rebuilt."""
+
+import contextlib
+import logging
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from streamlog.errors import CorruptFile
+from streamlog.log.active import ActiveSegment
+from streamlog.log.disk import Disk
+from streamlog.log.epoch_history import epochs_of_batches
+from streamlog.log.epochs import LeaderEpochs
+from streamlog.log.files import FilePool
+from streamlog.log.indexer import Indexer
+from streamlog.log.layout import (
+    EPOCHS_NAME,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    TEMPORARY_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offset_of,
+    segment_base_offsets,
+    segment_stem,
+)
+from streamlog.log.report import RecoveryReport
+from streamlog.log.rescan import Fences, Rescan, rescan, resume
+from streamlog.log.scan import BatchPlace, Damage, scan
+from streamlog.log.scrub import MISSING
+from streamlog.log.segment import Segment, tell_damage
+from streamlog.log.segments import Segments
+from streamlog.log.settings import LogSettings
+from streamlog.model import NO_EPOCH
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """A log that may be used. All of it is synced, but for what is said not to be."""
+
+    segments: Segments
+    active: ActiveSegment
+    epochs: LeaderEpochs
+    epochs_are_stored: bool
+    folder_is_synced: bool
+    log_start_offset: int
+    report: RecoveryReport
+
+
+class Recovery:
+    """Opens one log. Its methods raise OSError."""
+
+    def __init__(
+        self,
+        directory: str,
+        settings: LogSettings,
+        *,
+        disk: Disk,
+        files: FilePool,
+        log_start_offset: int,
+        recovery_point: int,
+    ) -> None:
+        self.report = RecoveryReport()
+        self._directory = directory
+        self._pool = files
+        self._disk = disk
+        self._settings = settings
+        self._log_start_offset = log_start_offset
+        self._recovery_point = recovery_point
+        self._segments: list[Segment] = []  # in order; what is removed is taken out
+        self._epoch_starts: list[tuple[int, int]] = []  # as the batches that were read have it
+        self._last_epoch = NO_EPOCH  # of the last batch that was read
+
+    def run(self) -> Recovered:
+        """Read, cut, rebuild, sync."""
+        self._disk.make_directory(self._directory)
+        self._find_segments()
+        active = self._recover_tail() if self._segments else None
+        end = active.segment.next_offset if active else self._log_start_offset
+        self.report.lost_synced = max(0, self._recovery_point - end)
+        if active is not None and end < self._log_start_offset:
+            self._remove(list(reversed(self._segments)))
+            active = None
+        folder_is_synced = active is not None
+        if active is None:
+            active = self._create()
+        segments = Segments(self._segments)
+        epochs, stored = self._recover_epochs(active.segment.next_offset)
+        _tell(self._directory, self.report)
+        return Recovered(
+            segments=segments,
+            active=active,
+            epochs=epochs,
+            epochs_are_stored=stored,
+            folder_is_synced=folder_is_synced,
+            log_start_offset=max(self._log_start_offset, segments.first.base_offset),
+            report=self.report,
+        )
+
+    def _find_segments(self) -> None:
+        sizes = self._disk.sizes(self._directory)
+        bases = segment_base_offsets(sizes)
+        self._remove_strays(sizes, set(bases))
+        for base, end in zip(bases, [*bases[1:], bases[-1]] if bases else [], strict=True):
+            size = sizes[segment_stem(base) + LOG_SUFFIX]
+            self._segments.append(self._segment(base, end, size))
+        self._remove([s for s in self._segments[:-1] if s.next_offset <= self._log_start_offset])
+
+    def _segment(self, base_offset: int, next_offset: int, size_bytes: int) -> Segment:
+        return Segment(
+            self._pool,
+            f"{self._directory}/{segment_stem(base_offset)}",
+            base_offset=base_offset,
+            next_offset=next_offset,
+            size_bytes=size_bytes,
+            interval_bytes=self._settings.index_interval_bytes,
+        )
+
+    def _create(self) -> ActiveSegment:
+        segment = self._segment(self._log_start_offset, self._log_start_offset, 0)
+        self._pool.create(segment.path)
+        self._segments.append(segment)
+        indexer = Indexer(segment.base_offset, self._settings.index_interval_bytes)
+        return ActiveSegment(self._pool, segment, indexer)
+
+    def _recover_tail(self) -> ActiveSegment:
+        """Read what may be torn; the last segment that is left becomes the active one."""
+        at = sum(s.base_offset <= self._recovery_point for s in self._segments)
+        unread = self._segments[max(at - 1, 0) :]
+        if len(unread) == 1:
+            found = resume(self._pool, unread[0], self._recovery_point)
+            if found is not None:
+                self._take(found)
+                return self._activate(unread[0], found, verified=False)
+        scanned: list[Segment] = []
+        goes_on = True
+        while unread and goes_on:
+            segment = unread.pop(0)
+            scanned.append(segment)
+            found = self._rescan(segment, is_last=not unread)
+            goes_on = self._settle(segment, found, is_last=not unread)
+        assert found is not None
+        self._count_cut(unread)
+        self._remove(list(reversed(unread)))
+        self._sync(scanned)
+        return self._activate(scanned[-1], found, verified=True)
+
+    def _rescan(self, segment: Segment, *, is_last: bool) -> Rescan:
+        limit = None if is_last else segment.next_offset
+        fences = Fences(self._recovery_point, self._last_epoch, limit)
+        found = rescan(self._pool, segment, fences)
+        self.report.scanned_segments += 1
+        self.report.scanned_bytes += segment.size_bytes
+        self._take(found)
+        if found.cut is not None:
+            self._cut(segment, found, found.cut)
+        return found
+
+    def _take(self, found: Rescan) -> None:
+        self._epoch_starts += found.epoch_starts
+        if found.last is not None:
+            self._last_epoch = found.last.leader_epoch
+
+    def _cut(self, segment: Segment, found: Rescan, damage: Damage) -> None:
+        if self.report.cut_at is None:
+            self.report.cut_at = found.next_offset
+            self.report.cut_file = segment.path
+            self.report.cut_position = found.end_position
+            self.report.cut_problem = damage.problem
+        self.report.cut_bytes += segment.size_bytes - found.end_position
+        pooled = self._pool.pin(segment.path)
+        try:
+            pooled.file.truncate(found.end_position)
+        finally:
+            self._pool.unpin(pooled)
+        segment.size_bytes = found.end_position
+
+    def _settle(self, segment: Segment, found: Rescan, *, is_last: bool) -> bool:
+        """Note what is known of a segment now; whether the next one goes on where it ends."""
+        hole = segment.next_offset - found.next_offset
+        if not is_last and hole > 0 and found.next_offset < self._recovery_point:
+            end = segment.size_bytes
+            lost = Damage(end, end, found.next_offset, segment.next_offset, "records are missing")
+            found.damages.append(lost)
+            found.next_offset = segment.next_offset
+        self.report.damages += [(segment.path, damage) for damage in found.damages]
+        segment.damages = tuple(found.damages)
+        segment.unverified_bytes = 0
+        goes_on = not is_last and found.next_offset == segment.next_offset
+        problems = {
+            path: problem
+            for path, problem in found.index_problems.items()
+            if goes_on or problem != MISSING
+        }
+        if goes_on:
+            segment.write_indexes(found.indexer, problems)
+        else:
+            self._unlink(problems)
+        self.report.rebuilt += problems
+        return goes_on
+
+    def _count_cut(self, segments: list[Segment]) -> None:
+        if segments and self.report.cut_at is None:
+            before = self._segments[self._segments.index(segments[0]) - 1]
+            self.report.cut_at = segments[0].base_offset
+            self.report.cut_file = before.path
+            self.report.cut_position = before.size_bytes
+            self.report.cut_problem = "the next segment does not begin where this one ends"
+        self.report.cut_bytes += sum(segment.size_bytes for segment in segments)
+
+    def _sync(self, segments: list[Segment]) -> None:
+        """What a killed process left in the page cache counts as synced from now on."""
+        for segment in segments:
+            paths = segment.paths if segment is not segments[-1] else (segment.path,)
+            for path in paths:
+                pooled = self._pool.pin(path)
+                try:
+                    pooled.file.sync()
+                finally:
+                    self._pool.unpin(pooled)
+        self._disk.sync_directory(self._directory)
+
+    def _activate(self, segment: Segment, found: Rescan, *, verified: bool) -> ActiveSegment:
+        segment.next_offset = segment.unverified_end = found.next_offset
+        segment.unverified_bytes = 0 if verified else segment.size_bytes
+        active = ActiveSegment(self._pool, segment, found.indexer)
+        if found.last is not None:
+            active.last_timestamp_ms = found.last.max_timestamp_ms
+        if segment.size_bytes:
+            active.first_timestamp_ms = self._first_timestamp(segment)
+        return active
+
+    def _first_timestamp(self, segment: Segment) -> int | None:
+        pooled = self._pool.pin(segment.path)
+        try:
+            size, base = segment.size_bytes, segment.base_offset
+            place = next(scan(pooled.file, 0, size, base, check_crc=False), None)
+        finally:
+            self._pool.unpin(pooled)
+        return place.max_timestamp_ms if isinstance(place, BatchPlace) else None
+
+    def _recover_epochs(self, end_offset: int) -> tuple[LeaderEpochs, bool]:
+        """The epochs, and whether the checkpoint has just these."""
+        path = f"{self._directory}/{EPOCHS_NAME}"
+        epochs, data = None, b""
+        with contextlib.suppress(FileNotFoundError, CorruptFile):
+            data = self._disk.read_small(path)
+            epochs = LeaderEpochs.decode(data, path)
+        if epochs is not None:
+            epochs.truncate(end_offset)
+            for epoch, offset in self._epoch_starts:
+                epochs.assign(epoch, offset)
+        known = self._last_epoch == NO_EPOCH or (epochs and epochs.latest == self._last_epoch)
+        if epochs is None or not known:
+            epochs = epochs_of_batches(self._pool, self._segments)
+            if end_offset > self._segments[0].base_offset:
+                self.report.rebuilt.append(path)
+        epochs.advance_start(max(self._segments[0].base_offset, self._log_start_offset))
+        return epochs, epochs.encode() == data
+
+    def _remove_strays(self, sizes: dict[str, int], bases: set[int]) -> None:
+        """Half-written small files, and indexes whose segment is gone."""
+        for name in sizes:
+            base = base_offset_of(name)
+            is_index = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
+            orphan = is_index and base is not None and base not in bases
+            if orphan or name.endswith(TEMPORARY_SUFFIX):
+                self._disk.unlink(f"{self._directory}/{name}")
+                self.report.removed.append(name)
+
+    def _remove(self, segments: list[Segment]) -> None:
+        """In the order given: from either end of the log inwards, so that a crash leaves no hole."""
+        for segment in segments:
+            self._unlink(segment.paths)
+            self._segments.remove(segment)
+            self.report.removed.append(segment_stem(segment.base_offset) + LOG_SUFFIX)
+
+    def _unlink(self, paths: Iterable[str]) -> None:
+        for path in paths:
+            self._pool.forget(path)
+            with contextlib.suppress(FileNotFoundError):
+                self._disk.unlink(path)
+
+
+def _tell(directory: str, report: RecoveryReport) -> None:
+    """One log line for each thing that an operator should know."""
+    if report.cut_at is not None:
+        logger.warning(
+            "log cut",
+            extra={
+                "file": report.cut_file,
+                "position": report.cut_position,
+                "offset": report.cut_at,
+                "bytes": report.cut_bytes,
+                "problem": report.cut_problem,
+            },
+        )
+    if report.lost_synced:
+        logger.error(
+            "synced records are missing",
+            extra={"directory": directory, "records": report.lost_synced},
+        )
+    for path, damage in report.damages:
+        tell_damage(path, damage)
+    for path in report.rebuilt:
+        logger.warning("file rebuilt", extra={"file": path})

@@ -1,0 +1,175 @@
+"""Reads the end of a log when it is opened: as little as will do, and all of it where it may be
+torn.
+"""
+
+from dataclasses import dataclass, field
+from struct import Struct
+from typing import Final
+
+from streamlog.errors import CorruptFile
+from streamlog.log.disk import DiskFile
+from streamlog.log.files import FilePool
+from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
+from streamlog.log.indexer import Indexer
+from streamlog.log.scan import HEADER, BatchPlace, Damage, next_whole, scan
+from streamlog.log.scrub import IndexCheck
+from streamlog.log.segment import Segment
+
+_SAMPLES_MAX: Final = 64
+"""So many entries of a stored index are held against the segment before the index is believed."""
+
+
+@dataclass(frozen=True)
+class Fences:
+    """What divides batches to be kept from those to be cut."""
+
+    recovery_point: int
+    """Below it all was synced: damage there is not torn, and is kept."""
+    epoch_min: int
+    """A batch of an older epoch was cut off once, and the disk forgot that."""
+    limit: int | None = None
+    """Where the next segment begins, which is newer than what this one has of those offsets."""
+
+
+@dataclass
+class Rescan:
+    """What a segment's batches say, whatever its indexes and the folder say."""
+
+    indexer: Indexer
+    next_offset: int
+    end_position: int = 0
+    last: BatchPlace | None = None
+    cut: Damage | None = None
+    """Why nothing from ``end_position`` on may be kept."""
+    damages: list[Damage] = field(default_factory=list)
+    epoch_starts: list[tuple[int, int]] = field(default_factory=list)
+    """Epoch and offset of each batch whose epoch is not that of the batch before."""
+    index_problems: dict[str, str] = field(default_factory=dict)
+
+    def add(self, place: BatchPlace) -> None:
+        if self.last is None or place.leader_epoch != self.last.leader_epoch:
+            self.epoch_starts.append((place.leader_epoch, place.base_offset))
+        self.last = place
+        self.end_position, self.next_offset = place.end_position, place.next_offset
+
+
+def resume(pool: FilePool, segment: Segment, recovery_point: int) -> Rescan | None:
+    """Believe a segment's indexes, and read the headers after their last entry. No checksums.
+
+    None if anything contradicts, or if the segment does not end at ``recovery_point``.
+    """
+    try:
+        offsets = _load(pool, segment.index_path, OFFSET_ENTRY)
+        times = _load(pool, segment.time_index_path, TIME_ENTRY)
+    except CorruptFile:
+        return None
+    entry = offsets.last()
+    if entry is None:
+        times = IndexEntries(TIME_ENTRY)
+    indexer = Indexer.resume(segment.base_offset, segment.interval_bytes, offsets, times)
+    found = Rescan(indexer, segment.base_offset)
+    pooled = pool.pin(segment.path)
+    try:
+        if entry is not None:
+            if not _samples_fit(pooled.file, segment, offsets):
+                return None
+            found.end_position = entry[1]
+            found.next_offset = _base_offset_at(pooled.file, entry[1])
+        believed = _walk_headers(pooled.file, segment, found)
+    finally:
+        pool.unpin(pooled)
+    return found if believed and found.next_offset == recovery_point else None
+
+
+def _walk_headers(file: DiskFile, segment: Segment, found: Rescan) -> bool:
+    """Whether the batches after the last index entry, and the times of those before, fit."""
+    times, entry = found.indexer.times.last(), found.indexer.offsets.last()
+    for place in scan(
+        file, found.end_position, segment.size_bytes, found.next_offset, check_crc=False
+    ):
+        if isinstance(place, Damage):
+            return False
+        if found.last is None and entry is not None:
+            fits = place.next_offset - 1 == segment.base_offset + entry[0]
+            if not fits or times is None or times[0] < place.max_timestamp_ms:
+                return False
+        found.indexer.add_place(place)
+        found.add(place)
+    return times is None or segment.base_offset + times[1] < found.next_offset
+
+
+def _samples_fit(file: DiskFile, segment: Segment, offsets: IndexEntries) -> bool:
+    entries = list(offsets)
+    for relative, position in entries[:: len(entries) // _SAMPLES_MAX + 1]:
+        base_offset = _base_offset_at(file, position)
+        place = next(scan(file, position, segment.size_bytes, base_offset, check_crc=False), None)
+        if not isinstance(place, BatchPlace):
+            return False
+        if place.next_offset - 1 != segment.base_offset + relative:
+            return False
+    return True
+
+
+def _base_offset_at(file: DiskFile, position: int) -> int:
+    head = file.pread(HEADER.size, position)
+    return int(HEADER.unpack(head)[0]) if len(head) == HEADER.size else -1
+
+
+def _load(pool: FilePool, path: str, entry: Struct) -> IndexEntries:
+    try:
+        return IndexEntries.load(pool.disk.read_small(path), entry, path)
+    except FileNotFoundError:
+        return IndexEntries(entry)
+
+
+def rescan(pool: FilePool, segment: Segment, fences: Fences) -> Rescan:
+    """Read a whole segment, with checksums."""
+    check = IndexCheck(pool.disk, segment.stem_path, segment.base_offset, segment.interval_bytes)
+    found = Rescan(check.indexer, segment.base_offset)
+    pooled = pool.pin(segment.path)
+    try:
+        while found.cut is None and found.end_position < segment.size_bytes:
+            damage = _read_on(pooled.file, segment, found, check, fences)
+            if damage is None:
+                break
+            _judge(pooled.file, segment, found, damage, fences)
+    finally:
+        pool.unpin(pooled)
+    found.index_problems = check.finish(sealed=fences.limit is not None)
+    return found
+
+
+def _read_on(
+    file: DiskFile,
+    segment: Segment,
+    found: Rescan,
+    check: IndexCheck,
+    fences: Fences,
+) -> Damage | None:
+    """Add batches up to the first that is not to be added, or to the end."""
+    for item in scan(file, found.end_position, segment.size_bytes, found.next_offset):
+        if isinstance(item, Damage):
+            return item
+        epoch = found.last.leader_epoch if found.last else fences.epoch_min
+        problem = ""
+        if item.base_offset == fences.limit:
+            problem = "it belongs to the next segment"
+        elif item.base_offset >= fences.recovery_point and item.leader_epoch < epoch:
+            problem = f"epoch {item.leader_epoch} comes after {epoch}"
+        if problem:
+            offset = item.base_offset
+            return Damage(item.position, segment.size_bytes, offset, offset, problem)
+        check.add(item)
+        found.add(item)
+    return None
+
+
+def _judge(file: DiskFile, segment: Segment, found: Rescan, damage: Damage, fences: Fences) -> None:
+    """Step over a damage if what it hides was synced, else cut there."""
+    if damage.offset < fences.recovery_point and damage.offset != fences.limit:
+        position, next_offset = next_whole(file, damage.position, segment.size_bytes, damage.offset)
+        if next_offset > damage.offset:
+            found.damages.append(damage._replace(end_position=position, end_offset=next_offset))
+            found.end_position, found.next_offset = position, next_offset
+            return
+    found.cut = damage

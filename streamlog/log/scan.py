@@ -1,0 +1,229 @@
+"""Walks over the batches of a segment file, with ``pread`` in bounded pieces."""
+
+import re
+import struct
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from streamlog.errors import CorruptBatch
+from streamlog.log.disk import DiskFile
+from streamlog.record.batch import CRC_START, LENGTH_PREFIX_BYTES, MAGIC
+
+HEADER: Final = struct.Struct(">qiibIhiqqqhii")
+"""Base offset, length, leader epoch, magic, CRC, attributes, last offset delta, base time, max
+time, producer id, producer epoch, base sequence, count of records.
+"""
+
+_PLACE: Final = struct.Struct(">qi4xb6xi")
+"""The few fields that tell where a batch lies: base offset, length, magic, last offset delta."""
+
+LENGTH_MIN: Final = HEADER.size - LENGTH_PREFIX_BYTES
+_HEADERS_BYTES: Final = 8 * 1024
+_CONTENT_BYTES: Final = 1024 * 1024
+
+
+class BatchPlace(NamedTuple):
+    """A batch in a segment file."""
+
+    position: int
+    end_position: int
+    base_offset: int
+    next_offset: int
+    leader_epoch: int
+    max_timestamp_ms: int
+
+
+class Damage(NamedTuple):
+    """Bytes ``[position, end_position)`` which hide the records ``[offset, end_offset)``."""
+
+    position: int
+    end_position: int
+    offset: int
+    end_offset: int
+    problem: str
+
+
+def scan(
+    file: DiskFile, position: int, end: int, offset: int, *, check_crc: bool = True
+) -> Iterator[BatchPlace | Damage]:
+    """The batches in ``[position, end)``, the first of which should have the base offset
+    ``offset``.
+
+    A damage is the last thing to come, and reaches to ``end``: it is not known where the next batch
+    starts.
+    """
+    piece_bytes = _CONTENT_BYTES if check_crc else _HEADERS_BYTES
+    piece, start = memoryview(b""), position  # bytes of the file, and where they begin
+    while position < end:
+        at = position - start
+        if at + HEADER.size > len(piece):
+            piece = memoryview(file.pread(min(piece_bytes, end - position), position))
+            start, at = position, 0
+            if len(piece) < HEADER.size:
+                yield Damage(position, end, offset, offset, f"{end - position} bytes are no header")
+                return
+        head = HEADER.unpack_from(piece, at)
+        base, length, epoch, magic, crc, _, last_delta, _, max_timestamp_ms, *_ = head
+        stop = position + LENGTH_PREFIX_BYTES + length
+        problem = _header_problem((base, length, magic, last_delta), offset, end - position)
+        if not problem and check_crc:
+            if stop > start + len(piece):
+                piece = memoryview(file.pread(min(piece_bytes, end - position), position))
+                start, at = position, 0
+            if _crc(file, piece[at:], position, stop) != crc:
+                problem = "the checksum is wrong"
+        if problem:
+            yield Damage(position, end, offset, offset, problem)
+            return
+        offset = base + last_delta + 1
+        yield BatchPlace(position, stop, base, offset, epoch, max_timestamp_ms)
+        position = stop
+
+
+def _header_problem(place: tuple[int, int, int, int], offset: int, room: int) -> str:
+    base, length, magic, last_delta = place
+    if length < LENGTH_MIN:
+        return f"a length of {length} is impossible"
+    if LENGTH_PREFIX_BYTES + length > room:
+        return f"{LENGTH_PREFIX_BYTES + length} bytes announced, {room} left"
+    if magic != MAGIC:
+        return f"magic {magic} is not {MAGIC}"
+    if base != offset:
+        return f"base offset {base} where {offset} should be"
+    if last_delta < 0:
+        return f"a last offset delta of {last_delta} is impossible"
+    return ""
+
+
+def _crc(file: DiskFile, piece: memoryview, position: int, stop: int) -> int:
+    """Of the batch at ``position``, whose first bytes are in ``piece``; the rest is read as needed."""
+    crc = crc32c(piece[CRC_START : stop - position])
+    position += len(piece)
+    while position < stop:
+        data = file.pread(min(_CONTENT_BYTES, stop - position), position)
+        if not data:
+            return -1
+        crc = crc32c(data, crc)
+        position += len(data)
+    return crc
+
+
+def scan_past_damage(
+    file: DiskFile, position: int, end: int, offset: int, end_offset: int | None = None
+) -> Iterator[BatchPlace | Damage]:
+    """Like ``scan``, with checksums, but goes on at the next batch that is whole.
+
+    ``end_offset``, if known, is where the segment must end; what is missing then is a damage
+    without bytes.
+    """
+    while position < end:
+        for item in scan(file, position, end, offset):
+            if isinstance(item, Damage):
+                break
+            yield item
+            position, offset = item.end_position, item.next_offset
+        else:
+            break
+        position, next_offset = next_whole(file, position, end, offset)
+        if position == end and end_offset is not None:
+            next_offset = max(next_offset, end_offset)
+        yield item._replace(end_position=position, end_offset=next_offset)
+        offset = next_offset
+    if end_offset is not None and offset != end_offset:
+        yield Damage(end, end, offset, end_offset, "the records are missing")
+
+
+def next_whole(file: DiskFile, position: int, end: int, offset: int) -> tuple[int, int]:
+    """Position and base offset of the next whole batch after a damaged one; else the end, and what
+    is known.
+    """
+    next_offset = offset
+    head = file.pread(HEADER.size, position)
+    if len(head) == HEADER.size:
+        base, length, magic, last_delta = _PLACE.unpack_from(head)
+        if not _header_problem((base, length, magic, last_delta), offset, end - position):
+            next_offset = base + last_delta + 1
+        stop = position + LENGTH_PREFIX_BYTES + length
+        if position < stop == end:
+            return end, next_offset
+        if position < stop < end and (found := _whole_at(file, stop, end, offset)) is not None:
+            return stop, found
+    for candidate in _candidates(file, position + 1, end, offset):
+        if (found := _whole_at(file, candidate, end, offset)) is not None:
+            return candidate, found
+    return end, next_offset
+
+
+def _whole_at(file: DiskFile, position: int, end: int, offset: int) -> int | None:
+    """The base offset of the batch at ``position`` if it is whole and comes after ``offset``."""
+    head = file.pread(HEADER.size, position)
+    if len(head) < HEADER.size:
+        return None
+    base: int = _PLACE.unpack_from(head)[0]
+    if base <= offset:
+        return None
+    first = next(scan(file, position, end, base))
+    return base if isinstance(first, BatchPlace) else None
+
+
+def _candidates(file: DiskFile, position: int, end: int, offset: int) -> Iterator[int]:
+    """Where a header could begin: the upper half of the base offset, and the magic, are as they
+    should be.
+    """
+    upper = re.escape((offset >> 32).to_bytes(4, "big"))
+    pattern = re.compile(b"(?=" + upper + b".{12}" + re.escape(bytes([MAGIC])) + b")", re.DOTALL)
+    while position < end:
+        piece = file.pread(min(_CONTENT_BYTES, end - position), position)
+        for match in pattern.finditer(piece):
+            yield position + match.start()
+        if position + len(piece) >= end or len(piece) < HEADER.size:
+            return
+        position += len(piece) - HEADER.size
+
+
+def find_batch(file: DiskFile, position: int, end: int, offset: int) -> tuple[int, int, int, int]:
+    """The batch with ``offset``, or the next: its position, end position, base offset, next offset.
+
+    ``position`` must be where a batch starts. Raises CorruptBatch if there is no such batch before
+    ``end``.
+    """
+    for place in _places(file, position, end):
+        if place[3] > offset:
+            return place
+    raise CorruptBatch(f"no batch with offset {offset} in bytes [{position}, {end})")
+
+
+def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[int, int] | None:
+    """End position and next offset of the last batch from ``position`` on that ends at ``limit`` or
+    before.
+    """
+    found = None
+    for _, stop, _, next_offset in _places(file, position, end):
+        if stop > limit:
+            break
+        found = stop, next_offset
+        if stop == limit:
+            break
+    return found
+
+
+def _places(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+    """Position, end position, base offset and next offset of each batch: headers only, as cheap as
+    can be.
+    """
+    piece, start = b"", position
+    while position < end:
+        at = position - start
+        if at + _PLACE.size > len(piece):
+            piece = file.pread(min(_HEADERS_BYTES, end - position), position)
+            start, at = position, 0
+            if len(piece) < _PLACE.size:
+                raise CorruptBatch(f"{len(piece)} bytes at {position} are no header")
+        base, length, magic, last_delta = _PLACE.unpack_from(piece, at)
+        stop = position + LENGTH_PREFIX_BYTES + length
+        if length < LENGTH_MIN or stop > end or magic != MAGIC or last_delta < 0:
+            raise CorruptBatch(f"no batch at position {position}")
+        yield position, stop, base, base + last_delta + 1
+        position = stop

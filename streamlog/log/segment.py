@@ -1,0 +1,253 @@
+"""A segment: a run of batches in a file named by its base offset, with two sparse indexes beside
+it.
+"""
+
+import logging
+import threading
+from collections.abc import Iterable
+from typing import Final
+
+from streamlog.errors import CorruptBatch
+from streamlog.log.disk import storage_error
+from streamlog.log.files import FilePool
+from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
+from streamlog.log.indexer import Indexer
+from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from streamlog.log.scan import Damage, find_batch, find_boundary
+from streamlog.log.scrub import IndexCheck, scrub
+from streamlog.log.slice import FileSlice
+
+logger = logging.getLogger(__name__)
+
+_HINTS_MAX: Final = 64
+
+
+def tell_damage(path: str, damage: Damage) -> None:
+    """The log line by which an operator learns of it."""
+    logger.error(
+        "damaged batch, not served",
+        extra={
+            "file": path,
+            "position": damage.position,
+            "offset": damage.offset,
+            "end_offset": damage.end_offset,
+            "problem": damage.problem,
+        },
+    )
+
+
+class Segment:
+    """Reads from one segment. Its log's owner alone uses it, but for ``verify``.
+
+    Bytes that this process did not write are not trusted before ``verify`` has checked them; until
+    then the indexes may be wrong as well.
+    """
+
+    __slots__ = (
+        "_hints",
+        "_lock",
+        "_pool",
+        "base_offset",
+        "damages",
+        "interval_bytes",
+        "max_timestamp_ms",
+        "next_offset",
+        "offsets",
+        "path",
+        "size_bytes",
+        "stem_path",
+        "times",
+        "unverified_bytes",
+        "unverified_end",
+    )
+
+    def __init__(
+        self,
+        pool: FilePool,
+        stem_path: str,
+        *,
+        base_offset: int,
+        next_offset: int,
+        size_bytes: int,
+        interval_bytes: int,
+    ) -> None:
+        self.stem_path = stem_path
+        self.path = stem_path + LOG_SUFFIX
+        self.base_offset = base_offset
+        self.next_offset = next_offset  # the base offset of the next segment, once sealed
+        self.size_bytes = size_bytes
+        self.interval_bytes = interval_bytes
+        self.max_timestamp_ms: int | None = (
+            None  # None: not looked up, see ``times``; unused while active
+        )
+        self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
+        self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
+        self.unverified_end = next_offset  # ... and should end at this offset
+        self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
+        self.times: Index = IndexFile(pool, self.time_index_path, TIME_ENTRY)
+        self._pool = pool
+        self._hints: dict[
+            int, int
+        ] = {}  # base offset -> position of some batches, where reads ended
+        self._lock: threading.Lock | None = (
+            threading.Lock() if size_bytes else None
+        )  # of ``verify``
+
+    @property
+    def index_path(self) -> str:
+        return self.stem_path + INDEX_SUFFIX
+
+    @property
+    def time_index_path(self) -> str:
+        return self.stem_path + TIME_INDEX_SUFFIX
+
+    @property
+    def paths(self) -> tuple[str, str, str]:
+        return self.path, self.index_path, self.time_index_path
+
+    @property
+    def verified(self) -> bool:
+        return not self.unverified_bytes
+
+    def verify(self) -> None:
+        """Check all batches that are not known to be good, and the indexes.
+
+        Blocking; from any thread; needed once. Raises StorageFailed if the file cannot be read.
+        """
+        if self._lock is None:
+            return
+        with self._lock:
+            if not self.unverified_bytes:
+                return
+            try:
+                self._verify()
+            except OSError as error:
+                raise storage_error(error, self.path) from error
+
+    def _verify(self) -> None:
+        sealed = isinstance(self.offsets, IndexFile)
+        check = IndexCheck(self._pool.disk, self.stem_path, self.base_offset, self.interval_bytes)
+        pooled = self._pool.pin(self.path)
+        try:
+            damages = scrub(pooled.file, self.unverified_bytes, self.unverified_end, check)
+        finally:
+            self._pool.unpin(pooled)
+        for damage in damages:
+            tell_damage(self.path, damage)
+        if sealed and (problems := check.finish(sealed=True)):
+            self.write_indexes(check.indexer, problems)
+            for path, problem in problems.items():
+                logger.warning("index rebuilt", extra={"file": path, "problem": problem})
+        self.damages = tuple(d for d in damages if d.position < self.unverified_bytes)
+        self.unverified_bytes = 0
+
+    def write_indexes(self, indexer: Indexer, paths: Iterable[str]) -> None:
+        """Replace the index files that are wrong. Raises OSError."""
+        packed = {
+            self.index_path: indexer.offsets.packed(),
+            self.time_index_path: indexer.times.packed(),
+        }
+        for path in paths:
+            self._pool.disk.write_small(path, packed[path])
+            self._pool.forget(path)
+        self.offsets = IndexFile(self._pool, self.index_path, OFFSET_ENTRY)
+        self.times = IndexFile(self._pool, self.time_index_path, TIME_ENTRY)
+
+    def slice(self, offset: int, max_bytes: int, upper_offset: int) -> FileSlice:
+        """Whole batches, first the one with ``offset``, none that ends above ``upper_offset``.
+
+        About ``max_bytes`` at most, but the first batch comes whole. Raises CorruptBatch and
+        OSError.
+        """
+        assert not self.unverified_bytes
+        position, _ = self.locate(offset)
+        stop = self._stop(position, max_bytes, upper_offset)
+        if stop == position:
+            return FileSlice(self._pool, None, 0, 0)
+        return FileSlice(self._pool, self._pool.pin(self.path), position, stop - position)
+
+    def locate(self, offset: int) -> tuple[int, int]:
+        """Position and base offset of the batch with ``offset``. Raises CorruptBatch, OSError."""
+        hint = self._hints.get(offset)
+        if hint is not None:
+            return hint, offset
+        low, high = self._whole_range(offset)
+        entry = self.offsets.floor(FIRST, offset - self.base_offset)
+        start = max(low, entry[1]) if entry else low
+        try:
+            position, _, base_offset, _ = self._find(start, high, offset)
+        except CorruptBatch:
+            if start == low:
+                raise
+            logger.warning(
+                "index entry is wrong", extra={"file": self.index_path, "offset": offset}
+            )
+            position, _, base_offset, _ = self._find(low, high, offset)
+        return position, base_offset
+
+    def _whole_range(self, offset: int) -> tuple[int, int]:
+        """The bytes between damages in which ``offset`` is. Raises CorruptBatch if it is in one."""
+        low, high = 0, self.size_bytes
+        for damage in self.damages:
+            if offset < damage.offset:
+                return low, damage.position
+            if offset < damage.end_offset:
+                raise CorruptBatch(
+                    f"{self.path} position {damage.position}: offsets [{damage.offset}, "
+                    f"{damage.end_offset}) are damaged: {damage.problem}"
+                )
+            low = damage.end_position
+        return low, high
+
+    def _find(self, start: int, end: int, offset: int) -> tuple[int, int, int, int]:
+        pooled = self._pool.pin(self.path)
+        try:
+            found = find_batch(pooled.file, start, end, offset)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{self.path}: {error}") from None
+        finally:
+            self._pool.unpin(pooled)
+        if found[2] > offset:
+            raise CorruptBatch(f"{self.path} position {found[0]}: offset {offset} is missing")
+        return found
+
+    def _stop(self, position: int, max_bytes: int, upper_offset: int) -> int:
+        """Where a slice from ``position`` on ends."""
+        bound, bound_offset = self.size_bytes, self.next_offset
+        for damage in self.damages:
+            if damage.position > position:
+                bound, bound_offset = damage.position, damage.offset
+                break
+        if upper_offset < bound_offset:
+            bound, bound_offset = self.locate(upper_offset)
+        limit = position + max_bytes
+        if bound > limit and bound > position:
+            bound, bound_offset = self._boundary(position, bound, limit)
+        if not self.damages:  # or the hint could lead into one
+            self.hint(bound_offset, bound)
+        return bound
+
+    def _boundary(self, position: int, bound: int, limit: int) -> tuple[int, int]:
+        """The last end of a batch up to ``limit``, or of the first batch; with the next offset."""
+        entry = self.offsets.floor(SECOND, limit)
+        start = max(position, entry[1]) if entry else position
+        pooled = self._pool.pin(self.path)
+        try:
+            found = find_boundary(pooled.file, start, bound, limit)
+            if found is not None:
+                return found
+            _, stop, first_offset, next_offset = find_batch(pooled.file, start, bound, -1)
+            return (start, first_offset) if start > position else (stop, next_offset)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{self.path}: {error}") from None
+        finally:
+            self._pool.unpin(pooled)
+
+    def hint(self, base_offset: int, position: int) -> None:
+        """A batch with this base offset starts there, or will: the next read needs no index."""
+        if len(self._hints) >= _HINTS_MAX:
+            self._hints.clear()
+        self._hints[base_offset] = position
+
+    def forget_hints(self) -> None:
+        self._hints.clear()

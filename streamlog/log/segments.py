@@ -1,0 +1,67 @@
+from bisect import bisect_right
+from collections.abc import Iterator
+
+from streamlog.log.segment import Segment
+
+
+class Segments:
+    """A log's segments in order; there is at least one, and the last is the active one."""
+
+    def __init__(self, segments: list[Segment]) -> None:
+        assert segments
+        self._segments = segments
+        self._bases = [segment.base_offset for segment in segments]  # same order
+        self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
+
+    def __len__(self) -> int:
+        return len(self._segments)
+
+    def __iter__(self) -> Iterator[Segment]:
+        return iter(self._segments)
+
+    @property
+    def first(self) -> Segment:
+        return self._segments[0]
+
+    @property
+    def last(self) -> Segment:
+        return self._segments[-1]
+
+    @property
+    def size_bytes(self) -> int:
+        return self._sealed_bytes + self._segments[-1].size_bytes
+
+    def sealed(self) -> list[Segment]:
+        return self._segments[:-1]
+
+    def floor(self, offset: int) -> Segment:
+        """The segment with ``offset``, which must not be below the first."""
+        return self._segments[bisect_right(self._bases, offset) - 1]
+
+    def since(self, offset: int) -> list[Segment]:
+        """The segment with ``offset`` and all after it."""
+        return self._segments[max(bisect_right(self._bases, offset) - 1, 0) :]
+
+    def add(self, segment: Segment) -> None:
+        """Becomes the active one; the one before must be sealed."""
+        last = self._segments[-1]
+        assert segment.base_offset == last.next_offset > last.base_offset
+        self._sealed_bytes += last.size_bytes
+        self._segments.append(segment)
+        self._bases.append(segment.base_offset)
+
+    def drop_first(self) -> Segment:
+        """Take out the oldest, which must not be the active one."""
+        assert len(self._segments) > 1
+        del self._bases[0]
+        segment = self._segments.pop(0)
+        self._sealed_bytes -= segment.size_bytes
+        return segment
+
+    def drop_last(self) -> Segment:
+        """Take out the active one; the one before becomes it."""
+        assert len(self._segments) > 1
+        del self._bases[-1]
+        segment = self._segments.pop()
+        self._sealed_bytes -= self._segments[-1].size_bytes
+        return segment

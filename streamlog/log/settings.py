@@ -1,0 +1,18 @@
+from dataclasses import dataclass
+
+UNLIMITED = -1
+
+
+@dataclass(frozen=True)
+class LogSettings:
+    """How one log is kept. A limit of -1 means none."""
+
+    segment_bytes: int = 256 * 1024 * 1024
+    """A batch that would make the active segment larger than this goes into a new one."""
+    segment_age_ms: int = 7 * 86_400_000
+    """... and so does a batch that comes this long after the first one of the segment."""
+    index_interval_bytes: int = 4096
+    """One index entry for about so many bytes of batches."""
+    retention_bytes: int = UNLIMITED
+    retention_ms: int = UNLIMITED
+    retention_messages: int = UNLIMITED
