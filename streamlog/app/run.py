@@ -11,6 +11,9 @@ from typing import Final
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
 from streamlog.config import Settings
+from streamlog.errors import StreamlogError
+from streamlog.metadata.data_dir import DataDir
+from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)
 
@@ -20,15 +23,28 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
     configure_logs(settings.logging.format, settings.logging.level)
-    with asyncio.Runner(loop_factory=_loop_factory()) as runner:
-        runner.run(_run(Node(settings)))
+    node_id = NodeId(settings.node.id)
+    with (
+        DataDir.open(settings.node.data_dir, node_id) as data_dir,
+        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+    ):
+        clean = runner.run(_run(settings, data_dir))
+    sys.exit(0 if clean else 1)
 
 
-async def _run(node: Node) -> None:
+async def _run(settings: Settings, data_dir: DataDir) -> bool:
+    node = Node(settings, data_dir)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)
-    await node.run()
+    try:
+        return await node.run()
+    except BaseExceptionGroup as group:
+        _, unknown = group.split(StreamlogError)
+        if unknown is None:
+            raise  # the command line says it in one line
+        logger.critical("node failed", exc_info=True)
+        sys.exit(1)
 
 
 def _stop(node: Node, number: signal.Signals) -> None:

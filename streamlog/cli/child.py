@@ -78,11 +78,11 @@ class Child:
         return True
 
     def last_line(self) -> str:
-        """The end of what it said."""
+        """The end of what it said; of a traceback, the error."""
         with self.log.open("rb") as log:
             log.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
-        return next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return next((text for line in reversed(lines) if (text := line.strip(" +-|"))), "")
 
 
 def _dies_with_parent() -> Callable[[], None] | None:

@@ -5,6 +5,7 @@ Each batch is synced before the next one is written, so a crash can tear the las
 none that was synced. Anything else would forget streams: the node refuses to start on it.
 """
 
+from itertools import zip_longest
 from pathlib import Path
 
 from streamlog.errors import CorruptData
@@ -24,7 +25,7 @@ def check_tail(disk: Disk, directory: Path, *, synced_end: int) -> None:
         sizes = {}
     bases = segment_base_offsets(sizes)
     end = 0
-    for base, following in zip(bases, [*bases[1:], None], strict=True):
+    for base, following in zip_longest(bases, bases[1:]):
         path = directory / (segment_stem(base) + LOG_SUFFIX)
         end = _check_segment(disk, path, sizes[path.name], base, following)
     if end < synced_end:
