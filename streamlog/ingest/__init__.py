@@ -10,8 +10,8 @@ header that asks for something.
 - ``window`` the sequencer's ids out of the log, after a restart.
 - ``connection`` nats-py's connection, authentication, TLS and reconnection around our parser.
 - ``subscriptions`` what is listened to; ``inlet`` one led partition; ``answers`` what goes back;
-  ``room`` what may wait for a commit; ``source`` the service over all of them.
-- ``publisher`` the other side: what the command line publishes with.
+  ``room`` what may wait for a commit; ``outage`` is NATS there; ``source`` the service over all.
+- ``publisher`` the other side, for the command line; ``servers`` how to connect.
 
 Limits: ``IngestSection``. Where the disk is too slow for what comes we stop reading from NATS for a
 while, then refuse. Bounded at all times: in-flight bytes, message ids, the frame that is being

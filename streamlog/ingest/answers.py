@@ -36,7 +36,7 @@ class Answers:
             self._metrics.acks.inc()
 
     def refuse(self, stream: str, replies: bytes, count: int, refusal: Refusal) -> None:
-        """One refusal for all packed ``replies``; ``count`` messages, asking or not, are refused."""
+        """One refusal for all packed ``replies``; ``count`` messages are refused, asking or not."""
         if count:
             self._metrics.refusals.labels(refusal.reason).inc(count)
         if replies:

@@ -219,7 +219,7 @@ class Inlet:
         return False
 
     def _answer_duplicates(self, refusal: Refusal | None) -> None:
-        """Now where the first is committed, else with it. ``refusal``: why the run is not stored."""
+        """Now if the first is committed, else with it. ``refusal``: why the run is not stored."""
         duplicates, self._duplicates = self._duplicates, []
         for reply, offset in duplicates:
             if offset < self.partition.high_watermark:

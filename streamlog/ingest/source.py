@@ -12,9 +12,10 @@ from streamlog.ingest.answers import Answers
 from streamlog.ingest.connection import IngestClient
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
-from streamlog.ingest.outage import Outage, connect_options
+from streamlog.ingest.outage import Outage
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
+from streamlog.ingest.servers import connect_options
 from streamlog.ingest.subscriptions import Subscription, Subscriptions
 from streamlog.ingest.window import ReadablePartition, rebuild_window
 from streamlog.metadata.image import Image, StreamImage

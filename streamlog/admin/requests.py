@@ -1,0 +1,148 @@
+"""The other side of the API: what the command line asks with. Raises errors of streamlog."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Self
+
+import nats.errors
+from nats.aio.client import Client
+
+from streamlog.admin.errors import streamlog_error
+from streamlog.admin.stream_config import config_from_json, config_to_json
+from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
+from streamlog.ingest.servers import connect_once
+from streamlog.metadata.settings_table import JETSTREAM_FIELDS
+from streamlog.metadata.stream import StreamConfig
+
+TIMEOUT_S = 5.0
+_EMPTY_STREAM_YEAR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class StreamDetails:
+    """A stream as a node describes it."""
+
+    config: StreamConfig
+    created: datetime
+    messages: int
+    size_bytes: int
+    first_sequence: int
+    last_sequence: int
+    first_time: datetime | None
+    last_time: datetime | None
+    leader: str | None
+    did_create: bool = False
+    """False also where a stream of that configuration was there already."""
+
+
+class ManagementClient:
+    """``async with ManagementClient(url) as management: await management.create(config)``."""
+
+    def __init__(
+        self,
+        servers: str | Sequence[str],
+        *,
+        domain: str = "streamlog",
+        timeout_s: float = TIMEOUT_S,
+        user: str | None = None,
+        password: str | None = None,
+        token: str | None = None,
+        credentials: str | None = None,
+    ) -> None:
+        self._servers = [servers] if isinstance(servers, str) else list(servers)
+        self._prefix = f"$JS.{domain}.API."
+        self._timeout_s = timeout_s
+        self._login = {
+            "user": user,
+            "password": password,
+            "token": token,
+            "user_credentials": credentials,
+        }
+        self._client = Client()
+
+    async def __aenter__(self) -> Self:
+        self._client = await connect_once(self._servers, timeout_s=self._timeout_s, **self._login)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    async def create(self, config: StreamConfig) -> StreamDetails:
+        """Raises StreamExists, InvalidStreamConfig, ..."""
+        reply = await self._request(f"STREAM.CREATE.{config.name}", config_to_json(config))
+        return stream_details(reply)
+
+    async def update(self, config: StreamConfig) -> StreamDetails:
+        """The whole configuration anew; see ``StreamConfig.changed``."""
+        reply = await self._request(f"STREAM.UPDATE.{config.name}", config_to_json(config))
+        return stream_details(reply)
+
+    async def info(self, name: str) -> StreamDetails:
+        """Raises StreamNotFound."""
+        return stream_details(await self._request(f"STREAM.INFO.{name}"))
+
+    async def list(self) -> list[StreamDetails]:
+        """All streams, by name."""
+        found: list[StreamDetails] = []
+        while True:
+            reply = await self._request("STREAM.LIST", {"offset": len(found)})
+            found.extend(stream_details(each) for each in reply["streams"])
+            if not reply["streams"] or len(found) >= reply["total"]:
+                return found
+
+    async def purge(
+        self, name: str, *, before_sequence: int | None = None, keep: int | None = None
+    ) -> int:
+        """Drop all records, those before a sequence, or all but the last ``keep``; how many."""
+        fields = {"seq": before_sequence, "keep": keep}
+        body = {key: value for key, value in fields.items() if value}
+        return int((await self._request(f"STREAM.PURGE.{name}", body))["purged"])
+
+    async def delete(self, name: str) -> None:
+        """The stream and all its records."""
+        await self._request(f"STREAM.DELETE.{name}")
+
+    async def _request(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        data = json.dumps(body).encode() if body else b""
+        try:
+            message = await self._client.request(self._prefix + verb, data, timeout=self._timeout_s)
+            reply = json.loads(message.data)
+        except nats.errors.NoRespondersError:
+            problem = "no streamlog node answers at this NATS server"
+            raise NodeUnreachable(f"{problem} (subject {self._prefix}>)") from None
+        except nats.errors.TimeoutError:
+            raise RequestTimedOut(f"no answer to {verb} in {self._timeout_s} s") from None
+        except nats.errors.Error as error:
+            raise NodeUnreachable(str(error)) from None
+        except ValueError:
+            raise CorruptData(f"the answer to {verb} is not JSON") from None
+        if "error" in reply:
+            raise streamlog_error(reply["error"])
+        return dict(reply)
+
+
+def stream_details(reply: Mapping[str, Any]) -> StreamDetails:
+    """Of a StreamInfo in JSON; raises CorruptData if it is none."""
+    try:
+        state, fields = reply["state"], reply["config"]
+        return StreamDetails(
+            config=config_from_json({k: v for k, v in fields.items() if k in JETSTREAM_FIELDS}),
+            created=datetime.fromisoformat(reply["created"]),
+            messages=state["messages"],
+            size_bytes=state["bytes"],
+            first_sequence=state["first_seq"],
+            last_sequence=state["last_seq"],
+            first_time=_time(state["first_ts"]),
+            last_time=_time(state["last_ts"]),
+            leader=reply.get("cluster", {}).get("leader"),
+            did_create=bool(reply.get("did_create")),
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"not a description of a stream: {error!r}") from None
+
+
+def _time(text: str) -> datetime | None:
+    time = datetime.fromisoformat(text)
+    return None if time.year == _EMPTY_STREAM_YEAR else time

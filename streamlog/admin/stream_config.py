@@ -1,0 +1,75 @@
+"""JetStream's StreamConfig in JSON and ours; the table of ``metadata`` translates. Pure."""
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
+from streamlog.metadata.stream import StreamConfig
+
+
+class Fixed(NamedTuple):
+    """A field that means one thing here: what we echo, and which values ask for no other."""
+
+    echo: Any
+    """None: left out."""
+    passes: Callable[[Any], bool]
+
+
+def _empty(value: Any) -> bool:
+    """As a client sends what was never set."""
+    return not value or (isinstance(value, Mapping) and not any(value.values()))
+
+
+def _no_limit(value: Any) -> bool:
+    return value in (None, 0, -1) and value is not True and value is not False
+
+
+def _one_of(*values: Any) -> Callable[[Any], bool]:
+    return lambda value: value is None or value in values
+
+
+def _anything(value: Any) -> bool:
+    return True
+
+
+FIXED: dict[str, Fixed] = {
+    "retention": Fixed("limits", _one_of("limits", "")),
+    "storage": Fixed("file", _one_of("file", "")),
+    "max_consumers": Fixed(-1, _no_limit),
+    "max_msgs_per_subject": Fixed(-1, _no_limit),
+    "discard_new_per_subject": Fixed(None, _empty),
+    "sealed": Fixed(False, _empty),
+    "deny_purge": Fixed(False, _empty),
+    "allow_rollup_hdrs": Fixed(False, _empty),
+    "mirror_direct": Fixed(False, _empty),
+    "first_seq": Fixed(None, _one_of(0, 1)),
+    "persist_mode": Fixed(None, _one_of("default", "")),
+    # Single messages are never deleted, and can always be got directly: either wish is met.
+    "deny_delete": Fixed(True, _anything),
+    "allow_direct": Fixed(True, _anything),
+    "pedantic": Fixed(None, _anything),
+}
+"""Fields that the table does not translate. Any other field must be empty."""
+
+
+def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
+    """Raises InvalidRequest, naming the field, for what is wrong or what we cannot honour."""
+    for name, value in fields.items():
+        if name in JETSTREAM_FIELDS:
+            continue
+        passes = FIXED[name].passes if name in FIXED else _empty
+        if not passes(value):
+            raise InvalidStreamConfig(f"{name}: {_shown(value)} is not supported")
+    return StreamConfig.of(**from_jetstream(fields))
+
+
+def config_to_json(config: StreamConfig) -> dict[str, Any]:
+    """What clients are told, defaults filled in."""
+    fixed = {name: row.echo for name, row in FIXED.items() if row.echo is not None}
+    return {**to_jetstream(config), **fixed}
+
+
+def _shown(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
