@@ -99,7 +99,7 @@ class StreamConfig(BaseModel):
             retention_ms = filled.get("retention_ms", NO_LIMIT)
             limited = isinstance(retention_ms, int) and retention_ms > 0
             filled["duplicate_window_ms"] = (
-                min(DUPLICATE_WINDOW_MS, retention_ms) if limited else DUPLICATE_WINDOW_MS
+                min(DUPLICATE_WINDOW_MS, max(retention_ms, 100)) if limited else DUPLICATE_WINDOW_MS
             )
         return filled
 

@@ -38,7 +38,7 @@ class LeaderProgress:
         return self._advance()
 
     def set_isr(self, isr: Iterable[NodeId]) -> int:
-        """Another in-sync replica set; a smaller one may raise the high watermark, which is returned."""
+        """Another in-sync replica set, which may raise the high watermark; the new one."""
         self.isr = frozenset(isr)
         assert self._node_id in self.isr, "a leader is in its ISR"
         self._alone = len(self.isr) == 1

@@ -1,0 +1,89 @@
+"""The three files of offsets, one line for each partition of the node. Blocking calls.
+
+They only ever lag: a recovery point says what is synced at least, a log start what is gone at
+least, a high watermark what is committed at least. A line about a name must never outlive the
+stream that had it: ``forget`` comes before a new folder of that name.
+"""
+
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptFile
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import Disk
+from streamlog.model import TopicPartition
+
+logger = logging.getLogger(__name__)
+
+HIGH_WATERMARK: Final = "high-watermark-checkpoint"
+LOG_START: Final = "log-start-offset-checkpoint"
+RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+
+_DAMAGED: Final = {
+    HIGH_WATERMARK: "what is recovered counts as committed",
+    LOG_START: "logs start at their first segment, so purged records may be back",
+    RECOVERY_POINT: "all logs are checked from their start",
+}
+
+
+class Offsets(NamedTuple):
+    """What the files say about one partition."""
+
+    high_watermark: int
+    log_start: int
+    recovery_point: int
+
+
+NOTHING: Final = Offsets(0, 0, 0)
+
+
+class Checkpoints:
+    """The files, and what they said last."""
+
+    def __init__(self, data_dir: Path, disk: Disk) -> None:
+        self._files = tuple(
+            OffsetCheckpoint(data_dir / name, disk)
+            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT)
+        )
+        self._written: dict[TopicPartition, Offsets] = {}
+
+    def __contains__(self, tp: TopicPartition) -> bool:
+        return tp in self._written
+
+    def get(self, tp: TopicPartition) -> Offsets:
+        return self._written.get(tp, NOTHING)
+
+    def written(self) -> dict[TopicPartition, Offsets]:
+        """A copy of what the files say."""
+        return dict(self._written)
+
+    def load(self) -> None:
+        """Read the files; a damaged one counts as empty, and that is said. Raises OSError."""
+        columns = [_load(file) for file in self._files]
+        names = {tp for column in columns for tp in column}
+        self._written = {tp: Offsets(*(column.get(tp, 0) for column in columns)) for tp in names}
+
+    def write(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
+        """Replace those files whose content changes. Raises OSError."""
+        for i, file in enumerate(self._files):
+            column = {tp: values[i] for tp, values in offsets.items()}
+            if column != {tp: values[i] for tp, values in self._written.items()}:
+                file.write(column)
+        self._written = dict(offsets)
+
+    def forget(self, tps: Iterable[TopicPartition]) -> None:
+        """No line speaks of ``tps`` any more. Raises OSError."""
+        gone = set(tps)
+        if not gone.isdisjoint(self._written):
+            self.write({tp: o for tp, o in self._written.items() if tp not in gone})
+
+
+def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int]:
+    try:
+        return file.read()
+    except CorruptFile as error:
+        effect = _DAMAGED[file.path.name]
+        logger.error("checkpoint damaged", extra={"problem": str(error), "effect": effect})
+        return {}

@@ -1,0 +1,152 @@
+"""Group commit for all partitions: worker threads sync, the event loop does the rest."""
+
+import asyncio
+import logging
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
+from typing import Final, Protocol
+
+from streamlog.errors import StorageFailed, Unavailable
+from streamlog.log.sync import SyncTicket
+from streamlog.metrics import NodeMetrics
+
+logger = logging.getLogger(__name__)
+
+THREADS: Final = 4
+"""Syncs that run at once, each of another log."""
+RETRY_S: Final = 0.1
+
+
+class Syncable(Protocol):
+    """What the flusher needs of a partition."""
+
+    queued: bool
+    """Only the flusher writes it: waits in a queue of the flusher."""
+
+    def begin_sync(self) -> SyncTicket | None:
+        """None if there is nothing to sync. Raises Unavailable to be asked again a little later."""
+
+    def finish_sync(self) -> bool:
+        """Whether there is more to sync."""
+
+    def sync_failed(self, error: StorageFailed) -> None: ...
+    def settle(self) -> None: ...
+
+
+class Flusher:
+    """A partition waits in line until a thread is free, so that one sync covers all that came
+    meanwhile.
+
+    ``run`` is to be a task: it ends by raising what no partition can handle.
+    """
+
+    def __init__(self, metrics: NodeMetrics) -> None:
+        self._metrics = metrics
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._crashed: asyncio.Future[None] | None = None
+        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="sync")
+        self._to_sync: deque[Syncable] = deque()
+        self._to_settle: list[Syncable] = []
+        self._running = 0  # syncs in worker threads, at most THREADS
+        self._awake = False  # a turn of ``_work`` is scheduled
+        self._idle = asyncio.Event()  # nothing runs, nothing waits
+
+    def open(self) -> None:
+        """On the event loop that it is to serve."""
+        self._loop = asyncio.get_running_loop()
+        self._crashed = self._loop.create_future()
+        self._idle.set()
+
+    async def run(self) -> None:
+        """Never returns; raises what a sync raised that is not a failing disk."""
+        assert self._crashed is not None, "open comes first"
+        await asyncio.shield(self._crashed)
+
+    def sync(self, partition: Syncable) -> None:
+        """Sync it soon; several calls in a turn of the loop are one."""
+        if not partition.queued:
+            partition.queued = True
+            self._to_sync.append(partition)
+            self._wake()
+
+    def settle(self, partition: Syncable) -> None:
+        """Have it settle at the end of this turn, without a sync."""
+        if not partition.queued:
+            partition.queued = True
+            self._to_settle.append(partition)
+            self._wake()
+
+    async def drain(self) -> None:
+        """Return when everything asked for so far is done."""
+        await self._idle.wait()
+
+    def close(self) -> None:
+        """Let the threads go; what they do is finished first."""
+        self._threads.shutdown(wait=False)
+
+    def _wake(self) -> None:
+        if not self._awake:
+            assert self._loop is not None, "open comes first"
+            self._awake = True
+            self._idle.clear()
+            self._loop.call_soon(self._work)
+
+    def _work(self) -> None:
+        self._awake = False
+        try:
+            settling, self._to_settle = self._to_settle, []
+            for partition in settling:
+                partition.queued = False
+                partition.settle()
+            self._start_syncs()
+        except BaseException as error:
+            self._crash(error)
+        if not self._running and not self._awake:
+            self._idle.set()
+
+    def _start_syncs(self) -> None:
+        while self._to_sync and self._running < THREADS:
+            partition = self._to_sync.popleft()
+            partition.queued = False
+            try:
+                ticket = partition.begin_sync()
+            except Unavailable:
+                self._later(partition)
+                continue
+            if ticket is None:
+                continue
+            started = time.perf_counter()
+            self._running += 1
+            done = partial(self._synced_in_thread, partition, started)
+            self._threads.submit(ticket.run).add_done_callback(done)
+
+    def _later(self, partition: Syncable) -> None:
+        """Too many open files, say: nothing is lost, but it must be tried again."""
+        assert self._loop is not None
+        self._loop.call_later(RETRY_S, self.sync, partition)
+
+    def _synced_in_thread(self, partition: Syncable, started: float, future: Future[None]) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._synced, partition, started, future)
+
+    def _synced(self, partition: Syncable, started: float, future: Future[None]) -> None:
+        self._running -= 1
+        self._metrics.sync_seconds.observe(time.perf_counter() - started)
+        try:
+            failure = future.exception()
+            if failure is None:
+                if partition.finish_sync():
+                    self.sync(partition)
+            elif isinstance(failure, StorageFailed):
+                partition.sync_failed(failure)
+            else:
+                raise failure
+        except BaseException as error:
+            self._crash(error)
+        self._work()
+
+    def _crash(self, error: BaseException) -> None:
+        if self._crashed is not None and not self._crashed.done():
+            self._crashed.set_exception(error)

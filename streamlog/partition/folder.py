@@ -1,0 +1,130 @@
+"""A partition's folder: where it is and whose it is. Blocking calls.
+
+``<data_dir>/streams/<stream>/<partition>/`` belongs to the stream whose id its
+``partition.metadata`` names, in Kafka's form, so that a stream created anew under an old name
+never gets the old records. A folder to be deleted is first moved to ``<data_dir>/deleted/``, which
+is atomic, then removed. One whose stream nobody knows is moved to ``<data_dir>/orphans/`` and
+kept: it may be the metadata that is short.
+"""
+
+import base64
+import errno
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+from uuid import UUID
+
+from streamlog.errors import CorruptFile
+from streamlog.log.disk import Disk
+from streamlog.model import TopicPartition
+
+METADATA_NAME: Final = "partition.metadata"
+
+
+class Folders:
+    """All partition folders of a node."""
+
+    def __init__(self, data_dir: Path, disk: Disk) -> None:
+        self.streams = data_dir / "streams"
+        self.deleted = data_dir / "deleted"
+        self.orphans = data_dir / "orphans"
+        self._disk = disk
+
+    def path(self, tp: TopicPartition) -> Path:
+        return self.streams / tp.stream / str(tp.partition)
+
+    def present(self) -> list[tuple[TopicPartition, Path]]:
+        """The partition folders that are there, of whatever stream."""
+        found = []
+        for stream in sorted(_folders(self.streams)):
+            found += [
+                (TopicPartition(stream.name, int(folder.name)), folder)
+                for folder in sorted(_folders(stream))
+                if folder.name.isascii() and folder.name.isdigit()
+            ]
+        return found
+
+    def claim(self, tp: TopicPartition, stream_id: UUID) -> None:
+        """Make the folder, or see that it is this stream's. Raises CorruptFile if it is another's.
+
+        The mark comes before any segment. A folder without one was cut short by a crash, or has
+        lost it; a deleted stream's would have been moved away, so it is taken as ours.
+        """
+        path = self.path(tp)
+        self._disk.make_directory(str(path))
+        try:
+            owner = self.owner(path)
+        except CorruptFile:
+            owner = None
+        if owner is None:
+            self._disk.write_small(str(path / METADATA_NAME), _encode(stream_id))
+        elif owner != stream_id:
+            raise CorruptFile(f"{path} belongs to stream id {owner}, not {stream_id}")
+
+    def owner(self, path: Path) -> UUID | None:
+        """The id of the stream; None without a mark. Raises CorruptFile if it is unreadable."""
+        file = path / METADATA_NAME
+        try:
+            return _decode(self._disk.read_small(str(file)))
+        except FileNotFoundError:
+            return None
+        except ValueError:
+            raise CorruptFile(f"{file}: does not name a stream id") from None
+
+    def discard(self, tp: TopicPartition, stream_id: UUID | None) -> Path:
+        """Out of the way, durably; where it is until it is removed."""
+        return self._move(tp, self.deleted, stream_id)
+
+    def orphan(self, tp: TopicPartition, stream_id: UUID | None) -> Path:
+        """Out of the way, durably, and kept."""
+        return self._move(tp, self.orphans, stream_id)
+
+    def remove(self, path: Path) -> None:
+        """A discarded folder with all its files."""
+        for name in self._disk.sizes(str(path)):
+            self._disk.unlink(str(path / name))
+        self._disk.remove_directory(str(path))
+
+    def leftovers(self) -> list[Path]:
+        """Discarded folders that are not yet removed."""
+        return sorted(_folders(self.deleted))
+
+    def _move(self, tp: TopicPartition, place: Path, stream_id: UUID | None) -> Path:
+        source = self.path(tp)
+        self._disk.make_directory(str(place))
+        mark = stream_id.hex if stream_id else "unknown"
+        target = place / f"{tp.stream}.{tp.partition}.{mark}"
+        number = 1
+        while target.exists():
+            number += 1
+            target = place / f"{tp.stream}.{tp.partition}.{mark}.{number}"
+        self._disk.rename(str(source), str(target))
+        self._disk.sync_directory(str(place))
+        self._disk.sync_directory(str(source.parent))
+        self._remove_if_empty(source.parent)
+        return target
+
+    def _remove_if_empty(self, path: Path) -> None:
+        try:
+            self._disk.remove_directory(str(path))
+        except OSError as error:
+            if error.errno not in (errno.ENOTEMPTY, errno.EEXIST, errno.ENOENT):
+                raise
+
+
+def _folders(path: Path) -> list[Path]:
+    with suppress(FileNotFoundError):
+        return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
+    return []
+
+
+def _encode(stream_id: UUID) -> bytes:
+    text = base64.urlsafe_b64encode(stream_id.bytes).rstrip(b"=")
+    return b"version: 0\ntopic_id: " + text + b"\n"
+
+
+def _decode(data: bytes) -> UUID:
+    lines = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
+    if lines.get("version") != "0" or "topic_id" not in lines:
+        raise ValueError
+    return UUID(bytes=base64.b64decode(lines["topic_id"] + "==", altchars=b"-_", validate=True))

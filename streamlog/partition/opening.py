@@ -1,0 +1,101 @@
+"""From a folder to an open log. Blocking calls, for worker threads."""
+
+import logging
+from dataclasses import dataclass
+from uuid import UUID
+
+from streamlog.errors import CorruptData, CorruptFile
+from streamlog.log.disk import Disk, storage_error
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.metadata.image import Image
+from streamlog.model import TopicPartition
+from streamlog.partition.checkpoints import Offsets
+from streamlog.partition.folder import Folders
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Opening:
+    """A log to be opened."""
+
+    tp: TopicPartition
+    stream_id: UUID
+    settings: LogSettings
+    offsets: Offsets
+    """What the checkpoints say."""
+
+
+def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) -> PartitionLog:
+    """The log, recovered. Raises CorruptFile, StorageFull, StorageFailed."""
+    tp, known = opening.tp, opening.offsets
+    try:
+        folders.claim(tp, opening.stream_id)
+    except OSError as error:
+        raise storage_error(error, str(folders.path(tp))) from error
+    log = PartitionLog.open(
+        folders.path(tp),
+        opening.settings,
+        disk=disk,
+        files=files,
+        log_start_offset=known.log_start,
+        recovery_point=known.recovery_point,
+    )
+    if known.high_watermark > log.log_end_offset:
+        logger.error(
+            "committed records lost",
+            extra={
+                "stream": tp.stream,
+                "partition": tp.partition,
+                "offset": log.log_end_offset,
+                "high_watermark": known.high_watermark,
+            },
+        )
+    return log
+
+
+def sweep(folders: Folders, image: Image, deleted: frozenset[UUID]) -> None:
+    """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
+
+    Those of streams in ``deleted`` are discarded; others are kept as orphans, for it may be the
+    metadata that is short. If it knows nothing at all while there are logs, nothing is touched.
+    """
+    strange = []
+    for tp, path in folders.present():
+        owner = _owner(folders, tp)
+        stream = image.streams.get(tp.stream)
+        known = stream is not None and tp.partition < len(stream.partitions)
+        if known and stream is not None and owner in (None, stream.stream_id):
+            continue
+        strange.append((tp, path, owner))
+    orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]
+    if orphans and not image.streams:
+        raise CorruptData(
+            f"{folders.streams} holds {len(orphans)} partitions and the metadata knows no stream;"
+            " restore the folder metadata, or move the folder streams away"
+        )
+    for tp, path, owner in strange:
+        if owner in deleted:
+            folders.discard(tp, owner)
+            continue
+        kept = folders.orphan(tp, owner)
+        logger.error(
+            "folder of an unknown stream moved away",
+            extra={
+                "stream": tp.stream,
+                "partition": tp.partition,
+                "file": str(path),
+                "kept": str(kept),
+            },
+        )
+
+
+def _owner(folders: Folders, tp: TopicPartition) -> UUID | None:
+    """None also where the mark is damaged: the name in the metadata has to do then."""
+    try:
+        return folders.owner(folders.path(tp))
+    except CorruptFile as error:
+        logger.error("folder's mark damaged", extra={"problem": str(error)})
+        return None

@@ -1,0 +1,139 @@
+"""What is done now and then for all partitions: checkpoints, retention, syncs at the interval."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from concurrent.futures import Executor
+
+from streamlog.config import LogSection
+from streamlog.errors import StreamlogError
+from streamlog.log.disk import storage_error
+from streamlog.model import TopicPartition
+from streamlog.partition.checkpoints import Checkpoints, Offsets
+from streamlog.partition.flusher import Flusher
+from streamlog.partition.owner import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Upkeep:
+    """Looks only at those partitions that have said that something is to be done."""
+
+    def __init__(
+        self,
+        partitions: Mapping[TopicPartition, Partition],
+        checkpoints: Checkpoints,
+        flusher: Flusher,
+        workers: Executor,
+        settings: LogSection,
+    ) -> None:
+        self._partitions = partitions
+        self._checkpoints = checkpoints
+        self._flusher = flusher
+        self._workers = workers
+        self._settings = settings
+        self._changed: set[Partition] = set()
+        """Their checkpoints are behind."""
+        self._dropped: set[TopicPartition] = set()
+        """Deleted, and still in the checkpoints."""
+        self._unsynced: set[Partition] = set()
+        """To be synced at the next interval."""
+        self._writing = asyncio.Lock()
+
+    def offsets_changed(self, partition: Partition) -> None:
+        self._changed.add(partition)
+
+    def dropped(self, tp: TopicPartition) -> None:
+        """It is deleted; its lines go with the next write."""
+        self._dropped.add(tp)
+
+    def unsynced(self, partition: Partition) -> None:
+        self._unsynced.add(partition)
+
+    async def run(self) -> None:
+        settings = self._settings
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(settings.checkpoint_interval_ms, self._checkpoint))
+            group.create_task(self._every(settings.sync_interval_ms, self._sync))
+            group.create_task(self._every(settings.retention_check_ms, self._retain))
+
+    async def write_checkpoints(self) -> None:
+        """Write what has changed. A disk that refuses is told of, and tried again."""
+        async with self._writing:
+            changed, self._changed = self._changed, set()
+            dropped, self._dropped = self._dropped, set()
+            written = self._checkpoints.written()
+            offsets = {tp: known for tp, known in written.items() if tp not in dropped}
+            for partition in changed:
+                if self._partitions.get(partition.tp) is partition:
+                    offsets[partition.tp] = _offsets(partition)
+            try:
+                await self._in_worker(lambda: self._checkpoints.write(offsets))
+            except OSError as error:
+                self._changed |= changed
+                self._dropped |= dropped - self._partitions.keys()
+                logger.warning("checkpoints not written", extra={"error": str(error)})
+
+    async def forget_strangers(self, tps: Iterable[TopicPartition]) -> None:
+        """Before folders for ``tps`` are made: no checkpoint may speak of their former namesakes.
+
+        Raises StorageFull, StorageFailed.
+        """
+        async with self._writing:
+            gone = [tp for tp in tps if tp in self._checkpoints]
+            if gone:
+                await self._store(lambda: self._checkpoints.forget(gone))
+
+    async def persist_log_start(self, partition: Partition, offset: int) -> None:
+        async with self._writing:
+            offsets = self._checkpoints.written()
+            start = max(
+                offset, partition.log_start_offset, self._checkpoints.get(partition.tp).log_start
+            )
+            offsets[partition.tp] = _offsets(partition)._replace(log_start=start)
+            await self._store(lambda: self._checkpoints.write(offsets))
+
+    async def _checkpoint(self) -> None:
+        if self._changed or self._dropped:
+            await self.write_checkpoints()
+
+    async def _sync(self) -> None:
+        unsynced, self._unsynced = self._unsynced, set()
+        for partition in unsynced:
+            self._flusher.sync(partition)
+
+    async def _retain(self) -> None:
+        now_ms = time.time_ns() // 1_000_000
+        for partition in tuple(self._partitions.values()):
+            try:
+                partition.retain(now_ms)
+            except StreamlogError as error:
+                logger.error(
+                    "retention failed",
+                    extra={
+                        "stream": partition.tp.stream,
+                        "partition": partition.tp.partition,
+                        "error": str(error),
+                    },
+                )
+            await asyncio.sleep(0)
+
+    async def _store(self, call: Callable[[], None]) -> None:
+        try:
+            await self._in_worker(call)
+        except OSError as error:
+            raise storage_error(error, "checkpoints") from error
+
+    async def _in_worker(self, call: Callable[[], None]) -> None:
+        await asyncio.get_running_loop().run_in_executor(self._workers, call)
+
+    @staticmethod
+    async def _every(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await asyncio.sleep(interval_ms / 1000)
+            await work()
+
+
+def _offsets(partition: Partition) -> Offsets:
+    return Offsets(partition.high_watermark, partition.log_start_offset, partition.recovery_point)

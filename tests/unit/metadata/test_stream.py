@@ -1,0 +1,82 @@
+from typing import Any
+
+import pytest
+
+from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
+from streamlog.metadata.stream import StreamConfig
+
+
+def test_defaults_are_filled_in() -> None:
+    config = StreamConfig.of(name="orders")
+    assert config.subjects == ("orders",)
+    assert config.duplicate_window_ms == 120_000
+    assert config == StreamConfig.of(
+        name="orders", subjects=["orders"], duplicate_window_ms=120_000
+    )
+
+
+def test_duplicate_window_is_not_longer_than_the_retention() -> None:
+    assert StreamConfig.of(name="s", retention_ms=5_000).duplicate_window_ms == 5_000
+    with pytest.raises(InvalidStreamConfig, match="duplicate_window_ms"):
+        StreamConfig.of(name="s", retention_ms=5_000, duplicate_window_ms=6_000)
+
+
+@pytest.mark.parametrize("name", ["", "a.b", "a b", "a/b", "..", "__x", "ä", "a" * 250, "a\n", "*"])
+def test_bad_names(name: str) -> None:
+    with pytest.raises(InvalidStreamName):
+        StreamConfig.of(name=name, subjects=("x",))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"partitions": 0},
+        {"partitions": 2.5},
+        {"replicas": 6},
+        {"retention_bytes": 0},
+        {"retention_messages": -2},
+        {"retention_ms": 99},
+        {"message_bytes_max": 0},
+        {"duplicate_window_ms": 1},
+        {"compression": "s2"},
+        {"sync": "never"},
+        {"segment_bytes": 10},
+        {"min_isr": 2},
+        {"acks": "some"},
+        {"cleanup_policy": "compact"},
+        {"discard": "new"},
+        {"no_ack": "perhaps"},
+        {"description": "x" * 5000},
+        {"metadata": {"k": "x" * 200_000}},
+        {"metadata": {"k": 1}},
+        {"unheard_of": 1},
+    ],
+)
+def test_bad_settings_name_their_key(settings: dict[str, Any]) -> None:
+    with pytest.raises(InvalidStreamConfig, match=next(iter(settings))) as raised:
+        StreamConfig.of(name="s", **settings)
+    assert "\n" not in str(raised.value)
+
+
+def test_subjects_are_checked() -> None:
+    with pytest.raises(InvalidSubject):
+        StreamConfig.of(name="s", subjects=("a..b",))
+
+
+def test_the_name_must_be_there_and_a_text() -> None:
+    with pytest.raises(InvalidStreamConfig, match="name"):
+        StreamConfig.of()
+    with pytest.raises(InvalidStreamConfig, match="name"):
+        StreamConfig.of(name=7)
+
+
+def test_changed_checks_too() -> None:
+    config = StreamConfig.of(name="s", metadata={"owner": "me"})
+    assert config.changed(retention_ms=1_000_000).retention_ms == 1_000_000
+    with pytest.raises(InvalidStreamConfig):
+        config.changed(retention_ms=3)
+
+
+def test_json_round_trip() -> None:
+    config = StreamConfig.of(name="s", subjects=("a.*", "b.>"), sync="os", compression="zstd")
+    assert StreamConfig.model_validate_json(config.model_dump_json()) == config
