@@ -1,18 +1,20 @@
 import asyncio
+from typing import TYPE_CHECKING
 
 import typer
 
 from streamlog.cli.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table
-from streamlog.client.cluster import Cluster
-from streamlog.client.topology import Topology
+
+if TYPE_CHECKING:
+    from streamlog.client.topology import Topology
 
 app = typer.Typer(help="Look at the cluster.", no_args_is_help=True)
 
 
 @app.callback()
 def _group() -> None:
-    """Look at the cluster."""
+    """Look at the cluster."""  # a group, though it has one command
 
 
 @app.command()
@@ -39,12 +41,14 @@ def info(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
 
 
-async def _topology(servers: str) -> Topology:
+async def _topology(servers: str) -> "Topology":
+    from streamlog.client.cluster import Cluster
+
     async with Cluster.at(servers) as cluster:
         return await cluster.topology()
 
 
-def _as_json(topology: Topology) -> dict[str, object]:
+def _as_json(topology: "Topology") -> dict[str, object]:
     return {
         "cluster_id": topology.cluster_id,
         "controller": topology.controller,

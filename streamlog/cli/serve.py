@@ -3,8 +3,6 @@ from typing import Annotated
 
 import typer
 
-from streamlog.config import load_settings
-
 
 def serve(
     config: Annotated[
@@ -13,6 +11,8 @@ def serve(
     ] = None,
 ) -> None:
     """Run one node until it is told to stop (Ctrl-C, SIGTERM)."""
+    from streamlog.config import load_settings
+
     settings = load_settings(config)
     from streamlog.app.run import run_node
 
