@@ -300,7 +300,7 @@ def test_a_batch_that_goes_back_in_offsets_is_refused(twin: ModuleType) -> None:
 @pytest.mark.parametrize("codec", [1, 2, 3, 4, 5, 6, 7])
 def test_compressed_garbage_is_refused(twin: ModuleType, codec: int) -> None:
     data = hand_batch([HandRecord()], 5, attributes=codec, compress=lambda _: b"\x07garbage" * 9)
-    with pytest.raises(CorruptBatch, match=f"^record batch at offset 5: codec {codec}"):
+    with pytest.raises(CorruptBatch, match=r"^record batch at offset 5: "):
         rows(data)
 
 
