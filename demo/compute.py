@@ -1,0 +1,58 @@
+"""Spark over the segment files: the job of ``spark/jobs``, its figures compared with pandas'."""
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from demo.flights import Delays, Flights
+from streamlog.cli.child import Child
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import OsDisk
+from streamlog.model import TopicPartition
+
+JOB: Final = Path(__file__).parents[1] / "spark" / "jobs" / "delays.py"
+CHECKPOINT_TIMEOUT_S: Final = 15.0
+JOB_TIMEOUT_S: Final = 600.0
+
+
+class WrongFigure(Exception):
+    """Spark and pandas do not agree."""
+
+
+async def compute_delays(data_dir: Path, stream: str, flights: Flights, folder: Path) -> float:
+    """Run the job and compare, exactly. Returns the seconds that it took, without Spark's start."""
+    await _all_committed(data_dir, TopicPartition(stream, 0), len(flights))
+    output = folder / "delays.json"
+    command = [sys.executable, str(JOB), "--path", str(data_dir), "--stream", stream]
+    child = await Child.start("delays.py", [*command, "--json", str(output)], folder / "spark.log")
+    try:
+        async with asyncio.timeout(JOB_TIMEOUT_S):
+            code = await child.wait()
+    finally:
+        await child.stop(10)
+    if code != 0:
+        raise WrongFigure(f"{child.name} failed: {child.last_line()}")
+    result = json.loads(output.read_text())
+    _compare(
+        {(r.pop("carrier"), r.pop("origin")): tuple(r.values()) for r in result["rows"]}, flights
+    )
+    return float(result["seconds"])
+
+
+def _compare(computed: Delays, flights: Flights) -> None:
+    if computed.keys() != flights.delays.keys():
+        odd = computed.keys() ^ flights.delays.keys()
+        raise WrongFigure(f"only one of Spark and pandas has {sorted(odd)}")
+    for name, expected in flights.delays.items():
+        if computed[name] != expected:
+            raise WrongFigure(f"{name}: Spark says {computed[name]}, pandas {expected}")
+
+
+async def _all_committed(data_dir: Path, name: TopicPartition, count: int) -> None:
+    """Files are read up to the high watermark that is on the disk, which may be a second late."""
+    checkpoint = OffsetCheckpoint(data_dir / "high-watermark-checkpoint", OsDisk())
+    async with asyncio.timeout(CHECKPOINT_TIMEOUT_S):
+        while checkpoint.read().get(name, 0) < count:  # noqa: ASYNC110 - another process writes it
+            await asyncio.sleep(0.1)
