@@ -6,6 +6,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from streamlog import __version__
+from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.config import Settings
@@ -70,6 +71,12 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
         )
+        self._admin = ManagementApi(
+            node_id=data_dir.node_id,
+            nats=settings.nats,
+            metadata=self._metadata,
+            partitions=self._registry,
+        )
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
             settings.http.host,
@@ -91,8 +98,10 @@ class Node:
                 Step("leadership", self._lead),
                 Step("ingest", self._start_ingest),
                 Step("server", self._start_server),
+                Step("admin", self._start_admin),
             ),
             stop_order=(
+                Step("admin", self._admin.stop),
                 Step("ingest", self._source.stop),
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
@@ -178,6 +187,9 @@ class Node:
         self._run(self._metadata.run())
         self._run(self._listener.run())
 
+    async def _start_admin(self) -> None:
+        self._run(self._admin.run())
+
     def _run(self, service: Coroutine[Any, Any, None]) -> None:
         self._tasks.append(self._group.create_task(service))
 
@@ -196,6 +208,6 @@ class Node:
         return f"the node is starting: {part}" if part else None
 
     def _why_no_nats(self) -> str | None:
-        if self._source.is_connected:
+        if self._source.is_connected and self._admin.is_ready:
             return None
         return "not connected to NATS: nothing is taken in, reads go on"

@@ -4,15 +4,46 @@ from typing import Annotated
 
 import typer
 
-NatsUrl = Annotated[
-    str, typer.Option("--nats", envvar="NATS_URL", help="Where NATS is; may carry a user.")
-]
-Domain = Annotated[str, typer.Option("--domain", help="The management API's domain.")]
-Servers = Annotated[
-    str, typer.Option("--servers", help="The socket API of any node: host:port, several by commas.")
-]
-Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
-
 NATS_URL = "nats://127.0.0.1:4222"
 DOMAIN = "streamlog"
 SERVERS = "127.0.0.1:9092"
+
+NatsUrl = Annotated[
+    str, typer.Option("--nats", envvar="NATS_URL", help="Where NATS is; may carry user:password@.")
+]
+Credentials = Annotated[
+    str | None, typer.Option("--creds", envvar="NATS_CREDS", help="A NATS credentials file.")
+]
+Domain = Annotated[str, typer.Option("--domain", help="The management API's domain.")]
+Servers = Annotated[
+    str,
+    typer.Option(
+        "--servers",
+        help="The socket API of any node: host:port, several by commas.",
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+
+# Settings of a stream; what is not given stays as it is, or as the node has it.
+
+_PARTITION = "For each partition; -1: no limit."
+
+Subjects = Annotated[
+    list[str] | None,
+    typer.Option("--subject", help="A NATS subject to store; may be repeated. Default: the name."),
+]
+Partitions = Annotated[int | None, typer.Option(min=1, help="Partition i > 0 takes SUBJECT.i.")]
+Replicas = Annotated[int | None, typer.Option(min=1, help="Copies of each partition.")]
+RetentionBytes = Annotated[int | None, typer.Option(help=_PARTITION)]
+RetentionMs = Annotated[int | None, typer.Option(help=_PARTITION)]
+RetentionMessages = Annotated[int | None, typer.Option(help=_PARTITION)]
+MessageBytesMax = Annotated[int | None, typer.Option(help="-1: as the node has it.")]
+DuplicateWindowMs = Annotated[int | None, typer.Option(help="How long a Nats-Msg-Id is known.")]
+Sync = Annotated[str | None, typer.Option(help="commit, interval or os: when to fdatasync.")]
+Compression = Annotated[str | None, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
+SegmentBytes = Annotated[int | None, typer.Option(help="When to begin a new file.")]
+SegmentAgeMs = Annotated[int | None, typer.Option(help="When to begin a new file.")]
+Acks = Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")]
+Description = Annotated[str | None, typer.Option(help="For whoever looks.")]

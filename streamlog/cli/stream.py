@@ -1,7 +1,216 @@
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
 import typer
 
-app = typer.Typer()
+from streamlog.cli import options as o
+from streamlog.cli.output import print_json, print_pairs, print_table
+
+if TYPE_CHECKING:
+    from streamlog.admin.requests import ManagementClient, StreamDetails
+
+app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_help=True)
+
+T = TypeVar("T")
 
 
-@app.callback()
-def x() -> None: ...
+@app.command()
+def add(
+    stream: o.StreamName,
+    subject: o.Subjects = None,
+    partitions: o.Partitions = None,
+    replicas: o.Replicas = None,
+    retention_bytes: o.RetentionBytes = None,
+    retention_ms: o.RetentionMs = None,
+    retention_messages: o.RetentionMessages = None,
+    message_bytes_max: o.MessageBytesMax = None,
+    duplicate_window_ms: o.DuplicateWindowMs = None,
+    sync: o.Sync = None,
+    compression: o.Compression = None,
+    segment_bytes: o.SegmentBytes = None,
+    segment_age_ms: o.SegmentAgeMs = None,
+    acks: o.Acks = None,
+    description: o.Description = None,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+    as_json: o.Json = False,
+) -> None:
+    """Make a stream. The same one again is a success."""
+    settings = _given(locals())
+    from streamlog.metadata.stream import StreamConfig
+
+    config = StreamConfig.of(name=stream, **settings)
+    details = _ask(nats, creds, domain, lambda client: client.create(config))
+    if as_json:
+        print_json(details_json(details))
+    elif details.did_create:
+        print(f"stream {stream} stores {', '.join(details.config.subjects)}")
+    else:
+        print(f"stream {stream} is there already, with the same configuration")
+
+
+@app.command("ls")
+def list_streams(
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+    as_json: o.Json = False,
+) -> None:
+    """All streams."""
+    streams = _ask(nats, creds, domain, lambda client: client.list())
+    if as_json:
+        print_json([details_json(details) for details in streams])
+        return
+    print_table(
+        ("STREAM", "SUBJECTS", "PARTITIONS", "RECORDS", "BYTES", "LAST"),
+        (
+            (
+                details.config.name,
+                details.config.subjects,
+                details.config.partitions,
+                details.messages,
+                details.size_bytes,
+                details.last_time,
+            )
+            for details in streams
+        ),
+    )
+
+
+@app.command()
+def info(
+    stream: o.StreamName,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+    as_json: o.Json = False,
+) -> None:
+    """One stream: its settings and what is in it."""
+    details = _ask(nats, creds, domain, lambda client: client.info(stream))
+    if as_json:
+        print_json(details_json(details))
+        return
+    content = details_json(details)
+    config = content.pop("config")
+    assert isinstance(config, dict)
+    print_pairs((*config.items(), *content.items()))
+
+
+@app.command()
+def edit(
+    stream: o.StreamName,
+    subject: o.Subjects = None,
+    partitions: o.Partitions = None,
+    retention_bytes: o.RetentionBytes = None,
+    retention_ms: o.RetentionMs = None,
+    retention_messages: o.RetentionMessages = None,
+    message_bytes_max: o.MessageBytesMax = None,
+    duplicate_window_ms: o.DuplicateWindowMs = None,
+    sync: o.Sync = None,
+    compression: o.Compression = None,
+    segment_bytes: o.SegmentBytes = None,
+    segment_age_ms: o.SegmentAgeMs = None,
+    acks: o.Acks = None,
+    description: o.Description = None,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+    as_json: o.Json = False,
+) -> None:
+    """Change what is named; all else stays."""
+    settings = _given(locals())
+
+    async def change(client: "ManagementClient") -> "StreamDetails":
+        config = (await client.info(stream)).config
+        return await client.update(config.changed(**settings))
+
+    details = _ask(nats, creds, domain, change)
+    if as_json:
+        print_json(details_json(details))
+    else:
+        print(f"stream {stream} is changed")
+
+
+@app.command()
+def purge(
+    stream: o.StreamName,
+    before: Annotated[
+        int | None, typer.Option(min=0, metavar="OFFSET", help="Only records below it.")
+    ] = None,
+    keep: Annotated[int | None, typer.Option(min=1, help="All but the last so many.")] = None,
+    yes: o.Yes = False,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+    as_json: o.Json = False,
+) -> None:
+    """Remove records; the stream stays, and offsets go on."""
+    if not yes:
+        typer.confirm(f"Remove records of stream {stream}, for ever?", abort=True, err=True)
+    sequence = None if before is None else before + 1
+    purged = _ask(
+        nats,
+        creds,
+        domain,
+        lambda client: client.purge(stream, before_sequence=sequence, keep=keep),
+    )
+    if as_json:
+        print_json({"stream": stream, "purged": purged})
+    else:
+        print(f"{purged} records of stream {stream} are removed")
+
+
+@app.command("rm")
+def remove(
+    stream: o.StreamName,
+    yes: o.Yes = False,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    domain: o.Domain = o.DOMAIN,
+) -> None:
+    """Remove a stream and all its records."""
+    if not yes:
+        typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)
+    _ask(nats, creds, domain, lambda client: client.delete(stream))
+    print(f"stream {stream} is removed")
+
+
+def details_json(details: "StreamDetails") -> dict[str, Any]:
+    """As ``--json`` shows a stream."""
+    return {
+        "config": details.config.model_dump(),
+        "created": details.created.isoformat(),
+        "messages": details.messages,
+        "bytes": details.size_bytes,
+        "first_sequence": details.first_sequence,
+        "last_sequence": details.last_sequence,
+        "first_time": details.first_time and details.first_time.isoformat(),
+        "last_time": details.last_time and details.last_time.isoformat(),
+        "leader": details.leader,
+    }
+
+
+def _given(arguments: dict[str, Any]) -> dict[str, Any]:
+    """The settings among a command's arguments that were named on the command line."""
+    others = {"stream", "nats", "creds", "domain", "as_json"}
+    given = {k: v for k, v in arguments.items() if k not in others and v is not None}
+    if "subject" in given:
+        given["subjects"] = tuple(given.pop("subject"))
+    return given
+
+
+def _ask(
+    nats: str,
+    creds: str | None,
+    domain: str,
+    question: Callable[["ManagementClient"], Awaitable[T]],
+) -> T:
+    from streamlog.admin.requests import ManagementClient
+
+    async def ask() -> T:
+        async with ManagementClient(nats, domain=domain, credentials=creds) as client:
+            return await question(client)
+
+    return asyncio.run(ask())
