@@ -83,6 +83,7 @@ class Node:
             settings.http.port,
             registry=metrics.registry,
             partitions=self._registry.statistics,
+            offline_count=lambda: len(self._registry.failures),
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
         )

@@ -47,10 +47,16 @@ GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
 class PartitionGauges(Collector):
     """One scrape's gauges. Built on the event loop, turned into text anywhere."""
 
-    def __init__(self, partitions: Iterable[PartitionStatistics]) -> None:
+    def __init__(self, partitions: Iterable[PartitionStatistics], *, offline: int) -> None:
         self._partitions = tuple(partitions)
+        self._offline = offline
 
     def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "streamlog_partitions_offline",
+            "Partitions that cannot be written to until a restart",
+            self._offline,
+        )
         for name, text, value in GAUGES:
             family = GaugeMetricFamily(
                 f"streamlog_partition_{name}", text, labels=("stream", "partition")

@@ -34,6 +34,7 @@ class Site:
         *,
         registry: CollectorRegistry,
         partitions: Callable[[], Iterable[PartitionStatistics]],
+        offline_count: Callable[[], int],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
     ) -> None:
@@ -42,6 +43,7 @@ class Site:
         """The port that was asked for; once started, the one that was got."""
         self._registry = registry
         self._partitions = partitions
+        self._offline_count = offline_count
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
         self._runner: web.AppRunner | None = None
@@ -80,7 +82,7 @@ class Site:
         return web.Response(text=page, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        gauges = PartitionGauges(self._partitions())
+        gauges = PartitionGauges(self._partitions(), offline=self._offline_count())
         text = await asyncio.to_thread(
             lambda: generate_latest(self._registry) + generate_latest(gauges)
         )

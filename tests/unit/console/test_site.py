@@ -41,6 +41,7 @@ class World:
             port,
             registry=self.metrics.registry,
             partitions=lambda: self.partitions,
+            offline_count=lambda: 9,
             readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
             loop_lag_s=lambda: 0.25,
         )
@@ -69,6 +70,7 @@ async def test_metrics_are_counters_and_gauges_of_partitions(world: World) -> No
         for sample in family.samples
     }
     assert samples["streamlog_append_records_total", None, None] == 5
+    assert samples["streamlog_partitions_offline", None, None] == 9
     names = ("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments")
     for value, name in enumerate((*names, "isr_size", "in_flight_bytes"), start=1):
         for partition in ("0", "1"):

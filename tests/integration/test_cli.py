@@ -1,0 +1,252 @@
+"""The commands against a running node, as a person or a script uses them."""
+
+import base64
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+TIMEOUT_S = 30.0
+
+
+class Cli:
+    """Runs ``streamlog`` with the addresses of a cluster."""
+
+    def __init__(self, dev: Any) -> None:
+        self.kafka = dev.kafka
+        self.environment = {**os.environ, "NATS_URL": dev.nats}
+
+    def command(self, *arguments: str) -> list[str]:
+        servers = ("--servers", self.kafka) if arguments[0] in {"read", "cluster"} else ()
+        return [sys.executable, "-m", "streamlog", *arguments, *servers]
+
+    def run(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+        return subprocess.run(
+            self.command(*arguments),
+            input=stdin,
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            env=self.environment,
+        )
+
+    def ok(self, *arguments: str, stdin: bytes = b"") -> str:
+        done = self.run(*arguments, stdin=stdin)
+        assert (done.returncode, done.stderr) == (0, b"")
+        return done.stdout.decode()
+
+    def json(self, *arguments: str) -> Any:
+        return json.loads(self.ok(*arguments, "--json"))
+
+    def refused(self, *arguments: str, code: int = 1) -> str:
+        done = self.run(*arguments)
+        said = done.stderr.decode()
+        assert done.returncode == code, said
+        assert len(said.splitlines()) == 1
+        return said
+
+
+@pytest.fixture(scope="module")
+def cli(dev: Any) -> Cli:
+    return Cli(dev)
+
+
+def test_the_life_of_a_stream(cli: Cli) -> None:
+    assert cli.ok("stream", "add", "life", "--subject", "life.>", "--subject", "alive") == (
+        "stream life stores life.>, alive\n"
+    )
+    again = cli.ok("stream", "add", "life", "--subject", "life.>", "--subject", "alive")
+    assert "there already" in again
+    assert "life" in cli.ok("stream", "ls")
+
+    cli.ok("stream", "edit", "life", "--retention-ms", "600000", "--sync", "os")
+    config = cli.json("stream", "info", "life")["config"]
+    assert (config["retention_ms"], config["sync"]) == (600000, "os")
+    assert config["subjects"] == ["life.>", "alive"]
+
+    cli.ok("publish", "life.a", "x", "--count", "10", "--ack")
+    details = cli.json("stream", "info", "life")
+    assert (details["messages"], details["first_sequence"], details["last_sequence"]) == (10, 1, 10)
+
+    assert cli.json("stream", "purge", "life", "--before", "4", "--yes")["purged"] == 4
+    assert cli.json("stream", "purge", "life", "--keep", "1", "--yes")["purged"] == 5
+    assert cli.ok("read", "life") == "x\n"
+    assert "removed" in cli.ok("stream", "rm", "life", "--yes")
+    assert "life" not in [it["config"]["name"] for it in cli.json("stream", "ls")]
+    assert "life" in cli.refused("stream", "info", "life")
+
+
+def test_removal_asks_first(cli: Cli) -> None:
+    cli.ok("stream", "add", "asked")
+    cli.ok("publish", "asked", "x", "--ack")
+    for command in ("rm", "purge"):
+        done = cli.run("stream", command, "asked", stdin=b"n\n")
+        assert done.returncode == 1
+        assert b"for ever?" in done.stderr
+        assert cli.run("stream", command, "asked").returncode == 1  # nobody to ask
+    assert cli.ok("read", "asked") == "x\n"
+    assert cli.run("stream", "purge", "asked", stdin=b"y\n").returncode == 0
+    assert cli.ok("read", "asked") == ""
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("stream", "add", "a.b"), "a.b"),
+        (("stream", "add", "__own"), "reserved"),
+        (("stream", "add", "x", "--subject", "a b"), "a b"),
+        (("stream", "add", "x", "--sync", "never"), "sync"),
+        (("stream", "add", "x", "--retention-bytes", "0"), "retention_bytes"),
+        (("stream", "info", "absent"), "absent"),
+        (("stream", "edit", "absent", "--sync", "os"), "absent"),
+        (("stream", "rm", "absent", "--yes"), "absent"),
+        (("read", "absent"), "absent"),
+        (("publish", "nobody.listens", "x", "--ack"), "no stream listens"),
+        (("publish", "a b", "x", "--ack"), "a b"),
+    ],
+)
+def test_what_is_refused(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    assert said in cli.refused(*arguments)
+
+
+def test_a_name_taken_with_another_configuration(cli: Cli) -> None:
+    cli.ok("stream", "add", "taken")
+    assert "taken" in cli.refused("stream", "add", "taken", "--subject", "other")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("read", "s", "--from", "first"), "--from: 'first' is no position"),
+        (("publish", "s", "x", "--header", "none"), "--header: 'none' is no header"),
+        (("cluster", "info", "--servers", "nowhere"), "'nowhere' is no address"),
+    ],
+)
+def test_wrong_arguments(cli: Cli, arguments: tuple[str, ...], said: str) -> None:
+    assert said in cli.refused(*arguments, code=2)
+
+
+def test_servers_that_are_not_there(cli: Cli) -> None:
+    assert "127.0.0.1:1" in cli.refused("cluster", "info", "--servers", "127.0.0.1:1")
+    assert "127.0.0.1:1" in cli.refused("stream", "ls", "--nats", "nats://127.0.0.1:1")
+
+
+def test_publishing(cli: Cli) -> None:
+    cli.ok("stream", "add", "words", "--subject", "words.*")
+    assert cli.ok("publish", "words.a", "one", "--ack") == "1 stored in words, offset 0\n"
+    assert cli.ok("publish", "words.a", "-", "--ack", stdin=b"two\nlines") == (
+        "1 stored in words, offset 1\n"
+    )
+    lines = cli.ok("publish", "words.b", "--lines", "--ack", stdin=b"three\nfour\n")
+    assert lines == "2 stored in words, offsets 2 to 3\n"
+    assert cli.ok("publish", "words.c", "five", "-H", "Streamlog-Key: k") == "1 published\n"
+    summary = cli.json("publish", "words.c", "x", "--count", "3000", "--ack")
+    assert (summary["published"], summary["last_offset"]) == (3000, 3004)
+    expected = "one\ntwo\nlines\nthree\nfour\nfive\n"
+    assert cli.ok("read", "words", "--count", "5") == expected
+    line = json.loads(cli.ok("read", "words", "--from", "4", "--count", "1", "--json"))
+    assert (line["offset"], line["key"], line["value"]) == (4, "k", "five")
+    assert ["subject", "words.c"] in line["headers"]
+
+
+def test_a_message_id_is_stored_once(cli: Cli) -> None:
+    cli.ok("stream", "add", "once")
+    for _ in range(2):
+        cli.ok("publish", "once", "x", "--ack", "-H", "Nats-Msg-Id: 7")
+    assert cli.ok("read", "once") == "x\n"
+    summary = cli.json("publish", "once", "x", "--ack", "-H", "Nats-Msg-Id:7")
+    assert summary["duplicates"] == 1
+
+
+def test_reading_from_positions(cli: Cli) -> None:
+    cli.ok("stream", "add", "places")
+    cli.ok("publish", "places", "--lines", "--ack", stdin=b"a\nb\n")
+    time.sleep(0.01)
+    between = datetime.now(UTC).isoformat()
+    time.sleep(0.01)
+    cli.ok("publish", "places", "--lines", "--ack", stdin=b"c\nd\n")
+    assert cli.ok("read", "places", "--from", "earliest") == "a\nb\nc\nd\n"
+    assert cli.ok("read", "places", "--from", "1", "--count", "2") == "b\nc\n"
+    assert cli.ok("read", "places", "--from", between) == "c\nd\n"
+    assert cli.ok("read", "places", "--from", "latest") == ""
+    assert cli.ok("read", "places", "--from", "4") == ""
+    assert cli.ok("read", "places", "--count", "0") == ""
+    assert "offset 5 is outside [0, 4]" in cli.refused("read", "places", "--from", "5")
+    assert "no partition 1" in cli.refused("read", "places", "--partition", "1")
+
+
+def test_bytes_come_out_as_they_went_in(cli: Cli) -> None:
+    cli.ok("stream", "add", "raw")
+    data = bytes(range(256))
+    cli.ok("publish", "raw", "-", "--ack", stdin=data)
+    assert cli.run("read", "raw").stdout == data + b"\n"
+    (line,) = cli.ok("read", "raw", "--json").splitlines()
+    assert base64.b64decode(json.loads(line)["value"]["base64"]) == data
+
+
+def test_following(cli: Cli) -> None:
+    cli.ok("stream", "add", "tail", "--partitions", "2", "--subject", "tail")
+    cli.ok("publish", "tail", "old", "--ack")
+    command = cli.command("read", "tail", "--from", "latest", "--follow")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as reader:
+        assert reader.stdout is not None
+        # Nobody can tell when the reader has settled where "latest" is, so publish until it has.
+        os.set_blocking(reader.stdout.fileno(), False)
+        deadline, seen = time.monotonic() + TIMEOUT_S, b""
+        while not (b"0\n" in seen and b"1\n" in seen):
+            assert time.monotonic() < deadline, seen
+            cli.ok("publish", "tail", "0", "--ack")
+            cli.ok("publish", "tail.1", "1", "--ack")
+            seen += reader.stdout.read() or b""
+        assert b"old" not in seen
+        reader.send_signal(signal.SIGINT)
+        assert reader.wait(TIMEOUT_S) == 130
+
+
+def test_a_follower_stops_at_its_count(cli: Cli) -> None:
+    cli.ok("stream", "add", "few", "--partitions", "2", "--subject", "few")
+    cli.ok("publish", "few", "x", "--count", "5", "--ack")
+    assert cli.ok("read", "few", "--follow", "--count", "3") == "x\nx\nx\n"
+
+
+def test_a_closed_pipe_is_no_error(cli: Cli) -> None:
+    cli.ok("stream", "add", "pipe")
+    cli.ok("publish", "pipe", "x" * 1000, "--count", "2000", "--ack")
+    command = cli.command("read", "pipe")
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=cli.environment
+    ) as reader:
+        assert reader.stdout is not None
+        assert reader.stderr is not None
+        reader.stdout.readline()
+        reader.stdout.close()
+        assert reader.wait(TIMEOUT_S) == 0
+        assert reader.stderr.read() == b""
+
+
+def test_cluster_info(cli: Cli, dev: Any) -> None:
+    cli.ok("stream", "add", "seen", "--partitions", "2")
+    cluster = cli.json("cluster", "info")
+    host, _, port = dev.kafka.partition(":")
+    assert cluster["controller"] == 1
+    assert cluster["nodes"] == [{"node_id": 1, "host": host, "port": int(port), "rack": None}]
+    (stream,) = [it for it in cluster["streams"] if it["name"] == "seen"]
+    assert [(it["leader"], it["isr"]) for it in stream["partitions"]] == [(1, [1]), (1, [1])]
+    table = cli.ok("cluster", "info")
+    assert dev.kafka in table
+    assert "seen" in table
+
+
+def test_the_version() -> None:
+    import streamlog
+
+    done = subprocess.run(
+        [sys.executable, "-m", "streamlog", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == f"streamlog {streamlog.__version__}\n"
