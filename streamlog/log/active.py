@@ -5,21 +5,31 @@ from streamlog.log.disk import storage_error
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
 from streamlog.log.indexer import Indexer
+from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 
 
 class ActiveSegment:
     """The writing side of a log's last segment, until it is sealed."""
 
-    __slots__ = ("_pool", "first_timestamp_ms", "indexer", "last_timestamp_ms", "segment")
+    __slots__ = (
+        "_pool",
+        "first_timestamp_ms",
+        "indexer",
+        "indexes_are_stored",
+        "last_timestamp_ms",
+        "segment",
+    )
 
     def __init__(self, pool: FilePool, segment: Segment, indexer: Indexer) -> None:
         self.segment = segment
         self.indexer = indexer
         self.first_timestamp_ms: int | None = None  # of the first batch; None while there is none
         self.last_timestamp_ms: int | None = None  # of the last batch, likewise
+        self.indexes_are_stored = False  # the index files have just what ``indexer`` has
         self._pool = pool
         segment.offsets, segment.times = indexer.offsets, indexer.times
+        segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
 
     def append(self, batch: bytes, next_offset: int, timestamp_ms: int) -> None:
         """Write one whole batch, or nothing.
@@ -48,6 +58,16 @@ class ActiveSegment:
             self.first_timestamp_ms = timestamp_ms
         self.last_timestamp_ms = timestamp_ms
         self.indexer.add(position, end_position, next_offset, timestamp_ms)
+        segment.max_timestamp_ms = self.indexer.max_timestamp_ms
+        self.indexes_are_stored = False
+
+    def add(self, place: BatchPlace) -> None:
+        """Take note of a batch that is in the file already."""
+        if self.first_timestamp_ms is None:
+            self.first_timestamp_ms = place.max_timestamp_ms
+        self.last_timestamp_ms = place.max_timestamp_ms
+        self.indexer.add_place(place)
+        self.segment.max_timestamp_ms = self.indexer.max_timestamp_ms
 
     def write_indexes(self) -> None:
         """The index files, as a sealed segment has them.
@@ -65,12 +85,12 @@ class ActiveSegment:
                 with contextlib.suppress(OSError):
                     self._pool.disk.unlink(path)
             raise
+        self.indexes_are_stored = True
 
     def seal(self) -> None:
         """Nothing more is written. Raises OSError, and may be tried again then."""
         self.write_indexes()
         segment = self.segment
-        segment.max_timestamp_ms = self.indexer.max_timestamp_ms
         segment.offsets = IndexFile(self._pool, segment.index_path, OFFSET_ENTRY)
         segment.times = IndexFile(self._pool, segment.time_index_path, TIME_ENTRY)
 

@@ -73,7 +73,7 @@ class LeaderEpochs:
         return len(self._entries) < count
 
     def advance_start(self, log_start_offset: int) -> bool:
-        """Forget the epochs that ended at ``log_start_offset`` or before; whether anything changed."""
+        """Forget the epochs that ended at ``log_start_offset`` or before; whether that was news."""
         at = bisect_right(self._entries, log_start_offset, key=lambda entry: entry.start_offset) - 1
         if at < 0 or self._entries[at].start_offset == log_start_offset:
             del self._entries[: max(at, 0)]

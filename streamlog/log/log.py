@@ -14,15 +14,25 @@ from streamlog.errors import (
 )
 from streamlog.log.active import ActiveSegment
 from streamlog.log.disk import Disk, storage_error
-from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.files import FilePool
 from streamlog.log.index import RELATIVE_OFFSET_MAX
 from streamlog.log.indexer import Indexer
 from streamlog.log.layout import EPOCHS_NAME, segment_stem
 from streamlog.log.recovery import Recovered, Recovery
+from streamlog.log.retention import expired_count
 from streamlog.log.segment import Segment
+from streamlog.log.segments import Segments
 from streamlog.log.settings import LogSettings
 from streamlog.log.slice import FileSlice
-from streamlog.log.sync import SyncTicket
+from streamlog.log.sync import SyncTicket, Unsynced
+from streamlog.log.times import (
+    TimedOffset,
+    first_record_since,
+    latest_record,
+    latest_time,
+    time_at,
+)
+from streamlog.log.truncation import cut_segment
 from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 
 logger = logging.getLogger(__name__)
@@ -59,18 +69,20 @@ class PartitionLog:
         self.recovery = recovered.report
         self.epochs = recovered.epochs
         self.failure = ""  # why nothing can be appended until the log is opened again
+        self.log_start_offset = recovered.log_start_offset  # nothing below is read
+        self.log_end_offset = recovered.active.segment.next_offset
+        self.recovery_point = self.log_end_offset  # all below is synced
         self._directory = directory
         self._disk = disk
         self._pool = files
         self._segments = recovered.segments
         self._active = recovered.active
-        self.log_start_offset = recovered.log_start_offset  # nothing below is read
-        self.log_end_offset = self._active.segment.next_offset
-        self.recovery_point = self.log_end_offset  # all below is synced
-        self._unsynced: dict[Segment, None] = {}  # written since the last ticket was begun
-        self._folder_is_synced = recovered.folder_is_synced
-        self._epochs_are_stored = recovered.epochs_are_stored
-        self._ticket: SyncTicket | None = None  # the one that is out; at most one
+        self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
+        self._unsynced.folder = not recovered.folder_is_synced
+        self._unsynced.epochs = not recovered.epochs_are_stored
+        self._first_time: tuple[int, int | None] | None = (
+            None  # log start offset, time of its record
+        )
 
     @classmethod
     def open(
@@ -134,9 +146,10 @@ class PartitionLog:
         except StorageFailed as error:
             self._fail(str(error))
             raise
-        self._unsynced[active.segment] = None
-        if epoch > self.epochs.latest and self.epochs.assign(epoch, self.log_end_offset):
-            self._epochs_are_stored = False
+        self._unsynced.segments[active.segment] = None
+        if epoch > self.epochs.latest:
+            self.epochs.assign(epoch, self.log_end_offset)
+            self._unsynced.epochs = True
         self.log_end_offset = next_offset
 
     def _check(self, batch: bytes) -> tuple[int, int, int]:
@@ -160,23 +173,21 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one, unless it is empty. Raises Unavailable."""
-        old = self._active.segment
-        if not old.size_bytes:
+        old = self._active
+        if not old.segment.size_bytes:
             return
         segment = self._new_segment(self.log_end_offset)
         try:
             self._pool.create(segment.path)
             try:
-                self._active.seal()
+                old.seal()
             except OSError:
                 self._unlink((segment.path,))
                 raise
         except OSError as error:
             raise storage_error(error, segment.path) from error
-        self._segments.add(segment)
-        self._activate(segment)
-        self._unsynced[old] = None  # its indexes, and what no ticket has covered yet
-        self._folder_is_synced = False
+        self._append_segment(segment)
+        self._unsynced.segments[old.segment] = None  # its indexes, and what no ticket has covered
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(
@@ -188,57 +199,36 @@ class PartitionLog:
             interval_bytes=self.settings.index_interval_bytes,
         )
 
-    def _activate(self, segment: Segment) -> None:
+    def _append_segment(self, segment: Segment) -> None:
+        self._segments.add(segment)
         indexer = Indexer(segment.base_offset, segment.interval_bytes)
         self._active = ActiveSegment(self._pool, segment, indexer)
+        self._unsynced.folder = True
 
     def begin_sync(self) -> SyncTicket | None:
         """A ticket for all that is not synced; None if there is nothing. One at a time.
 
         Raises Unavailable.
         """
-        assert self._ticket is None, "the last ticket has not been taken back"
         if self.failure:
             raise StorageFailed(self.failure)
-        if not self._unsynced and self._folder_is_synced and self._epochs_are_stored:
+        if not self._unsynced:
             return None
         end = self.log_end_offset
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
-        epochs = (f"{self._directory}/{EPOCHS_NAME}", self.epochs.encode())
-        self._ticket = ticket = SyncTicket(
-            self._pool,
-            self._pin_unsynced(),
-            end_offset=end,
-            epochs=None if self._epochs_are_stored else epochs,
-            directory=None if self._folder_is_synced else self._directory,
-            on_failure=self._fail,
-        )
-        self._unsynced.clear()
-        self._folder_is_synced = self._epochs_are_stored = True
-        return ticket
-
-    def _pin_unsynced(self) -> list[PooledFile]:
-        pinned: list[PooledFile] = []
         try:
-            for segment in self._unsynced:
-                active = segment is self._active.segment
-                paths = (segment.path,) if active else segment.paths
-                pinned.extend(self._pool.pin(path) for path in paths)
+            return self._unsynced.begin(end, self.epochs.encode(), self._fail)
         except OSError as error:
-            for pooled in pinned:
-                self._pool.unpin(pooled)
-            raise storage_error(error, segment.path) from error
-        return pinned
+            raise storage_error(error, self._directory) from error
 
     def finish_sync(self, ticket: SyncTicket) -> int:
-        """Take back a ticket that has run; all below the offset returned is synced."""
-        assert ticket is self._ticket, "not the ticket that is out"
-        self._ticket = None
+        """Take back the ticket, which has run; all below the offset returned is synced."""
+        assert ticket is self._unsynced.ticket, "not the ticket that is out"
         if not ticket.done:
-            ticket.release()
-            self._fail(self.failure or "a sync was given up")
+            self._unsynced.abandon([])
+            self._fail("a sync was given up")
             raise StorageFailed(self.failure)
-        self._epochs_are_stored &= ticket.epochs_are_stored
+        self._unsynced.finish()
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         return self.recovery_point
 
@@ -276,6 +266,151 @@ class PartitionLog:
             return None
         return self._segments.floor(offset)
 
+    def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> TimedOffset | None:
+        """The first record of that time or later below ``upper_offset``, with its time.
+
+        Verifies the segments that it reads, like ``read``. Raises CorruptData, Unavailable.
+        """
+        start = self.log_start_offset
+        try:
+            return first_record_since(self._pool, self._segments, timestamp_ms, start, upper_offset)
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
+
+    def latest_timestamp(self, upper_offset: int) -> TimedOffset | None:
+        """The first record of the latest time below ``upper_offset``; as above."""
+        start = self.log_start_offset
+        try:
+            return latest_record(self._pool, self._segments, start, upper_offset)
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
+
+    def first_timestamp_ms(self) -> int | None:
+        """The time of the first record, if there is one and its batch is whole."""
+        start = self.log_start_offset
+        if start == self.log_end_offset:
+            return None
+        if self._first_time is None or self._first_time[0] != start:
+            try:
+                time_ms = time_at(self._segments.floor(start), start)
+            except OSError as error:
+                raise storage_error(error, self._directory) from error
+            self._first_time = start, time_ms
+        return self._first_time[1]
+
+    def last_timestamp_ms(self) -> int | None:
+        """The time of the last record, if there is one; of the latest one after a roll."""
+        if self.log_start_offset == self.log_end_offset:
+            return None
+        if self._active.last_timestamp_ms is not None or len(self._segments) == 1:
+            return self._active.last_timestamp_ms
+        try:
+            return latest_time(self._pool, self._segments.sealed()[-1])
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
+
+    def advance_log_start(self, offset: int) -> None:
+        """Nothing below ``offset`` is read any more, and segments wholly below are removed.
+
+        Raises Unavailable where a file cannot be removed; the offset has advanced all the same.
+        """
+        assert offset <= self.log_end_offset
+        self.log_start_offset = max(self.log_start_offset, offset)
+        self._remove_below(self.log_start_offset)
+
+    def apply_retention(self, now_ms: int, high_watermark: int) -> list[str]:
+        """Remove the segments that the limits no longer keep; their file names. Raises Unavailable.
+
+        Never past the high watermark, and the active one only if it is all too old.
+        """
+        if self.settings.is_limited:
+            segments = list(self._segments)
+            try:
+                count = expired_count(
+                    segments,
+                    self.settings,
+                    now_ms=now_ms,
+                    high_watermark=high_watermark,
+                    latest_time=lambda segment: latest_time(self._pool, segment),
+                )
+            except OSError as error:
+                raise storage_error(error, self._directory) from error
+            if count:
+                end = segments[count - 1].next_offset
+                self.log_start_offset = max(self.log_start_offset, end)
+        return self._remove_below(self.log_start_offset)
+
+    def _remove_below(self, offset: int) -> list[str]:
+        """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
+        removed = []
+        try:
+            while len(self._segments) > 1 and self._segments.first.next_offset <= offset:
+                removed.append(self._remove(self._segments.drop_first()))
+            active = self._active.segment
+            if active.size_bytes and active.next_offset <= offset and not self.failure:
+                segment = self._new_segment(self.log_end_offset)
+                self._pool.create(segment.path)
+                # Its name alone says from now on which offset comes next.
+                self._disk.sync_directory(self._directory)
+                self._append_segment(segment)
+                removed.append(self._remove(self._segments.drop_first()))
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
+        if self.epochs.advance_start(self.log_start_offset):
+            self._unsynced.epochs = True
+        return removed
+
+    def _remove(self, segment: Segment) -> str:
+        self._unsynced.segments.pop(segment, None)
+        self._unlink(segment.paths)
+        return segment.path.rpartition("/")[2]
+
+    def truncate_to(self, offset: int) -> None:
+        """Forget the batches that end above ``offset``. Raises StorageFailed, and has failed then.
+
+        What is read again afterwards may differ, so nobody may have been told of it.
+        """
+        if offset >= self.log_end_offset:
+            return
+        if offset < self._segments.first.base_offset:
+            self.truncate_fully_to(offset)
+            return
+        try:
+            while self._segments.last.base_offset > offset:
+                self._remove(self._segments.drop_last())
+            self._active = cut_segment(self._pool, self._segments.last, offset)
+        except OSError as error:
+            self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
+            raise StorageFailed(self.failure) from error
+        self._unsynced.segments[self._active.segment] = None
+        self._ended_at(self._active.segment.next_offset)
+
+    def truncate_fully_to(self, offset: int) -> None:
+        """Forget all records; the next one gets ``offset``. Raises as above."""
+        segment = self._new_segment(offset)
+        try:
+            while len(self._segments) > 1:
+                self._remove(self._segments.drop_last())
+            self._remove(self._segments.last)
+            self._pool.create(segment.path)
+        except OSError as error:
+            self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
+            raise StorageFailed(self.failure) from error
+        self._segments = Segments([segment])
+        self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
+        self.log_start_offset = offset
+        self._ended_at(offset)
+
+    def _ended_at(self, offset: int) -> None:
+        """The log ends there now, also for a sync that is running."""
+        self.log_end_offset = offset
+        self.log_start_offset = min(self.log_start_offset, offset)
+        self.recovery_point = min(self.recovery_point, offset)
+        self.epochs.truncate(offset)
+        self._unsynced.folder = self._unsynced.epochs = True
+        if self._unsynced.ticket is not None:
+            self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
+
     def statistics(self) -> LogStatistics:
         return LogStatistics(
             log_start_offset=self.log_start_offset,
@@ -292,12 +427,7 @@ class PartitionLog:
 
         What cannot be synced is logged, not raised: the next opening will read it again.
         """
-        if self._ticket is not None:
-            self._ticket.release()
-            self._ticket = None
-            for segment in self._segments.since(self.recovery_point):
-                self._unsynced[segment] = None
-            self._folder_is_synced = self._epochs_are_stored = False
+        self._unsynced.abandon(self._segments.since(self.recovery_point))
         if not self.failure:
             try:
                 self._sync_all()
@@ -306,13 +436,12 @@ class PartitionLog:
                     "log closed without a sync",
                     extra={"directory": self._directory, "problem": str(error)},
                 )
+        self.failure = self.failure or "the log is closed"
         self._forget_files()
 
     def _sync_all(self) -> None:
-        if self._unsynced:
+        if not self._active.indexes_are_stored:
             self._active.write_indexes()
-            self._unsynced[self._active.segment] = None
-            self._folder_is_synced = False
         ticket = self.begin_sync()
         if ticket is not None:
             ticket.run()
@@ -322,6 +451,18 @@ class PartitionLog:
         for segment in self._segments:
             for path in segment.paths:
                 self._pool.forget(path)
+
+    def delete(self) -> None:
+        """Close without a sync and remove the folder with all that is in it. Raises Unavailable."""
+        self.failure = self.failure or "the log is deleted"
+        self._unsynced.abandon([])
+        self._forget_files()
+        try:
+            for name in self._disk.sizes(self._directory):
+                self._disk.unlink(f"{self._directory}/{name}")
+            self._disk.remove_directory(self._directory)
+        except OSError as error:
+            raise storage_error(error, self._directory) from error
 
     def _unlink(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -1,4 +1,4 @@
-"""What is done when a log is opened: what may be torn is read and cut, what is damaged is rebuilt."""
+"""How a log is opened: what may be torn is read and cut, what is damaged is rebuilt."""
 
 import contextlib
 import logging
@@ -130,8 +130,7 @@ class Recovery:
         if len(unread) == 1:
             found = resume(self._pool, unread[0], self._recovery_point)
             if found is not None:
-                self._take(found)
-                return self._activate(unread[0], found, verified=False)
+                return self._resume(unread[0], found)
         scanned: list[Segment] = []
         goes_on = True
         while unread and goes_on:
@@ -143,7 +142,7 @@ class Recovery:
         self._count_cut(unread)
         self._remove(list(reversed(unread)))
         self._sync(scanned)
-        return self._activate(scanned[-1], found, verified=True)
+        return self._activate(scanned[-1], found)
 
     def _rescan(self, segment: Segment, *, is_last: bool) -> Rescan:
         limit = None if is_last else segment.next_offset
@@ -220,9 +219,17 @@ class Recovery:
                     self._pool.unpin(pooled)
         self._disk.sync_directory(self._directory)
 
-    def _activate(self, segment: Segment, found: Rescan, *, verified: bool) -> ActiveSegment:
+    def _resume(self, segment: Segment, found: Rescan) -> ActiveSegment:
+        """The stored indexes are believed; the batches are verified when they are first read."""
+        self._take(found)
+        active = self._activate(segment, found)
+        segment.unverified_bytes = segment.size_bytes
+        active.indexes_are_stored = found.indexes_are_stored
+        return active
+
+    def _activate(self, segment: Segment, found: Rescan) -> ActiveSegment:
         segment.next_offset = segment.unverified_end = found.next_offset
-        segment.unverified_bytes = 0 if verified else segment.size_bytes
+        segment.unverified_bytes = 0
         active = ActiveSegment(self._pool, segment, found.indexer)
         if found.last is not None:
             active.last_timestamp_ms = found.last.max_timestamp_ms
@@ -255,7 +262,7 @@ class Recovery:
             epochs = epochs_of_batches(self._pool, self._segments)
             if end_offset > self._segments[0].base_offset:
                 self.report.rebuilt.append(path)
-        epochs.advance_start(max(self._segments[0].base_offset, self._log_start_offset))
+        epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
         return epochs, epochs.encode() == data
 
     def _remove_strays(self, sizes: dict[str, int], bases: set[int]) -> None:
@@ -269,7 +276,7 @@ class Recovery:
                 self.report.removed.append(name)
 
     def _remove(self, segments: list[Segment]) -> None:
-        """In the order given: from either end of the log inwards, so that a crash leaves no hole."""
+        """In this order, which is from an end of the log inwards: a crash leaves no hole."""
         for segment in segments:
             self._unlink(segment.paths)
             self._segments.remove(segment)

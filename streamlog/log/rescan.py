@@ -11,7 +11,7 @@ from streamlog.log.disk import DiskFile
 from streamlog.log.files import FilePool
 from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from streamlog.log.indexer import Indexer
-from streamlog.log.scan import HEADER, BatchPlace, Damage, next_whole, scan
+from streamlog.log.scan import BatchPlace, Damage, base_offset_at, next_whole, scan
 from streamlog.log.scrub import IndexCheck
 from streamlog.log.segment import Segment
 
@@ -45,6 +45,8 @@ class Rescan:
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
     """Epoch and offset of each batch whose epoch is not that of the batch before."""
     index_problems: dict[str, str] = field(default_factory=dict)
+    indexes_are_stored: bool = False
+    """The index files have all that ``indexer`` has."""
 
     def add(self, place: BatchPlace) -> None:
         if self.last is None or place.leader_epoch != self.last.leader_epoch:
@@ -63,9 +65,10 @@ def resume(pool: FilePool, segment: Segment, recovery_point: int) -> Rescan | No
         times = _load(pool, segment.time_index_path, TIME_ENTRY)
     except CorruptFile:
         return None
+    stored = len(offsets), len(times)
     entry = offsets.last()
     if entry is None:
-        times = IndexEntries(TIME_ENTRY)
+        times = IndexEntries(TIME_ENTRY)  # all batches are read, so it comes anew
     indexer = Indexer.resume(segment.base_offset, segment.interval_bytes, offsets, times)
     found = Rescan(indexer, segment.base_offset)
     pooled = pool.pin(segment.path)
@@ -74,10 +77,11 @@ def resume(pool: FilePool, segment: Segment, recovery_point: int) -> Rescan | No
             if not _samples_fit(pooled.file, segment, offsets):
                 return None
             found.end_position = entry[1]
-            found.next_offset = _base_offset_at(pooled.file, entry[1])
+            found.next_offset = base_offset_at(pooled.file, entry[1])
         believed = _walk_headers(pooled.file, segment, found)
     finally:
         pool.unpin(pooled)
+    found.indexes_are_stored = stored == (len(offsets), len(times))
     return found if believed and found.next_offset == recovery_point else None
 
 
@@ -101,18 +105,13 @@ def _walk_headers(file: DiskFile, segment: Segment, found: Rescan) -> bool:
 def _samples_fit(file: DiskFile, segment: Segment, offsets: IndexEntries) -> bool:
     entries = list(offsets)
     for relative, position in entries[:: len(entries) // _SAMPLES_MAX + 1]:
-        base_offset = _base_offset_at(file, position)
+        base_offset = base_offset_at(file, position)
         place = next(scan(file, position, segment.size_bytes, base_offset, check_crc=False), None)
         if not isinstance(place, BatchPlace):
             return False
         if place.next_offset - 1 != segment.base_offset + relative:
             return False
     return True
-
-
-def _base_offset_at(file: DiskFile, position: int) -> int:
-    head = file.pread(HEADER.size, position)
-    return int(HEADER.unpack(head)[0]) if len(head) == HEADER.size else -1
 
 
 def _load(pool: FilePool, path: str, entry: Struct) -> IndexEntries:

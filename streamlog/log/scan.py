@@ -98,7 +98,7 @@ def _header_problem(place: tuple[int, int, int, int], offset: int, room: int) ->
 
 
 def _crc(file: DiskFile, piece: memoryview, position: int, stop: int) -> int:
-    """Of the batch at ``position``, whose first bytes are in ``piece``; the rest is read as needed."""
+    """Of the batch at ``position``, whose first bytes are in ``piece``; the rest is read."""
     crc = crc32c(piece[CRC_START : stop - position])
     position += len(piece)
     while position < stop:
@@ -227,3 +227,9 @@ def _places(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, int,
             raise CorruptBatch(f"no batch at position {position}")
         yield position, stop, base, base + last_delta + 1
         position = stop
+
+
+def base_offset_at(file: DiskFile, position: int) -> int:
+    """The base offset of the batch that starts there; -1 if there is no room for one."""
+    head = file.pread(HEADER.size, position)
+    return int(HEADER.unpack(head)[0]) if len(head) == HEADER.size else -1

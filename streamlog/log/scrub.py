@@ -58,7 +58,7 @@ class _Audit:
 
 
 class IndexCheck:
-    """Builds a segment's indexes from its batches, and says what is wrong with those in the files."""
+    """Builds a segment's indexes from its batches, and says what is wrong with the files'."""
 
     def __init__(self, disk: Disk, stem_path: str, base_offset: int, interval_bytes: int) -> None:
         self.indexer = Indexer(base_offset, interval_bytes)

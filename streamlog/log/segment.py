@@ -4,7 +4,7 @@ it.
 
 import logging
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from streamlog.errors import CorruptBatch
@@ -13,7 +13,7 @@ from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
 from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from streamlog.log.scan import Damage, find_batch, find_boundary
+from streamlog.log.scan import BatchPlace, Damage, find_batch, find_boundary, scan
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.slice import FileSlice
 
@@ -106,6 +106,10 @@ class Segment:
         return self.path, self.index_path, self.time_index_path
 
     @property
+    def is_sealed(self) -> bool:
+        return isinstance(self.offsets, IndexFile)
+
+    @property
     def verified(self) -> bool:
         return not self.unverified_bytes
 
@@ -125,7 +129,7 @@ class Segment:
                 raise storage_error(error, self.path) from error
 
     def _verify(self) -> None:
-        sealed = isinstance(self.offsets, IndexFile)
+        sealed = self.is_sealed
         check = IndexCheck(self._pool.disk, self.stem_path, self.base_offset, self.interval_bytes)
         pooled = self._pool.pin(self.path)
         try:
@@ -138,6 +142,8 @@ class Segment:
             self.write_indexes(check.indexer, problems)
             for path, problem in problems.items():
                 logger.warning("index rebuilt", extra={"file": path, "problem": problem})
+        if sealed:
+            self.max_timestamp_ms = check.indexer.max_timestamp_ms
         self.damages = tuple(d for d in damages if d.position < self.unverified_bytes)
         self.unverified_bytes = 0
 
@@ -184,6 +190,30 @@ class Segment:
             )
             position, _, base_offset, _ = self._find(low, high, offset)
         return position, base_offset
+
+    def places(self, offset: int) -> Iterator[BatchPlace]:
+        """The undamaged batches from the one with ``offset`` on. Raises CorruptBatch, OSError.
+
+        Headers only; nothing may be written to the segment before the last one was taken.
+        """
+        for damage in (*self.damages, None):
+            end = damage.position if damage else self.size_bytes
+            end_offset = damage.offset if damage else self.next_offset
+            if offset < end_offset:
+                position, base_offset = self.locate(offset)
+                yield from self._places(position, base_offset, end)
+            if damage:
+                offset = max(offset, damage.end_offset)
+
+    def _places(self, position: int, base_offset: int, end: int) -> Iterator[BatchPlace]:
+        pooled = self._pool.pin(self.path)
+        try:
+            for place in scan(pooled.file, position, end, base_offset, check_crc=False):
+                if not isinstance(place, BatchPlace):
+                    raise CorruptBatch(f"{self.path} position {place.position}: {place.problem}")
+                yield place
+        finally:
+            self._pool.unpin(pooled)
 
     def _whole_range(self, offset: int) -> tuple[int, int]:
         """The bytes between damages in which ``offset`` is. Raises CorruptBatch if it is in one."""
@@ -249,5 +279,11 @@ class Segment:
             self._hints.clear()
         self._hints[base_offset] = position
 
-    def forget_hints(self) -> None:
+    def cut(self, position: int, next_offset: int) -> None:
+        """Nothing from ``position`` on is there any more."""
+        self.size_bytes = position
+        self.next_offset = next_offset
+        self.unverified_bytes = min(self.unverified_bytes, position)
+        self.unverified_end = min(self.unverified_end, next_offset)
+        self.damages = tuple(d for d in self.damages if d.position < position)
         self._hints.clear()

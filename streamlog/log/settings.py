@@ -16,3 +16,9 @@ class LogSettings:
     retention_bytes: int = UNLIMITED
     retention_ms: int = UNLIMITED
     retention_messages: int = UNLIMITED
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether anything but a purge takes records away."""
+        limits = (self.retention_bytes, self.retention_ms, self.retention_messages)
+        return any(limit != UNLIMITED for limit in limits)

@@ -2,8 +2,9 @@ import threading
 from collections.abc import Callable
 
 from streamlog.errors import StorageFailed
-from streamlog.log.disk import is_full
+from streamlog.log.disk import Disk, is_full
 from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.segment import Segment
 
 
 class SyncTicket:
@@ -15,6 +16,7 @@ class SyncTicket:
 
     def __init__(
         self,
+        disk: Disk,
         pool: FilePool,
         files: list[PooledFile],
         *,
@@ -27,12 +29,13 @@ class SyncTicket:
         self.end_offset = end_offset  # lowered by the owner if the log is cut meanwhile
         self.done = False
         self.epochs_are_stored = True
+        self._disk = disk
         self._pool = pool
         self._files = files
         self._epochs = epochs
         self._directory = directory
         self._on_failure = on_failure
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
 
     def run(self) -> None:
         """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends."""
@@ -42,7 +45,7 @@ class SyncTicket:
             if self._epochs is not None:
                 self._write_epochs(*self._epochs)
             if self._directory is not None:
-                self._pool.disk.sync_directory(self._directory)
+                self._disk.sync_directory(self._directory)
         except OSError as error:
             problem = f"sync failed: {error.strerror or error}"
             self._on_failure(problem)
@@ -59,10 +62,75 @@ class SyncTicket:
             self._pool.unpin(pooled)
 
     def _write_epochs(self, path: str, content: bytes) -> None:
-        """A full disk is no failure here: batches tell their epochs, the next ticket tries again."""
+        """A full disk is no failure here.
+
+        The batches tell their epochs as well, and the next ticket tries again.
+        """
         try:
-            self._pool.disk.write_small(path, content)
+            self._disk.write_small(path, content)
         except OSError as error:
             if not is_full(error):
                 raise
             self.epochs_are_stored = False
+
+
+class Unsynced:
+    """What a log has written and not yet synced, and the ticket that is out for some of it."""
+
+    def __init__(self, disk: Disk, pool: FilePool, directory: str, epochs_path: str) -> None:
+        self.folder = False  # entries have come or gone
+        self.epochs = False  # the checkpoint is behind
+        self.segments: dict[Segment, None] = {}  # written, or sealed, since the last ticket
+        self.ticket: SyncTicket | None = None
+        self._disk = disk
+        self._pool = pool
+        self._directory = directory
+        self._epochs_path = epochs_path
+
+    def __bool__(self) -> bool:
+        return bool(self.segments) or self.folder or self.epochs
+
+    def begin(
+        self, end_offset: int, epochs: bytes, on_failure: Callable[[str], None]
+    ) -> SyncTicket:
+        """A ticket for all of it. Raises OSError."""
+        assert self.ticket is None, "the last ticket has not been taken back"
+        self.ticket = SyncTicket(
+            self._disk,
+            self._pool,
+            self._pin(),
+            end_offset=end_offset,
+            epochs=(self._epochs_path, epochs) if self.epochs else None,
+            directory=self._directory if self.folder else None,
+            on_failure=on_failure,
+        )
+        self.segments.clear()
+        self.folder = self.epochs = False
+        return self.ticket
+
+    def finish(self) -> None:
+        """The ticket is back and done."""
+        assert self.ticket is not None
+        self.epochs |= not self.ticket.epochs_are_stored
+        self.ticket = None
+
+    def abandon(self, segments: list[Segment]) -> None:
+        """Nobody will run the ticket that is out, or say that it has: all is unsynced again."""
+        if self.ticket is not None:
+            self.ticket.release()
+            self.ticket = None
+            self.segments |= dict.fromkeys(segments)
+            self.folder = self.epochs = True
+
+    def _pin(self) -> list[PooledFile]:
+        """A sealed segment's indexes are synced with it."""
+        pinned: list[PooledFile] = []
+        try:
+            for segment in self.segments:
+                paths = segment.paths if segment.is_sealed else (segment.path,)
+                pinned.extend(self._pool.pin(path) for path in paths)
+        except OSError:
+            for pooled in pinned:
+                self._pool.unpin(pooled)
+            raise
+        return pinned

@@ -1,0 +1,42 @@
+import contextlib
+
+from streamlog.errors import CorruptBatch
+from streamlog.log.active import ActiveSegment
+from streamlog.log.files import FilePool
+from streamlog.log.indexer import Indexer
+from streamlog.log.segment import Segment
+
+
+def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
+    """Drop the batches that end above ``offset``; the segment is the active one then.
+
+    A slice of what is dropped comes out short. Raises OSError, Unavailable.
+    """
+    segment.verify()
+    position, next_offset = _place_of_cut(segment, offset)
+    pooled = pool.pin(segment.path)
+    try:
+        pooled.file.truncate(position)
+    finally:
+        pool.unpin(pooled)
+    segment.cut(position, next_offset)
+    for path in (segment.index_path, segment.time_index_path):
+        pool.forget(path)
+        with contextlib.suppress(FileNotFoundError):
+            pool.disk.unlink(path)
+    active = ActiveSegment(pool, segment, Indexer(segment.base_offset, segment.interval_bytes))
+    for place in segment.places(segment.base_offset):
+        active.add(place)
+    return active
+
+
+def _place_of_cut(segment: Segment, offset: int) -> tuple[int, int]:
+    if offset >= segment.next_offset:
+        return segment.size_bytes, segment.next_offset
+    try:
+        return segment.locate(offset)
+    except CorruptBatch:
+        for damage in segment.damages:
+            if damage.offset <= offset < damage.end_offset:
+                return damage.position, damage.offset
+        raise
