@@ -10,7 +10,7 @@ try:
 except ImportError:
     extensions = []
 else:
-    modules = ("record._codec", "record._columns", "ingest._frames")
+    modules = ("record._codec", "record._columns", "ingest._frames", "ingest._acks")
     extensions = cythonize(
         [
             Extension(

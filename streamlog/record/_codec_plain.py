@@ -1,4 +1,7 @@
-"""The record codec in plain Python: the twin that the compiled one is held to."""
+"""The record codec in plain Python: the twin that the compiled one is held to.
+
+A varint is Kafka's: zigzag, seven bits a byte, the lowest first.
+"""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -6,22 +9,26 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.record.batch import (
-    CRC_START,
     HEADER_BYTES,
     LENGTH_PREFIX_BYTES,
     LOG_APPEND_TIME,
     MAGIC,
-    Buffer,
-    read_header,
+    BatchHeader,
 )
-from streamlog.record.compression import Compression, compress, decompress
+from streamlog.record.compression import Buffer, compress
 
-DECOMPRESSED_BYTES_MAX: Final = 2**31 - 1
+RUN_BYTES_MAX: Final = 256 << 20
+"""Of a run's records, and so what a compressed batch may open to; more is taken for a bomb."""
+
+TIMESTAMP_MS_END: Final = 2**63
+VARINT_BYTES_MAX: Final = 10
 
 _BEFORE_CRC: Final = struct.Struct(">qiib")
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
+_PRODUCER: Final = (-1, -1, -1)
+"""Id, epoch and sequence of nobody."""
 
 
 class Record(NamedTuple):
@@ -35,14 +42,19 @@ class Record(NamedTuple):
 
 
 class RecordRun:
-    """Records gathered until they are sealed into one batch."""
+    """Records gathered until they are sealed into one batch. Not thread-safe; one owner."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, bytes_max: int = RUN_BYTES_MAX) -> None:
+        if not 0 <= bytes_max <= RUN_BYTES_MAX:
+            raise ValueError(f"limit of {bytes_max} bytes is outside [0, {RUN_BYTES_MAX}]")
+        self.bytes_max = bytes_max
         self.count = 0
         self._body = bytearray()
+        """The ``count`` records, back to back; at most ``bytes_max`` bytes."""
 
     @property
     def size_bytes(self) -> int:
+        """What the records take so far, uncompressed."""
         return len(self._body)
 
     def append(
@@ -51,16 +63,21 @@ class RecordRun:
         value: bytes | None,
         headers: Sequence[tuple[bytes, bytes | None]] = (),
     ) -> int:
-        """Add a record; its offset delta."""
+        """Add a record; its offset delta. Raises RecordTooLarge where there is no room for it."""
         record = bytearray(b"\x00\x00")  # no attributes; the batch's time
         _put_varint(record, self.count)
         _put_bytes(record, key)
         _put_bytes(record, value)
         _put_varint(record, len(headers))
         for name, content in headers:
-            _put_bytes(record, name)
+            _put_varint(record, len(name))
+            record += name
             _put_bytes(record, content)
-        _put_varint(self._body, len(record))
+        length = bytearray()
+        _put_varint(length, len(record))
+        if len(self._body) + len(length) + len(record) > self.bytes_max:
+            raise RecordTooLarge(f"run of {len(self._body)} bytes has no room for {len(record)}")
+        self._body += length
         self._body += record
         self.count += 1
         return self.count - 1
@@ -68,18 +85,13 @@ class RecordRun:
     def seal(
         self, *, base_offset: int, leader_epoch: int, timestamp_ms: int, compression: int = 0
     ) -> bytes:
-        """The whole batch; the run is empty afterwards."""
+        """The whole batch; the run is empty afterwards, but as it was where this raises."""
+        if not self.count:
+            raise ValueError("there is no record to seal")
         body = compress(compression, bytes(self._body))
-        rest = _AFTER_CRC.pack(
-            LOG_APPEND_TIME | compression,
-            self.count - 1,
-            timestamp_ms,
-            timestamp_ms,
-            -1,
-            -1,
-            -1,
-            self.count,
-        )
+        attributes = LOG_APPEND_TIME | compression
+        times = (timestamp_ms, timestamp_ms)
+        rest = _AFTER_CRC.pack(attributes, self.count - 1, *times, *_PRODUCER, self.count)
         crc = crc32c(body, crc32c(rest))
         length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body)
         head = _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC)
@@ -87,46 +99,44 @@ class RecordRun:
         return b"".join((head, struct.pack(">I", crc), rest, body))
 
     def clear(self) -> None:
+        """Forget the records."""
         self.count = 0
         self._body.clear()
 
 
-def iter_records(batch: Buffer) -> Iterator[Record]:
-    """Each record of one whole batch, of any codec. Raises CorruptBatch for what is not one."""
-    header = read_header(batch)
-    if header.size_bytes > len(batch):
-        raise CorruptBatch("batch is cut")
-    body = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    if header.compression != Compression.NONE:
-        plain = decompress(header.compression, body, bytes_max=DECOMPRESSED_BYTES_MAX)
-        body = memoryview(plain)
+def decode_records(body: Buffer, header: BatchHeader) -> Iterator[Record]:
+    """The records of an opened batch, one by one."""
+    view = memoryview(body)
     position = 0
     for _ in range(header.record_count):
-        length, position = _get_varint(body, position)
+        length, position = _get_varint(view, position)
         end = position + length
-        if length < 0 or end > len(body):
-            raise CorruptBatch("record is cut")
-        yield _record(
-            body[position:end],
-            header.base_offset,
-            header.base_timestamp_ms,
-            header.max_timestamp_ms if header.is_log_append_time else None,
-        )
+        if length < 0 or end > len(view):
+            raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
+        record = _record(view[position:end])
+        if not 0 <= record.offset <= header.last_offset_delta:
+            raise CorruptBatch(f"offset delta {record.offset} is outside the batch")
+        timestamp_ms = header.base_timestamp_ms + record.timestamp_ms
+        if header.is_log_append_time:
+            timestamp_ms = header.max_timestamp_ms
+        if not -TIMESTAMP_MS_END <= timestamp_ms < TIMESTAMP_MS_END:
+            raise CorruptBatch("timestamp is out of range")
+        offset = header.base_offset + record.offset
+        yield record._replace(offset=offset, timestamp_ms=timestamp_ms)
         position = end
-    if position != len(body):
-        raise CorruptBatch(f"{len(body) - position} bytes follow the last record")
+    if position != len(view):
+        raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
 
 
-def _record(
-    data: memoryview, base_offset: int, base_timestamp_ms: int, append_time_ms: int | None
-) -> Record:
+def _record(data: memoryview) -> Record:
+    """Offset and timestamp are still deltas."""
     timestamp_delta, position = _get_varint(data, 1)
     offset_delta, position = _get_varint(data, position)
     key, position = _get_bytes(data, position)
     value, position = _get_bytes(data, position)
     header_count, position = _get_varint(data, position)
-    if header_count < 0 or header_count > len(data):
-        raise CorruptBatch(f"{header_count} headers in a record of {len(data)} bytes")
+    if not 0 <= header_count <= len(data) - position:
+        raise CorruptBatch(f"{header_count} headers in {len(data) - position} bytes")
     headers = []
     for _ in range(header_count):
         name, position = _get_bytes(data, position)
@@ -136,12 +146,11 @@ def _record(
         headers.append((name.decode("utf-8", "replace"), content))
     if position != len(data):
         raise CorruptBatch(f"{len(data) - position} bytes follow the last header")
-    timestamp = base_timestamp_ms + timestamp_delta if append_time_ms is None else append_time_ms
-    return Record(base_offset + offset_delta, timestamp, key, value, tuple(headers))
+    return Record(offset_delta, timestamp_delta, key, value, tuple(headers))
 
 
 def _put_varint(out: bytearray, value: int) -> None:
-    rest = value << 1 if value >= 0 else ((-value) << 1) - 1
+    rest = value << 1 if value >= 0 else (-value << 1) - 1
     while rest >= 0x80:
         out.append(rest & 0x7F | 0x80)
         rest >>= 7
@@ -150,30 +159,31 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 def _put_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        out.append(1)  # the varint -1
+        _put_varint(out, -1)
         return
     _put_varint(out, len(data))
     out += data
 
 
 def _get_varint(data: memoryview, position: int) -> tuple[int, int]:
-    rest = shift = 0
-    while True:
-        if position >= len(data) or shift > 63:
-            raise CorruptBatch("varint is cut or too long")
-        byte = data[position]
-        position += 1
-        rest |= (byte & 0x7F) << shift
+    rest = 0
+    for index in range(VARINT_BYTES_MAX):
+        if position + index >= len(data):
+            raise CorruptBatch("varint is cut")
+        byte = data[position + index]
+        rest |= (byte & 0x7F) << 7 * index
         if byte < 0x80:
-            return (rest >> 1) ^ -(rest & 1), position
-        shift += 7
+            if rest >= 2**64:
+                break
+            return (rest >> 1) ^ -(rest & 1), position + index + 1
+    raise CorruptBatch("varint is too long")
 
 
 def _get_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
     length, position = _get_varint(data, position)
-    if length < 0:
+    if length == -1:
         return None, position
     end = position + length
-    if end > len(data):
-        raise CorruptBatch("field is cut")
+    if length < 0 or end > len(data):
+        raise CorruptBatch(f"field of {length} bytes where {len(data) - position} are left")
     return bytes(data[position:end]), end

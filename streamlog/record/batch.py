@@ -10,15 +10,15 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record.compression import Compression
-
-Buffer = bytes | bytearray | memoryview
+from streamlog.record.compression import Buffer, Compression
 
 HEADER_BYTES: Final = 61
 MAGIC: Final = 2
 LENGTH_PREFIX_BYTES: Final = 12
 CRC_POSITION: Final = 17
 CRC_START: Final = 21
+
+OFFSET_MAX: Final = 2**63 - 1
 
 LOG_APPEND_TIME: Final = 0x08
 CONTROL: Final = 0x20
@@ -27,7 +27,7 @@ _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
 
 class BatchHeader(NamedTuple):
-    """The fixed part of a batch, field by field."""
+    """The fixed part of a batch, in the order of its bytes."""
 
     base_offset: int
     batch_length: int
@@ -69,9 +69,12 @@ class BatchHeader(NamedTuple):
 
 
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
-    """The header at ``position``. Raises CorruptBatch if it is cut or cannot be one."""
-    if len(buffer) - position < HEADER_BYTES:
-        raise CorruptBatch(f"header is cut after {len(buffer) - position} bytes")
+    """The header at ``position``. Raises CorruptBatch if it is cut or cannot be one.
+
+    It may announce more bytes than the buffer has; ``batches`` and ``check_batch`` look at that.
+    """
+    if position < 0 or len(buffer) - position < HEADER_BYTES:
+        raise CorruptBatch(f"header is cut after {max(0, len(buffer) - position)} bytes")
     header = BatchHeader._make(_HEADER.unpack_from(buffer, position))
     if header.magic != MAGIC:
         raise CorruptBatch(f"magic is {header.magic}, not {MAGIC}")
@@ -82,6 +85,8 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
             f"offset {header.base_offset}, delta {header.last_offset_delta} or "
             f"count {header.record_count} is negative"
         )
+    if header.next_offset > OFFSET_MAX:
+        raise CorruptBatch(f"offset {header.base_offset} leaves no room for the records")
     return header
 
 

@@ -8,13 +8,23 @@ import cramjam
 
 from streamlog.errors import CorruptBatch
 
-XERIAL_HEAD: Final = b"\x82SNAPPY\x00" + struct.pack(">ii", 1, 1)
-XERIAL_BLOCK_BYTES: Final = 32 * 1024
+Buffer = bytes | bytearray | memoryview
 
 CODEC_MASK: Final = 0x07
 
+XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
+XERIAL_HEAD: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
+XERIAL_BLOCK_BYTES: Final = 32 * 1024
+
+FIRST_GUESS_BYTES: Final = 64 * 1024
+GUESS_RATIO: Final = 4
+GUESS_GROWTH: Final = 8
+OUTPUT_IS_FULL: Final = "failed to write whole buffer"
+
 
 class Compression(IntEnum):
+    """The number of a codec is also its bits in a batch's attributes."""
+
     NONE = 0
     GZIP = 1
     SNAPPY = 2
@@ -23,7 +33,8 @@ class Compression(IntEnum):
 
     @classmethod
     def named(cls, name: str) -> "Compression":
-        return cls[name.upper()]
+        """The codec that a setting calls ``name``, in small letters. Raises KeyError."""
+        return _BY_NAME[name]
 
     @classmethod
     def of_attributes(cls, attributes: int) -> "Compression":
@@ -33,40 +44,70 @@ class Compression(IntEnum):
             raise CorruptBatch(f"codec {attributes & CODEC_MASK} is unknown") from None
 
 
-def compress(codec: int, data: bytes | memoryview) -> bytes:
+_BY_NAME: Final = {codec.name.lower(): codec for codec in Compression}
+_STREAMS: Final = {
+    Compression.GZIP: cramjam.gzip,
+    Compression.LZ4: cramjam.lz4,
+    Compression.ZSTD: cramjam.zstd,
+}
+
+
+def compress(codec: int, data: Buffer) -> bytes:
     """``data`` as one block in the framing that Kafka clients expect of ``codec``."""
-    if codec == Compression.GZIP:
-        return bytes(cramjam.gzip.compress(data))
-    if codec == Compression.SNAPPY:
+    codec = Compression(codec)
+    if codec is Compression.NONE:
+        return bytes(data)
+    if codec is Compression.SNAPPY:
         return _compress_xerial(memoryview(data))
-    if codec == Compression.LZ4:
-        return bytes(cramjam.lz4.compress(data))
-    if codec == Compression.ZSTD:
-        return bytes(cramjam.zstd.compress(data))
-    return bytes(data)
+    if codec is Compression.LZ4:
+        return _compress_lz4(data)
+    return bytes(_STREAMS[codec].compress(data))
 
 
-def decompress(codec: int, data: bytes | memoryview, *, bytes_max: int) -> bytes:
-    """What ``compress`` was given. Raises CorruptBatch for garbage, or more than ``bytes_max``."""
+def decompress(codec: int, data: Buffer, *, bytes_max: int) -> bytes:
+    """What ``compress`` was given. Raises CorruptBatch for garbage, or for more than ``bytes_max``,
+    of which no more than that is ever held."""
+    codec = Compression.of_attributes(codec)
+    view = memoryview(data)
     try:
-        plain = _decompress(codec, memoryview(data))
-    except (cramjam.DecompressionError, ValueError, struct.error) as error:
-        raise CorruptBatch(f"codec {codec}: {error}") from None
+        if codec is Compression.NONE:
+            return _limited(bytes(view), bytes_max)
+        if codec is Compression.SNAPPY:
+            return _decompress_snappy(view, bytes_max)
+        return _decompress_stream(codec, view, bytes_max)
+    except (cramjam.DecompressionError, OSError) as error:
+        raise CorruptBatch(f"{codec.name.lower()}: {error}") from None
+
+
+def _limited(plain: bytes, bytes_max: int) -> bytes:
     if len(plain) > bytes_max:
-        raise CorruptBatch(f"codec {codec}: {len(plain)} bytes, limit {bytes_max}")
+        raise CorruptBatch(f"more than {bytes_max} bytes")
     return plain
 
 
-def _decompress(codec: int, data: memoryview) -> bytes:
-    if codec == Compression.GZIP:
-        return bytes(cramjam.gzip.decompress(data))
-    if codec == Compression.SNAPPY:
-        return _decompress_snappy(data)
-    if codec == Compression.LZ4:
-        return bytes(cramjam.lz4.decompress(data))
-    if codec == Compression.ZSTD:
-        return bytes(cramjam.zstd.decompress(data))
-    return bytes(data)
+def _decompress_stream(codec: Compression, data: memoryview, bytes_max: int) -> bytes:
+    """Into a buffer that grows from a guess to the limit: the size is not known beforehand."""
+    size = min(bytes_max, max(FIRST_GUESS_BYTES, GUESS_RATIO * len(data)))
+    while True:
+        output = bytearray(size)
+        try:
+            written = _STREAMS[codec].decompress_into(data, output)
+        except cramjam.DecompressionError as error:
+            if OUTPUT_IS_FULL not in str(error):
+                raise
+            if size == bytes_max:
+                raise CorruptBatch(f"{codec.name.lower()}: more than {bytes_max} bytes") from None
+            size = min(bytes_max, GUESS_GROWTH * size)
+        else:
+            return bytes(memoryview(output)[:written])
+
+
+def _compress_lz4(data: Buffer) -> bytes:
+    """Of blocks that stand alone: Kafka's Java client refuses linked ones. The level is liblz4's
+    own default; above 2 it is ten times slower for a few percent."""
+    compressor = cramjam.lz4.Compressor(level=1, block_linked=False, content_checksum=False)
+    compressor.compress(bytes(data))
+    return bytes(compressor.finish())
 
 
 def _compress_xerial(data: memoryview) -> bytes:
@@ -77,16 +118,27 @@ def _compress_xerial(data: memoryview) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: memoryview) -> bytes:
-    if bytes(data[:8]) != XERIAL_HEAD[:8]:
-        return bytes(cramjam.snappy.decompress_raw(data))
+def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
+    """Xerial's blocks, as Kafka's Java client writes them, or one bare block, as librdkafka may."""
+    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+        return _decompress_block(data, bytes_max)
+    if len(data) < len(XERIAL_HEAD):
+        raise CorruptBatch("snappy: header is cut")
     out = bytearray()
     position = len(XERIAL_HEAD)
     while position < len(data):
-        (size,) = struct.unpack_from(">i", data, position)
-        position += 4
-        if size < 0 or position + size > len(data):
-            raise CorruptBatch("snappy block is cut")
-        out += bytes(cramjam.snappy.decompress_raw(data[position : position + size]))
-        position += size
+        start = position + 4
+        size = int.from_bytes(data[position:start], "big")
+        position = start + size
+        if position > len(data):
+            raise CorruptBatch("snappy: block is cut")
+        out += _decompress_block(data[start:position], bytes_max - len(out))
     return bytes(out)
+
+
+def _decompress_block(block: memoryview, bytes_max: int) -> bytes:
+    """The size is told first, so a bomb is seen before it goes off."""
+    size = cramjam.snappy.decompress_raw_len(block)
+    if size > bytes_max:
+        raise CorruptBatch(f"snappy: block of {size} bytes where {bytes_max} are allowed")
+    return bytes(cramjam.snappy.decompress_raw(block))

@@ -1,0 +1,42 @@
+"""Acks in plain Python: the twin that the compiled builder is held to."""
+
+import json
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+_ENTRY: Final = struct.Struct("<IH")
+OFFSET_MAX: Final = 2**63 - 1
+
+
+def build_acks(replies: bytes, stream: str, base_offset: int) -> bytes:
+    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1."""
+    head = f'{{"stream":{json.dumps(stream)},"seq":'.encode()
+    if not 0 <= base_offset < OFFSET_MAX - 2**32:
+        raise ValueError(f"offset {base_offset} has no sequence")
+    return b"".join(
+        _publication(reply, b"%b%d}" % (head, base_offset + delta + 1))
+        for delta, reply in _entries(replies)
+    )
+
+
+def build_refusals(replies: bytes, payload: bytes) -> bytes:
+    """A publication of the same ``payload`` for each packed reply."""
+    return b"".join(_publication(reply, payload) for _, reply in _entries(replies))
+
+
+def _publication(reply: bytes, payload: bytes) -> bytes:
+    return b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
+
+
+def _entries(replies: bytes) -> Iterator[tuple[int, bytes]]:
+    position = 0
+    while position < len(replies):
+        if len(replies) - position < _ENTRY.size:
+            raise ValueError("packed replies are cut")
+        delta, length = _ENTRY.unpack_from(replies, position)
+        start = position + _ENTRY.size
+        position = start + length
+        if position > len(replies):
+            raise ValueError("packed replies are cut")
+        yield delta, replies[start:position]

@@ -1,0 +1,21 @@
+"""The record encoder, for compiled code that writes records straight into a run."""
+
+from libc.stdint cimport uint8_t
+
+
+cdef struct Span:
+    const uint8_t* data  # borrowed: whoever made the span keeps the bytes
+    Py_ssize_t size  # -1: null
+
+
+cdef class RecordRun:
+    cdef readonly Py_ssize_t count
+    cdef readonly Py_ssize_t bytes_max
+    cdef uint8_t* _body  # the ``count`` records, back to back
+    cdef Py_ssize_t _size  # of what is written of it; <= _capacity, <= bytes_max
+    cdef Py_ssize_t _capacity
+
+    cdef int add(
+        self, Span key, Span value, const Span* headers, Py_ssize_t header_count
+    ) except -1
+    cdef int _reserve(self, Py_ssize_t extra) except -1
