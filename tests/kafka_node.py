@@ -29,6 +29,13 @@ NODE = NodeId(7)
 CLUSTER_ID = "c1u5t3r-of-the-tests"
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Lets the server work until it is so."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - what is waited for does not know of us
+            await asyncio.sleep(0.001)
+
+
 class FileRange:
     """A slice of a segment file; says whether it was closed."""
 
@@ -73,6 +80,7 @@ class FakePartition:
         self.batches: list[Batch] = []
         self.slices: list[FileRange] = []
         self.reads = 0
+        self.epoch_ends: dict[int, tuple[int, int]] = {}
         self.failure: StreamlogError | None = None
         self.watchers: list[Callable[[], None]] = []
         self._directory = directory
@@ -160,8 +168,7 @@ class FakePartition:
         return latest.base_offset, latest.timestamp_ms
 
     def epoch_end(self, epoch: int) -> EpochEnd:
-        known = min(epoch, self.leader_epoch)
-        return EpochEnd(known, self.log_end_offset if epoch >= self.leader_epoch else 0)
+        return EpochEnd(*self.epoch_ends.get(epoch, (epoch, self.log_end_offset)))
 
     def close(self) -> None:
         for file in {batch.file for batch in self.batches} | {self._file}:

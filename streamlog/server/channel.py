@@ -117,6 +117,6 @@ class Channel:
         if self._waiter is not None:
             left_s -= self._loop.time() - self._waiting_since
         if left_s <= 0:
-            self.end(ChannelIdle())
+            self.end(ChannelIdle(f"no byte in {round(self._idle_timeout_s * 1000)} ms"))
         else:
             self._timer = self._loop.call_later(left_s, self._check_idle)

@@ -1,6 +1,8 @@
 import asyncio
 import contextlib
+import errno
 import logging
+import os
 import socket
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
@@ -12,6 +14,7 @@ from streamlog.server.context import Context
 
 logger = logging.getLogger(__name__)
 
+_PORT_TROUBLE: Final = {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 64
 DISK_READERS: Final = 4
@@ -26,6 +29,7 @@ class Listener:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._sock: socket.socket | None = None  # from open() until the end of run()
+        self._running = False  # run() has begun
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
@@ -47,13 +51,19 @@ class Listener:
             family = socket.getaddrinfo(*where, type=socket.SOCK_STREAM)[0][0]
             self._sock = socket.create_server(where, family=family, backlog=BACKLOG)
         except OSError as error:
-            problem = f"cannot listen on {where[0]}:{where[1]} ({error.strerror})"
-            raise ConfigError("kafka.port", problem, "free the port or choose another") from None
+            reason = os.strerror(error.errno) if error.errno in _PORT_TROUBLE else error.strerror
+            problem = f"cannot listen on {where[0]}:{where[1]} ({reason})"
+            if error.errno in _PORT_TROUBLE:
+                remedy = "free the port or choose another"
+                raise ConfigError("kafka.port", problem, remedy) from None
+            remedy = "name an address of this machine"
+            raise ConfigError("kafka.host", problem, remedy) from None
         self._sock.setblocking(False)
 
     async def run(self) -> None:
         """Accepts until ``stop``, then waits for the last connection to end."""
         assert self._sock is not None, "open() comes first"
+        self._running = True
         logger.info("listening", extra={"address": "{}:{}".format(*self.address)})
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -62,13 +72,19 @@ class Listener:
                     await self._accept_waiting(tasks)
                 self._sock.close()
         finally:
+            self._close()
+
+    def _close(self) -> None:
+        if self._sock is not None:
             self._sock.close()
-            self._readers.shutdown(wait=False)
-            self._ended.set()
+        self._readers.shutdown(wait=False)
+        self._ended.set()
 
     async def stop(self, timeout_s: float = 2.0) -> None:
         """Those who are being answered get their answer, polls at once; then all is closed."""
         self._stopping.set()
+        if not self._running:
+            self._close()
         if self._acceptable is not None and not self._acceptable.done():
             self._acceptable.set_result(None)
         for connection in self._connections:

@@ -48,7 +48,7 @@ class _Kind(NamedTuple):
     default: Any
 
 
-def _number(code: str, default: int = 0) -> _Kind:
+def _number(code: str) -> _Kind:
     layout = struct.Struct(">" + code)
 
     def read(cursor: Cursor) -> int:
@@ -57,7 +57,16 @@ def _number(code: str, default: int = 0) -> _Kind:
     def write(out: bytearray, value: int) -> None:
         out += layout.pack(value)
 
-    return _Kind(read, write, default)
+    return _Kind(read, write, 0)
+
+
+def _instant_read(cursor: Cursor) -> int | None:
+    value = cursor.i64()
+    return None if value == -1 else value
+
+
+def _instant_write(out: bytearray, value: int | None) -> None:
+    out += (-1 if value is None else value).to_bytes(8, "big", signed=True)
 
 
 def _boolean_write(out: bytearray, value: bool) -> None:
@@ -75,7 +84,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "int64": _number("q"),
     "error_code": _number("h"),
     "timedelta_i32": _number("i"),
-    "datetime_i64": _number("q", default=-1),
+    "datetime_i64": _Kind(_instant_read, _instant_write, None),
     "bool": _Kind(Cursor.boolean, _boolean_write, False),
     "uuid": _Kind(Cursor.uuid, _uuid_write, None),
 }

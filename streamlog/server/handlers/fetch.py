@@ -16,7 +16,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import CorruptData, StreamlogError
+from streamlog.errors import CorruptData, OffsetOutOfRange, StreamlogError
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
 from streamlog.server.answer import Answer
 from streamlog.server.context import Context, LocalPartition, Slice
@@ -120,6 +120,9 @@ def _divergence(partition: LocalPartition, wanted: wire.FetchPartition) -> Epoch
     if wanted.last_fetched_epoch == NO_EPOCH:
         return None
     end = partition.epoch_end(wanted.last_fetched_epoch)
+    if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
+        start, log_end = partition.log_start_offset, partition.log_end_offset
+        raise OffsetOutOfRange(wanted.fetch_offset, start, log_end)
     if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
         return end
     return None

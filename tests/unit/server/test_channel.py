@@ -1,0 +1,110 @@
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from typing import NamedTuple
+
+import pytest
+
+from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
+from tests.kafka_node import until
+
+LARGE = bytes(range(256)) * 40_000
+
+
+class Pipe(NamedTuple):
+    channel: Channel
+    peer: socket.socket
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[Pipe]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms=200)
+    yield Pipe(channel, theirs)
+    channel.close()
+    theirs.close()
+
+
+async def test_bytes_arrive_and_the_end_is_empty(pipe: Pipe) -> None:
+    pipe.peer.send(b"hello")
+    assert await pipe.channel.receive() == b"hello"
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(pipe.channel.receive())
+        await asyncio.sleep(0.01)
+        pipe.peer.send(b"again")
+        assert await waiting == b"again"
+    pipe.peer.close()
+    assert await pipe.channel.receive() == b""
+
+
+async def test_more_than_the_socket_takes_is_sent_in_the_end(pipe: Pipe) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(pipe.channel.send(LARGE))
+        found = bytearray()
+        while len(found) < len(LARGE):
+            found += await loop.sock_recv(pipe.peer, 1_000_000)
+    assert found == LARGE
+
+
+async def test_waiting_too_long_for_a_byte_or_for_room_is_idleness(pipe: Pipe) -> None:
+    with pytest.raises(ChannelIdle):
+        await pipe.channel.receive()
+
+
+async def test_a_peer_that_takes_nothing_is_idle(pipe: Pipe) -> None:
+    with pytest.raises(ChannelIdle):
+        await pipe.channel.send(LARGE)
+
+
+async def test_a_peer_that_is_slow_is_not_idle(pipe: Pipe) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(pipe.channel.send(LARGE))
+        left = len(LARGE)
+        for _ in range(6):
+            await asyncio.sleep(0.06)
+            left -= len(pipe.peer.recv(1_000_000))
+        assert left > 0
+        assert not sending.done()
+        loop = asyncio.get_running_loop()
+        while left:
+            left -= len(await loop.sock_recv(pipe.peer, 1_000_000))
+
+
+async def test_not_waiting_is_not_idleness(pipe: Pipe) -> None:
+    await asyncio.sleep(0.5)
+    pipe.peer.send(b"x")
+    assert await pipe.channel.receive() == b"x"
+
+
+async def test_the_end_wakes_who_waits_and_stays(pipe: Pipe) -> None:
+    asyncio.get_running_loop().call_later(0.01, pipe.channel.end)
+    with pytest.raises(ChannelEnded):
+        await pipe.channel.receive()
+    for again in (pipe.channel.receive, pipe.channel.writable):
+        with pytest.raises(ChannelEnded):
+            await again()
+    with pytest.raises(ChannelEnded):
+        await pipe.channel.send(b"x")
+
+
+async def test_the_watch_tells_of_the_peers_end_and_takes_no_byte(pipe: Pipe) -> None:
+    gone: list[str] = []
+    with pipe.channel.watching_for_end(lambda: gone.append("gone")):
+        await asyncio.sleep(0.01)
+        assert gone == []
+        pipe.peer.close()
+        await until(lambda: bool(gone))
+    assert gone == ["gone"]
+    assert await pipe.channel.receive() == b""
+
+
+async def test_bytes_end_the_watch_and_are_read_later(pipe: Pipe) -> None:
+    gone: list[str] = []
+    with pipe.channel.watching_for_end(lambda: gone.append("gone")):
+        pipe.peer.send(b"next request")
+        await asyncio.sleep(0.02)
+    assert gone == []
+    assert await pipe.channel.receive() == b"next request"

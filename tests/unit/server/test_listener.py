@@ -1,0 +1,122 @@
+import asyncio
+import os
+import resource
+import socket
+
+import pytest
+
+from streamlog.errors import ConfigError
+from streamlog.server.listener import Listener
+from streamlog.wire.framing import frame
+from streamlog.wire.header import encode_request_header
+from streamlog.wire.registry import API_VERSIONS, APIS, METADATA
+from tests.kafka_node import KafkaNode, until
+from tests.raw_client import RawClient
+
+ALL_TOPICS = {"topics": None}
+
+
+async def test_the_system_chooses_a_port(node: KafkaNode) -> None:
+    host, port = node.listener.address
+    assert host == "127.0.0.1"
+    assert port > 0
+
+
+async def test_a_port_in_use_is_one_line_that_names_the_key(node: KafkaNode) -> None:
+    context = node.listener._context
+    taken = node.settings.model_copy(update={"port": node.port})
+    second = Listener(type(context)(**{**context.__dict__, "settings": taken}))
+    with pytest.raises(
+        ConfigError, match=r"kafka.port: cannot listen on 127.0.0.1:\d+ \(Address already in use\);"
+    ):
+        second.open()
+
+
+async def test_a_host_that_is_not_ours_is_one_line(node: KafkaNode) -> None:
+    context = node.listener._context
+    for host in ("192.0.2.1", "no such host"):
+        foreign = node.settings.model_copy(update={"host": host})
+        with pytest.raises(ConfigError, match=r"kafka\.host"):
+            Listener(type(context)(**{**context.__dict__, "settings": foreign})).open()
+
+
+async def test_connections_over_the_limit_are_closed(caplog: pytest.LogCaptureFixture) -> None:
+    async with KafkaNode(connections_max=2) as node:
+        async with RawClient(node.port) as one, RawClient(node.port) as two:
+            for client in (one, two):
+                await client.ask(METADATA, 12, ALL_TOPICS)
+            assert node.metric("streamlog_connections") == 2
+            async with RawClient(node.port) as third:
+                assert await third.closed()
+            assert node.metric("streamlog_connections_closed_total", reason="limit") == 1
+            lines = [it for it in caplog.records if it.message == "connection closed"]
+            assert [it.__dict__["reason"] for it in lines] == ["limit"]
+            await one.ask(METADATA, 12, ALL_TOPICS)
+            one.half_close()
+            assert await one.closed()
+        async with RawClient(node.port) as next_one:
+            await next_one.ask(METADATA, 12, ALL_TOPICS)
+
+
+async def test_the_gauge_follows_connections(node: KafkaNode) -> None:
+    for _ in range(3):
+        async with RawClient(node.port) as client:
+            await client.ask(METADATA, 12, ALL_TOPICS)
+            assert node.metric("streamlog_connections") == 1
+            client.half_close()
+            assert await client.closed()
+        assert node.metric("streamlog_connections") == 0
+
+
+async def test_many_connections_at_once(node: KafkaNode) -> None:
+    async def one() -> None:
+        async with RawClient(node.port) as client:
+            for _ in range(3):
+                await client.ask(METADATA, 12, ALL_TOPICS)
+
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(200):
+            tasks.create_task(one())
+    assert node.metric("streamlog_requests_total", api="Metadata") == 600
+
+
+async def test_a_stopped_listener_refuses_connections_and_ends_idle_ones(node: KafkaNode) -> None:
+    port = node.port
+    async with RawClient(port) as client:
+        await client.ask(METADATA, 12, ALL_TOPICS)
+        await node.listener.stop()
+        assert await client.closed()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+    await node.listener.stop()
+
+
+async def test_stop_before_run_closes_the_port(node: KafkaNode) -> None:
+    context = node.listener._context
+    listener = Listener(context)
+    listener.open()
+    port = listener.address[1]
+    await listener.stop()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection("127.0.0.1", port)
+
+
+async def test_without_a_file_descriptor_left_it_waits_and_goes_on(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    loop = asyncio.get_running_loop()
+    with socket.socket() as client:
+        client.setblocking(False)
+        first_free = os.dup(client.fileno())
+        os.close(first_free)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (first_free, hard))
+        try:
+            await loop.sock_connect(client, node.listener.address)
+            await until(lambda: "cannot accept" in caplog.messages)
+        finally:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        body = encode_request_header(APIS[API_VERSIONS], 0, 7, "x")
+        await loop.sock_sendall(client, frame(body))
+        assert await loop.sock_recv(client, 4)
+    assert len(caplog.messages) < 10

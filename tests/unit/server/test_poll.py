@@ -1,0 +1,57 @@
+import asyncio
+import contextlib
+from collections.abc import Callable, Iterator
+
+from streamlog.server.poll import Poll
+
+
+@contextlib.contextmanager
+def nobody_leaves(_: Callable[[], None]) -> Iterator[None]:
+    yield
+
+
+async def test_a_wake_before_the_wait_is_not_lost() -> None:
+    poll = Poll(nobody_leaves)
+    poll.wake()
+    await poll.wait()
+    assert not poll.ended
+
+
+async def test_each_wake_ends_one_wait() -> None:
+    poll = Poll(nobody_leaves)
+    async with asyncio.TaskGroup() as tasks:
+        for _ in range(2):
+            waiting = tasks.create_task(poll.wait())
+            await asyncio.sleep(0.001)
+            assert not waiting.done()
+            poll.wake()
+            poll.wake()
+            await waiting
+
+
+async def test_the_end_ends_this_wait_and_all_others() -> None:
+    poll = Poll(nobody_leaves)
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(poll.wait())
+        await asyncio.sleep(0)
+        poll.end()
+    assert poll.ended
+    await poll.wait()
+    await poll.wait()
+
+
+async def test_the_peers_end_is_watched_for_only_while_waiting() -> None:
+    log: list[str] = []
+
+    @contextlib.contextmanager
+    def watching(gone: Callable[[], None]) -> Iterator[None]:
+        log.append("watching")
+        gone()
+        yield
+        log.append("done")
+
+    poll = Poll(watching)
+    assert log == []
+    await poll.wait()
+    assert log == ["watching", "done"]
+    assert poll.ended
