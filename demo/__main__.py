@@ -8,6 +8,8 @@ from rich.console import Console
 
 from demo.story import Story
 
+LINES_SHOWN = 5
+
 
 async def run(story: Story) -> None:
     """A SIGTERM is taken like a Ctrl-C: everything is stopped in order."""
@@ -15,6 +17,15 @@ async def run(story: Story) -> None:
     assert task is not None
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
     await story.run()
+
+
+def last_words(folder: Path) -> list[str]:
+    """The ends of the logs, which are about to be deleted."""
+    words = []
+    for log in (*folder.glob("*.log"), *folder.glob("node-*/*.log")):
+        lines = log.read_text(errors="replace").splitlines()[-LINES_SHOWN:]
+        words += [f"{log.name}: {line}" for line in lines]
+    return words
 
 
 def main() -> int:
@@ -29,6 +40,8 @@ def main() -> int:
             return 0 if keep else 130
         except Exception as error:
             console.print(f"[bold red]wrong:[/] {type(error).__name__}: {error}", highlight=False)
+            for line in last_words(Path(folder)):
+                console.print(line, markup=False, highlight=False)
             return 1
     console.print("[bold green]all right[/], and nothing is left running")
     return 0
