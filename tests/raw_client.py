@@ -1,6 +1,7 @@
 """A Kafka client of bare frames, which can also send what no client would."""
 
 import asyncio
+import contextlib
 from types import TracebackType
 from typing import Any, NamedTuple
 
@@ -41,6 +42,8 @@ class RawClient:
         trace: TracebackType | None,
     ) -> None:
         self._writer.close()
+        with contextlib.suppress(ConnectionError):
+            await self._writer.wait_closed()
 
     def write(self, data: bytes) -> None:
         self._writer.write(data)

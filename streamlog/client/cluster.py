@@ -8,8 +8,7 @@ from streamlog.errors import (
     ConfigError,
     NodeUnreachable,
     NotLeader,
-    PartitionNotFound,
-    StreamNotFound,
+    StreamlogError,
     Unavailable,
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -121,7 +120,7 @@ class Cluster:
             answer = await connection.request(registry.LIST_OFFSETS, request)
             found = _only_partition(answer)
             check(found["error_code"], str(tp))
-        except (Unavailable, StreamNotFound, PartitionNotFound):
+        except StreamlogError:
             self.forget(tp.stream)
             raise
         return found["offset"], found["timestamp"]

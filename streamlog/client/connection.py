@@ -1,4 +1,5 @@
 import asyncio
+import os
 import socket
 import struct
 from collections.abc import Mapping
@@ -123,7 +124,7 @@ class Connection:
                 ) from None
             except OSError as error:
                 self.close()
-                raise NodeUnreachable(f"{self._address}: {error.strerror or error}") from None
+                raise NodeUnreachable(f"{self._address}: {_reason(error)}") from None
             except BaseException:
                 self.close()
                 raise
@@ -180,5 +181,12 @@ async def _connected(host: str, port: int, timeout_ms: int) -> socket.socket:
         raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
     except OSError as error:  # the name does not resolve
         problem = error
-    reason = "no address" if problem is None else problem.strerror or str(problem)
+    reason = "no address" if problem is None else _reason(problem)
     raise NodeUnreachable(f"{host}:{port}: {reason}")
+
+
+def _reason(error: OSError) -> str:
+    """In the system's words; the event loops have some of their own. Resolvers count below zero."""
+    if error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno)
+    return error.strerror or str(error)
