@@ -1,7 +1,7 @@
 """Small files of the metadata folder: images as JSON lines, and the epoch. Blocking calls.
 
-A snapshot ``<offset>-<epoch>.checkpoint`` (Kafka's name for it) is a line that says what follows,
-and one line per record of the image. Its checksum is over those lines. The file is replaced as a
+A snapshot ``<offset>-<epoch>.checkpoint`` (Kafka's name for it) is a line with the checksum of the
+rest, a line that says what follows, and one line for each record of the image. It is replaced as a
 whole.
 """
 
@@ -33,22 +33,23 @@ def write_snapshot(disk: Disk, directory: Path, image: Image) -> Path:
         "offset": image.offset,
         "epoch": image.epoch,
         "records": len(lines),
-        "crc32c": crc32c(body),
     }
+    content = json.dumps(head).encode() + b"\n" + body
     path = directory / f"{image.offset:020d}-{image.epoch:010d}.checkpoint"
-    disk.write_small(str(path), json.dumps(head).encode() + b"\n" + body)
+    disk.write_small(str(path), b"crc32c %d\n" % crc32c(content) + content)
     return path
 
 
 def read_snapshot(disk: Disk, path: Path) -> Image:
     """The image; CorruptFile if the file is not what was written. Raises OSError."""
-    first, _, body = disk.read_small(str(path)).partition(b"\n")
+    checksum, _, content = disk.read_small(str(path)).partition(b"\n")
+    if checksum != b"crc32c %d" % crc32c(content):
+        raise CorruptFile(f"{path}: the checksum is wrong")
+    first, _, body = content.partition(b"\n")
     try:
         head = json.loads(first)
         if head["version"] != _VERSION:
             raise CorruptFile(f"{path}: version {head['version']} is not known here")
-        if head["crc32c"] != crc32c(body):
-            raise CorruptFile(f"{path}: the checksum is wrong")
         image = Image(head["cluster_id"])
         offset, epoch = int(head["offset"]), int(head["epoch"])
     except (ValueError, KeyError, TypeError):

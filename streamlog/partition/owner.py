@@ -9,7 +9,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamlog.config import LogSection, SyncPolicy
-from streamlog.errors import NotLeader, OffsetOutOfRange, StorageFailed, StreamlogError
+from streamlog.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    StorageFailed,
+    StreamlogError,
+    Unavailable,
+)
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment import Segment
 from streamlog.log.slice import FileSlice
@@ -77,6 +83,8 @@ class Partition:
         self._upkeep = surroundings.upkeep
         self._workers = surroundings.workers
         self._metrics = surroundings.metrics
+        self._segments_synced = log.segment_count
+        """Under ``sync=os``: when there are more, a segment has been sealed."""
         self._watchers: dict[Watcher, None] = {}
         self._waiting: list[asyncio.Future[None]] = []
         """For the end of the sync that runs or is about to."""
@@ -195,6 +203,10 @@ class Partition:
         self._committed(self._state.settle(), before)
         if self._state.sync == "interval":
             self._upkeep.unsynced(self)
+        elif self._log.segment_count > self._segments_synced:
+            # Sealed segments are synced under every policy, so that a start has one to check.
+            self._segments_synced = self._log.segment_count
+            self._flusher.sync(self)
 
     def _committed(self, done: list[Pending], before: int) -> None:
         if done:
@@ -207,17 +219,17 @@ class Partition:
             self._tell_watchers()
 
     def _went_offline(self, error: StreamlogError) -> None:
-        logger.error(
-            "partition offline",
-            extra={
-                "stream": self.tp.stream,
-                "partition": self.tp.partition,
-                "epoch": self.leader_epoch,
-                "offset": self.high_watermark,
-                "error": str(error),
-            },
-        )
+        logger.error("partition offline", extra=self._place(error))
         self._tell_watchers()
+
+    def _place(self, error: StreamlogError) -> dict[str, object]:
+        return {
+            "stream": self.tp.stream,
+            "partition": self.tp.partition,
+            "epoch": self.leader_epoch,
+            "offset": self.high_watermark,
+            "error": str(error),
+        }
 
     async def _wait_for_sync(self) -> None:
         waiting = asyncio.get_running_loop().create_future()
@@ -336,7 +348,10 @@ class Partition:
             return 0
         await self._upkeep.persist_log_start(self, target)
         self._check_open()
-        self._log.advance_log_start(target)
+        try:
+            self._log.advance_log_start(target)
+        except Unavailable as error:  # the records are gone; their files go with the next retention
+            logger.warning("purged files remain", extra=self._place(error))
         self._tell_watchers()
         return self.log_start_offset - before
 
@@ -344,6 +359,7 @@ class Partition:
         """Let go of whole segments that the limits no longer keep."""
         if not self.closed and self.failure is None:
             deleted = self._log.apply_retention(now_ms, self.high_watermark)
+            self._segments_synced = min(self._segments_synced, self._log.segment_count)
             if deleted:
                 self._upkeep.offsets_changed(self)
 

@@ -15,6 +15,7 @@ from streamlog.errors import (
     StorageFailed,
     StreamlogError,
     StreamNotFound,
+    Unavailable,
 )
 from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.files import FilePool
@@ -56,6 +57,7 @@ class Registry:
     ) -> None:
         self._settings = settings
         self._node_id = node_id
+        self._metrics = metrics
         self._disk = disk or OsDisk()
         self._files = FilePool(self._disk, settings.open_files_max)
         self._folders = Folders(data_dir, self._disk)
@@ -96,7 +98,11 @@ class Registry:
         return {**self._offline, **failed}
 
     async def open(self, image: Image, recently_deleted: frozenset[UUID] = frozenset()) -> None:
-        """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed."""
+        """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed.
+
+        Nothing is led yet: a node that starts leads in new epochs, of which ``reconcile`` hears
+        when it has registered.
+        """
         self._flusher.open()
         try:
             await self._in_worker(self._checkpoints.load)
@@ -106,7 +112,10 @@ class Registry:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
         self._remove_later(leftovers)
         self._tell_missing(image)
-        await self.reconcile(Image(image.cluster_id), image)
+        streams = image.streams.values()
+        await self._open_missing(
+            [here for stream in streams for here in self._replicas_here(stream)]
+        )
         await self._upkeep.write_checkpoints()
 
     async def reconcile(self, old: Image, new: Image) -> None:
@@ -165,7 +174,13 @@ class Registry:
             for stream, tp, _ in wanted
             if tp not in self._partitions and tp not in self._offline
         ]
-        await self._upkeep.forget_strangers(tp for _, tp in missing if not self._has_folder(tp))
+        new = [tp for _, tp in missing if not self._has_folder(tp)]
+        try:
+            await self._upkeep.forget_strangers(new)
+        except Unavailable as error:
+            for tp in new:
+                self._could_not_open(tp, error)
+            missing = [(stream, tp) for stream, tp in missing if tp not in self._offline]
         openings = [
             Opening(
                 tp,
@@ -184,6 +199,7 @@ class Registry:
                 if isinstance(result, StreamlogError):
                     self._could_not_open(opening.tp, result)
                     continue
+                self._metrics.corrupt_batches.inc(len(result.recovery.damages))
                 self._partitions[opening.tp] = Partition(
                     opening.tp,
                     result,
@@ -239,6 +255,7 @@ class Registry:
             if partition is not None:
                 gone = StreamNotFound(f"stream {stream.name!r} is deleted")
                 log = await partition.close(gone)
+                log.failure = log.failure or str(gone)  # nobody needs a sync any more
                 await self._in_worker(log.close)
             self._upkeep.dropped(tp)
             if self._has_folder(tp):

@@ -1,0 +1,136 @@
+"""A registry of one node over real files, driven by images made by the real controller."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from uuid import UUID, uuid4
+
+from streamlog.config import LogSection
+from streamlog.errors import StreamlogError
+from streamlog.log.disk import Disk
+from streamlog.metadata import controller
+from streamlog.metadata.controller import Decision
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import StreamConfig
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.owner import Partition
+from streamlog.partition.registry import Registry
+from streamlog.record.batch import batches
+from streamlog.record.codec import RecordRun, iter_records
+
+ONE = NodeId(1)
+
+
+class Told:
+    """An acknowledgement that can be awaited."""
+
+    def __init__(self) -> None:
+        self.answer: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+
+    def committed(self, base_offset: int) -> None:
+        self.answer.set_result(base_offset)
+
+    def failed(self, error: StreamlogError) -> None:
+        self.answer.set_exception(error)
+
+
+def run_of(*values: bytes) -> RecordRun:
+    run = RecordRun()
+    for value in values:
+        run.append(None, value)
+    return run
+
+
+async def publish(partition: Partition, *values: bytes) -> int:
+    """Append and wait for the acknowledgement; the base offset."""
+    told = Told()
+    partition.append(run_of(*values), told)
+    return await told.answer
+
+
+async def values_of(partition: Partition, offset: int | None = None) -> list[bytes | None]:
+    """All committed values."""
+    found: list[bytes | None] = []
+    at = partition.log_start_offset if offset is None else offset
+    while at < partition.high_watermark:
+        with await partition.read(at, 1 << 20) as piece:
+            data = piece.read()
+        for header, batch in batches(data):
+            found += [r.value for r in iter_records(batch) if r.offset >= at]
+            at = header.next_offset
+    return found
+
+
+class World:
+    """A data folder and what a node does to it."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.data_dir = data_dir
+        self.image = Image("c")
+        self.deleted: frozenset[UUID] = frozenset()
+        self.metrics = NodeMetrics()
+        self.listeners: list[Callable[[Image, Image], Awaitable[None]]] = []
+
+    def registry(self, disk: Disk | None = None, **settings: object) -> Registry:
+        """Slow upkeep, so that a test says itself when something is to happen."""
+        quiet = {
+            "checkpoint_interval_ms": 3_600_000,
+            "sync_interval_ms": 3_600_000,
+            "retention_check_ms": 3_600_000,
+        }
+        return Registry(
+            self.data_dir,
+            node_id=ONE,
+            settings=LogSection.model_validate({**quiet, **settings}),
+            metrics=self.metrics,
+            disk=disk,
+        )
+
+    async def apply(self, decision: Decision) -> None:
+        old = self.image
+        self.image = old.apply_all(decision.records, offset=old.offset, epoch=1)
+        for listener in self.listeners:
+            await listener(old, self.image)
+
+    async def create(self, name: str, **settings: object) -> None:
+        config = StreamConfig.of(name=name, **settings)
+        await self.apply(controller.create_stream(self.image, config, new_id=uuid4(), now_ms=0))
+
+    async def update(self, name: str, **settings: object) -> None:
+        config = self.image.stream(name).config.changed(**settings)
+        await self.apply(controller.update_stream(self.image, config))
+
+    async def delete(self, name: str) -> None:
+        await self.apply(controller.delete_stream(self.image, name))
+
+    async def register(self) -> None:
+        await self.apply(
+            controller.register_node(
+                self.image, node_id=ONE, incarnation=uuid4(), host="h", port=1, rack=None
+            )
+        )
+
+    @asynccontextmanager
+    async def node(self, disk: Disk | None = None, **settings: object) -> AsyncIterator[Registry]:
+        """From a start to a clean stop."""
+        registry = await self.started(disk, **settings)
+        async with asyncio.TaskGroup() as group:
+            running = group.create_task(registry.run())
+            yield registry
+            await registry.close()
+            running.cancel()
+
+    async def started(self, disk: Disk | None = None, **settings: object) -> Registry:
+        """As after the start; whoever drops it has killed the node."""
+        registry = self.registry(disk, **settings)
+        self.listeners.clear()
+        await registry.open(self.image, self.deleted)
+        self.listeners.append(registry.reconcile)
+        await self.register()
+        return registry
+
+
+def tp(name: str, partition: int = 0) -> TopicPartition:
+    return TopicPartition(name, partition)

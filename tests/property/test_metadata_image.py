@@ -1,0 +1,94 @@
+"""Records are enough: replayed, encoded, or squeezed into a snapshot, they give the live image."""
+
+from uuid import UUID
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.errors import InvalidRequest
+from streamlog.metadata import controller
+from streamlog.metadata.controller import Decision
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId
+
+NAMES = st.sampled_from(["a", "b", "c"])
+NODES = st.integers(1, 3).map(NodeId)
+
+configs = st.builds(
+    StreamConfig.of,
+    name=NAMES,
+    partitions=st.integers(1, 3),
+    replicas=st.integers(1, 3),
+    retention_ms=st.sampled_from([-1, 1_000]),
+)
+requests = st.lists(
+    st.one_of(
+        st.tuples(st.just("create"), configs),
+        st.tuples(st.just("update"), configs),
+        st.tuples(st.just("delete"), NAMES),
+        st.tuples(st.just("start"), NODES),
+    ),
+    max_size=40,
+)
+
+
+def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
+    match request:
+        case ("create", StreamConfig() as config):
+            return controller.create_stream(image, config, new_id=UUID(int=number), now_ms=number)
+        case ("update", StreamConfig() as config):
+            return controller.update_stream(image, config)
+        case ("delete", str(name)):
+            return controller.delete_stream(image, name)
+        case ("start", int(node)):
+            return controller.register_node(
+                image,
+                node_id=NodeId(node),
+                incarnation=UUID(int=number),
+                host="h",
+                port=node,
+                rack=None,
+            )
+    raise AssertionError(request)
+
+
+def check(image: Image, leader_epochs: dict[tuple[UUID, int], int]) -> None:
+    for stream in image.streams.values():
+        assert len(stream.partitions) == stream.config.partitions
+        for number, partition in enumerate(stream.partitions):
+            assert partition.leader in partition.isr
+            assert set(partition.isr) <= set(partition.replicas)
+            assert len(set(partition.replicas)) == stream.config.replicas
+            key = (stream.stream_id, number)
+            assert partition.leader_epoch >= leader_epochs.get(key, 0)
+            leader_epochs[key] = partition.leader_epoch
+
+
+@settings(max_examples=150, deadline=None)
+@given(requests)
+def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
+    live = first = Image("c")
+    log: list[MetadataRecord] = []
+    leader_epochs: dict[tuple[UUID, int], int] = {}
+    for number, request in enumerate([("start", NodeId(1)), *script]):
+        try:
+            decision = decide(live, request, number)
+        except InvalidRequest:
+            continue
+        before = live
+        live = before.apply_all(decision.records, offset=len(log), epoch=1)
+        log.extend(decision.records)
+        assert list(live.changes(before)) == list(_slow_changes(live, before))
+        check(live, leader_epochs)
+    replayed = Image("c")
+    for offset, record in enumerate(log):
+        replayed = replayed.apply(decode_record(encode_record(record)), offset=offset, epoch=1)
+    assert replayed == live
+    restored = first.restored(live.records(), offset=live.offset, epoch=live.epoch)
+    assert restored == live
+
+
+def _slow_changes(new: Image, old: Image):  # type: ignore[no-untyped-def]
+    return Image("c", 99, new.epoch, new.nodes, new.streams).changes(old)

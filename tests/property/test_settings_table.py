@@ -1,0 +1,63 @@
+"""Every configuration comes back as it was from JetStream's JSON and from Kafka's topic configs."""
+
+import json
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.metadata.settings_table import (
+    from_jetstream,
+    from_topic_configs,
+    to_jetstream,
+    to_topic_configs,
+)
+from streamlog.metadata.stream import StreamConfig
+
+SUBJECTS = st.sampled_from([("a",), ("a.b", "c.*"), ("x.>",)])
+limit = st.one_of(st.just(-1), st.integers(1, 2**40))
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> StreamConfig:
+    replicas = draw(st.integers(1, 5))
+    subjects = draw(SUBJECTS)
+    retention_ms = draw(st.one_of(st.just(-1), st.integers(100, 2**40)))
+    window_max = 2**30 if retention_ms == -1 else retention_ms
+    return StreamConfig.of(
+        name="s",
+        subjects=subjects,
+        partitions=1 if subjects == ("x.>",) else draw(st.integers(1, 9)),
+        replicas=replicas,
+        min_isr=draw(st.integers(1, replicas)),
+        retention_bytes=draw(limit),
+        retention_messages=draw(limit),
+        retention_ms=retention_ms,
+        message_bytes_max=draw(st.one_of(st.just(-1), st.integers(1, 2**26))),
+        duplicate_window_ms=draw(st.one_of(st.none(), st.integers(100, window_max))),
+        compression=draw(st.sampled_from(["none", "gzip", "snappy", "lz4", "zstd"])),
+        sync=draw(st.sampled_from([None, "commit", "interval", "os"])),
+        segment_bytes=draw(st.one_of(st.none(), st.integers(4096, 2**31 - 1))),
+        segment_age_ms=draw(st.one_of(st.none(), st.integers(100, 2**40))),
+        index_interval_bytes=draw(st.one_of(st.none(), st.integers(0, 2**20))),
+        acks=draw(st.sampled_from(["all", "leader", "none"])),
+        no_ack=draw(st.booleans()),
+        description=draw(st.text(max_size=20)),
+        metadata=draw(
+            st.dictionaries(st.sampled_from(["team", "k.v"]), st.text(max_size=5), max_size=2)
+        ),
+    )
+
+
+@settings(max_examples=200, deadline=None)
+@given(configs())
+def test_jetstream_round_trip(config: StreamConfig) -> None:
+    fields = json.loads(json.dumps(to_jetstream(config)))
+    assert StreamConfig.of(**from_jetstream(fields)) == config
+
+
+@settings(max_examples=200, deadline=None)
+@given(configs())
+def test_topic_configs_round_trip(config: StreamConfig) -> None:
+    kept = {"name", "partitions", "replicas", "metadata"}
+    beside = {key: getattr(config, key) for key in kept}
+    assert StreamConfig.of(**beside, **from_topic_configs(to_topic_configs(config))) == config

@@ -1,0 +1,34 @@
+"""``overlap`` against trying out all short subjects."""
+
+from itertools import product
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.metadata.subjects import overlap
+
+TOKENS = ["a", "b"]
+ALL = [".".join(t) for n in range(1, 5) for t in product(TOKENS, repeat=n)]
+
+
+def matches(pattern: str, subject: str) -> bool:
+    patterns, tokens = pattern.split("."), subject.split(".")
+    for i, wanted in enumerate(patterns):
+        if wanted == ">":
+            return len(tokens) > i
+        if i >= len(tokens) or wanted not in ("*", tokens[i]):
+            return False
+    return len(patterns) == len(tokens)
+
+
+patterns = st.builds(
+    lambda tokens, tail: ".".join([*tokens, *tail]),
+    st.lists(st.sampled_from([*TOKENS, "*"]), min_size=1, max_size=3),
+    st.sampled_from([(), (">",)]),
+)
+
+
+@settings(max_examples=300, deadline=None)
+@given(patterns, patterns)
+def test_overlap(one: str, other: str) -> None:
+    assert overlap(one, other) == any(matches(one, s) and matches(other, s) for s in ALL)

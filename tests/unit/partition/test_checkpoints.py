@@ -1,0 +1,69 @@
+import logging
+from pathlib import Path
+
+import pytest
+
+from streamlog.log.disk import OsDisk
+from streamlog.model import TopicPartition
+from streamlog.partition.checkpoints import (
+    HIGH_WATERMARK,
+    LOG_START,
+    NOTHING,
+    RECOVERY_POINT,
+    Checkpoints,
+    Offsets,
+)
+
+A, B = TopicPartition("a", 0), TopicPartition("b", 1)
+
+
+def at(path: Path) -> Checkpoints:
+    checkpoints = Checkpoints(path, OsDisk())
+    checkpoints.load()
+    return checkpoints
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    checkpoints = at(tmp_path)
+    assert checkpoints.get(A) == NOTHING
+    checkpoints.write({A: Offsets(5, 1, 6), B: Offsets(7, 0, 7)})
+    again = at(tmp_path)
+    assert again.get(A) == Offsets(5, 1, 6)
+    assert again.get(B) == Offsets(7, 0, 7)
+    assert (tmp_path / HIGH_WATERMARK).read_text() == "0\n2\na 0 5\nb 1 7\n"
+
+
+def test_only_what_changes_is_written(tmp_path: Path) -> None:
+    checkpoints = at(tmp_path)
+    checkpoints.write({A: Offsets(5, 0, 5)})
+    before = {name: (tmp_path / name).stat().st_ino for name in (HIGH_WATERMARK, LOG_START)}
+    checkpoints.write({A: Offsets(6, 0, 6)})
+    after = {name: (tmp_path / name).stat().st_ino for name in (HIGH_WATERMARK, LOG_START)}
+    assert before[LOG_START] == after[LOG_START]
+    assert at(tmp_path).get(A) == Offsets(6, 0, 6)
+
+
+def test_a_forgotten_name_is_gone_from_the_files(tmp_path: Path) -> None:
+    checkpoints = at(tmp_path)
+    checkpoints.write({A: Offsets(5, 1, 6), B: Offsets(7, 0, 7)})
+    checkpoints.forget([A])
+    assert A not in checkpoints
+    again = at(tmp_path)
+    assert A not in again
+    assert again.get(B) == Offsets(7, 0, 7)
+
+
+@pytest.mark.parametrize("name", [HIGH_WATERMARK, LOG_START, RECOVERY_POINT])
+@pytest.mark.parametrize(
+    "content", [b"", b"0\n2\na 0 5\n", b"1\n0\n", b"\x00" * 20, b"0\n1\na 0 -5\n"]
+)
+def test_a_damaged_file_counts_as_empty_and_that_is_said(
+    tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    at(tmp_path).write({A: Offsets(5, 1, 6)})
+    (tmp_path / name).write_bytes(content)
+    with caplog.at_level(logging.ERROR):
+        found = at(tmp_path).get(A)
+    assert "checkpoint damaged" in caplog.text
+    whole = dict(zip((HIGH_WATERMARK, LOG_START, RECOVERY_POINT), (5, 1, 6), strict=True))
+    assert found == Offsets(*({**whole, name: 0}.values()))

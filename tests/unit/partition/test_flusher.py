@@ -1,0 +1,165 @@
+import asyncio
+import threading
+
+import pytest
+
+from streamlog.errors import Overloaded, StorageFailed
+from streamlog.metrics import NodeMetrics
+from streamlog.partition import flusher as module
+from streamlog.partition.flusher import THREADS, Flusher
+
+
+class Ticket:
+    """A sync that ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.may_end = threading.Event()
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        assert self.may_end.wait(10)
+        if self.error is not None:
+            raise self.error
+
+
+class Log:
+    """A partition that notes what is done with it."""
+
+    def __init__(self, *tickets: Ticket | Exception | None) -> None:
+        self.queued = False
+        self.tickets = list(tickets)
+        self.story: list[str] = []
+        self.more = False
+        self.changed = asyncio.Event()
+
+    def begin_sync(self) -> Ticket | None:
+        self.story.append("begin")
+        ticket = self.tickets.pop(0)
+        if isinstance(ticket, Exception):
+            raise ticket
+        return ticket
+
+    def finish_sync(self) -> bool:
+        self._note("finish")
+        more, self.more = self.more, False
+        return more
+
+    def sync_failed(self, error: StorageFailed) -> None:
+        self._note(str(error))
+
+    def settle(self) -> None:
+        self._note("settle")
+
+    def _note(self, what: str) -> None:
+        self.story.append(what)
+        self.changed.set()
+
+    async def until(self, *story: str) -> None:
+        async with asyncio.timeout(10):
+            while self.story != list(story):
+                self.changed.clear()
+                await self.changed.wait()
+
+
+def opened() -> Flusher:
+    flusher = Flusher(NodeMetrics())
+    flusher.open()
+    return flusher
+
+
+def free() -> Ticket:
+    ticket = Ticket()
+    ticket.may_end.set()
+    return ticket
+
+
+async def test_calls_of_one_turn_are_one_sync() -> None:
+    flusher, log = opened(), Log(free())
+    for _ in range(5):
+        flusher.sync(log)
+    assert log.story == []
+    await log.until("begin", "finish")
+    flusher.close()
+
+
+async def test_settling_needs_no_thread() -> None:
+    flusher, log = opened(), Log()
+    flusher.settle(log)
+    flusher.settle(log)
+    await asyncio.sleep(0)
+    assert log.story == ["settle"]
+    assert not log.queued
+    flusher.close()
+
+
+async def test_what_comes_during_a_sync_gets_another_one() -> None:
+    slow = Ticket()
+    flusher, log = opened(), Log(slow, free())
+    flusher.sync(log)
+    await asyncio.sleep(0)
+    log.more = True
+    slow.may_end.set()
+    await log.until("begin", "finish", "begin", "finish")
+    flusher.close()
+
+
+async def test_no_more_syncs_than_threads_and_the_rest_in_order() -> None:
+    flusher = opened()
+    tickets = [Ticket() for _ in range(THREADS + 2)]
+    logs = [Log(ticket) for ticket in tickets]
+    for log in logs:
+        flusher.sync(log)
+    await asyncio.sleep(0)
+    assert [log.story for log in logs] == [["begin"]] * THREADS + [[]] * 2
+    tickets[0].may_end.set()
+    await logs[0].until("begin", "finish")
+    await asyncio.sleep(0)
+    assert logs[THREADS].story == ["begin"]
+    assert logs[THREADS + 1].story == []
+    for ticket in tickets:
+        ticket.may_end.set()
+    await logs[-1].until("begin", "finish")
+    flusher.close()
+
+
+async def test_a_failed_sync_is_told_to_its_partition_alone() -> None:
+    bad = free()
+    bad.error = StorageFailed("broken")
+    flusher, failing, other = opened(), Log(bad), Log(free())
+    flusher.sync(failing)
+    flusher.sync(other)
+    await failing.until("begin", "broken")
+    await other.until("begin", "finish")
+    flusher.close()
+
+
+async def test_one_that_is_refused_for_now_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_S", 0.001)
+    flusher, log = opened(), Log(Overloaded("too many open files"), free())
+    flusher.sync(log)
+    await log.until("begin", "begin", "finish")
+    flusher.close()
+
+
+async def test_nothing_to_sync_is_no_sync() -> None:
+    flusher, log = opened(), Log(None)
+    flusher.sync(log)
+    await asyncio.sleep(0)
+    assert log.story == ["begin"]
+    flusher.close()
+
+
+@pytest.mark.parametrize("where", ["thread", "loop"])
+async def test_a_fault_of_ours_ends_run(where: str) -> None:
+    flusher, log = opened(), Log(free())
+    if where == "thread":
+        ticket = free()
+        ticket.error = LookupError("a fault")
+        log.tickets = [ticket]
+    else:
+        log.tickets = []
+    flusher.sync(log)
+    with pytest.raises(LookupError):
+        async with asyncio.timeout(10):
+            await flusher.run()
+    flusher.close()

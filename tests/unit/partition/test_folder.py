@@ -1,0 +1,89 @@
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import CorruptFile
+from streamlog.log.disk import OsDisk
+from streamlog.model import TopicPartition
+from streamlog.partition.folder import METADATA_NAME, Folders
+
+TP = TopicPartition("orders", 3)
+ID, OTHER = UUID(int=1), UUID(int=2)
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Folders:
+    return Folders(tmp_path, OsDisk())
+
+
+def test_the_mark_is_as_kafka_writes_it(folders: Folders, tmp_path: Path) -> None:
+    folders.claim(TP, ID)
+    path = tmp_path / "streams" / "orders" / "3"
+    assert folders.path(TP) == path
+    assert (path / METADATA_NAME).read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\n"
+    assert folders.owner(path) == ID
+    folders.claim(TP, ID)
+
+
+def test_another_streams_folder_is_not_taken(folders: Folders) -> None:
+    folders.claim(TP, ID)
+    with pytest.raises(CorruptFile, match="belongs to"):
+        folders.claim(TP, OTHER)
+
+
+def test_a_half_made_folder_is_taken(folders: Folders) -> None:
+    folders.path(TP).mkdir(parents=True)
+    assert folders.owner(folders.path(TP)) is None
+    folders.claim(TP, ID)
+    assert folders.owner(folders.path(TP)) == ID
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"version: 1\ntopic_id: x\n", b"\xff", b"version: 0\n", b"x"]
+)
+def test_a_damaged_mark_is_told_and_made_anew(folders: Folders, content: bytes) -> None:
+    folders.claim(TP, ID)
+    mark = folders.path(TP) / METADATA_NAME
+    mark.write_bytes(content)
+    with pytest.raises(CorruptFile):
+        folders.owner(folders.path(TP))
+    folders.claim(TP, ID)
+    assert folders.owner(folders.path(TP)) == ID
+
+
+def test_present_are_numbered_folders_only(folders: Folders, tmp_path: Path) -> None:
+    assert folders.present() == []
+    folders.claim(TP, ID)
+    folders.claim(TopicPartition("a", 0), ID)
+    (tmp_path / "streams" / "a" / "x").mkdir()
+    (tmp_path / "streams" / "file").write_text("")
+    assert [tp for tp, _ in folders.present()] == [TopicPartition("a", 0), TP]
+
+
+def test_discard_moves_at_once_and_remove_removes(folders: Folders, tmp_path: Path) -> None:
+    folders.claim(TP, ID)
+    (folders.path(TP) / "00000000000000000000.log").write_text("x")
+    moved = folders.discard(TP, ID)
+    assert not (tmp_path / "streams" / "orders").exists()
+    assert folders.leftovers() == [moved]
+    folders.claim(TP, OTHER)
+    assert folders.owner(folders.path(TP)) == OTHER
+    folders.remove(moved)
+    assert folders.leftovers() == []
+
+
+def test_a_stream_folder_stays_while_other_partitions_need_it(folders: Folders) -> None:
+    folders.claim(TP, ID)
+    folders.claim(TopicPartition("orders", 0), ID)
+    folders.discard(TP, ID)
+    assert [tp for tp, _ in folders.present()] == [TopicPartition("orders", 0)]
+
+
+def test_names_do_not_clash(folders: Folders) -> None:
+    moved = []
+    for _ in range(3):
+        folders.claim(TP, ID)
+        moved.append(folders.orphan(TP, ID))
+    assert len(set(moved)) == 3
+    assert all(path.is_dir() for path in moved)

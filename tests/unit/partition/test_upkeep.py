@@ -1,0 +1,101 @@
+import asyncio
+import errno
+import logging
+from collections.abc import Callable
+
+import pytest
+
+from streamlog.partition.registry import Registry
+from tests.failing_disk import FailingDisk
+from tests.partition_world import World, publish, tp
+
+QUICK = {"checkpoint_interval_ms": 10, "sync_interval_ms": 10, "retention_check_ms": 10}
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110  (files have no events)
+            await asyncio.sleep(0.005)
+
+
+async def test_checkpoints_follow(world: World) -> None:
+    file = world.data_dir / "high-watermark-checkpoint"
+    file.write_text("0\n0\n")
+    async with world.node(**QUICK) as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a", b"b")
+        await until(lambda: file.read_text() == "0\n1\ns 0 2\n")
+        await world.delete("s")
+        await until(lambda: file.read_text() == "0\n0\n")
+
+
+async def test_checkpoints_that_fail_are_told_and_tried_again(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FailingDisk()
+    file = world.data_dir / "high-watermark-checkpoint"
+    async with world.node(disk, **QUICK) as registry:
+        await world.create("s")
+        with caplog.at_level(logging.WARNING):
+            disk.faults.break_("write_small", code=errno.ENOSPC, path="high-watermark")
+            await publish(registry.partition(tp("s")), b"a")
+            await until(lambda: "checkpoints not written" in caplog.text)
+        disk.faults.mend()
+        await until(lambda: file.exists() and file.read_text() == "0\n1\ns 0 1\n")
+
+
+async def test_the_interval_syncs(world: World) -> None:
+    async with world.node(sync="interval", **QUICK) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"a")
+        await until(lambda: partition.recovery_point == 1)
+
+
+async def test_sync_os_leaves_it_to_the_system_but_for_sealed_segments(world: World) -> None:
+    async with world.node(sync="os", segment_bytes=4096, **QUICK) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"x" * 1000)
+        await asyncio.sleep(0.05)
+        assert partition.recovery_point == 0
+        for _ in range(5):
+            await publish(partition, b"x" * 1000)
+        await until(lambda: partition.recovery_point >= 4)
+
+
+async def test_retention_deletes_and_the_checkpoint_follows(world: World) -> None:
+    file = world.data_dir / "log-start-offset-checkpoint"
+    async with world.node(segment_bytes=4096, **QUICK) as registry:
+        await world.create("s", retention_messages=5)
+        partition = registry.partition(tp("s"))
+        for _ in range(30):
+            await publish(partition, b"x" * 1000)
+        await until(lambda: partition.log_start_offset > 20)
+        await until(lambda: file.read_text() == f"0\n1\ns 0 {partition.log_start_offset}\n")
+
+
+async def test_age_empties_an_idle_stream(world: World) -> None:
+    async with world.node(**QUICK) as registry:
+        await world.create("s", retention_ms=100)
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"x")
+        await until(lambda: partition.log_start_offset == 1)
+        assert await publish(partition, b"y") == 1
+
+
+async def test_retention_that_fails_is_told_and_stops_nothing(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FailingDisk()
+    async with world.node(disk, segment_bytes=4096, **QUICK) as registry:
+        await world.create("s", retention_messages=1)
+        partition = registry.partition(tp("s"))
+        with caplog.at_level(logging.ERROR):
+            disk.faults.break_("unlink", path=".log")
+            for _ in range(10):
+                await publish(partition, b"x" * 1000)
+            await until(lambda: "retention failed" in caplog.text)
+        disk.faults.mend()
+        await until(lambda: partition.statistics().segment_count <= 2)
+        assert isinstance(registry, Registry)
