@@ -8,6 +8,8 @@ import sys
 from collections.abc import Callable
 from typing import Final
 
+from prometheus_client import disable_created_metrics
+
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
 from streamlog.config import Settings
@@ -22,6 +24,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
+    disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
     node_id = NodeId(settings.node.id)
     with (

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from rich.console import Console
 from rich.table import Table
@@ -33,8 +34,10 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def _shown(cell: object) -> str:
-    if cell is None or cell == "":
+    if cell is None or cell in ("", {}):
         return "-"
+    if isinstance(cell, datetime):
+        return cell.astimezone().strftime("%Y-%m-%d %H:%M:%S")
     if isinstance(cell, int) and not isinstance(cell, bool):
         return f"{cell:_}".replace("_", " ")
     if isinstance(cell, list | tuple):

@@ -1,6 +1,5 @@
 """The program ``streamlog``: its commands, and what becomes of errors."""
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -54,9 +53,6 @@ def main() -> None:
         _fail(_first(known))
     except StreamlogError as error:
         _fail(error)
-    except BrokenPipeError:  # `streamlog read … | head`
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -1,4 +1,6 @@
 import asyncio
+import os
+import sys
 from typing import Annotated
 
 import typer
@@ -25,4 +27,7 @@ def read(
     if count == 0:
         return
     printer = Printer(count, as_json=as_json)
-    asyncio.run(print_stream(servers, stream, partition, position, printer, follow=follow))
+    try:
+        asyncio.run(print_stream(servers, stream, partition, position, printer, follow=follow))
+    except* BrokenPipeError:  # `streamlog read … | head` has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,5 @@
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -92,10 +93,10 @@ def info(
     if as_json:
         print_json(details_json(details))
         return
-    content = details_json(details)
-    config = content.pop("config")
-    assert isinstance(config, dict)
-    print_pairs((*config.items(), *content.items()))
+    content = dataclasses.asdict(details)
+    for hidden in ("config", "did_create"):
+        del content[hidden]
+    print_pairs((*details.config, *content.items()))
 
 
 @app.command()
@@ -124,6 +125,9 @@ def edit(
 
     async def change(client: "ManagementClient") -> "StreamDetails":
         config = (await client.info(stream)).config
+        retention_ms = settings.get("retention_ms", -1)
+        if 0 < retention_ms < config.duplicate_window_ms:  # it may not be longer
+            settings.setdefault("duplicate_window_ms", retention_ms)
         return await client.update(config.changed(**settings))
 
     details = _ask(nats, creds, domain, change)
@@ -183,7 +187,7 @@ def details_json(details: "StreamDetails") -> dict[str, Any]:
         "config": details.config.model_dump(),
         "created": details.created.isoformat(),
         "messages": details.messages,
-        "bytes": details.size_bytes,
+        "size_bytes": details.size_bytes,
         "first_sequence": details.first_sequence,
         "last_sequence": details.last_sequence,
         "first_time": details.first_time and details.first_time.isoformat(),

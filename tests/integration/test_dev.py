@@ -152,10 +152,14 @@ async def test_children_die_with_a_killed_parent(new_dev: Callable[..., Any]) ->
     dev.start()
     family = children(dev.pid)
     assert len(family) == 2
-    os.kill(dev.pid, signal.SIGKILL)
+    dev.kill()
     eventually(lambda: all(is_gone(process) for process in family), "a child outlives its parent")
-    dev.start()  # neither the stale dev.json nor a lock is in the way
-    assert dev.addresses["nodes"][0]["pid"] not in {process.pid for process in family}
+    stale = dev.ready_file.read_text()
+    dev.spawn()  # neither the stale dev.json nor a lock is in the way
+    eventually(
+        lambda: dev.ready_file.exists() and dev.ready_file.read_text() != stale, "it does not start"
+    )
+    assert dev.node_pid in {process.pid for process in children(dev.pid)}
 
 
 async def test_a_killed_node_is_reported_and_starts_again_by_hand(
