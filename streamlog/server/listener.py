@@ -63,6 +63,8 @@ class Listener:
     async def run(self) -> None:
         """Accepts until ``stop``, then waits for the last connection to end."""
         assert self._sock is not None, "open() comes first"
+        if self._stopping.is_set():
+            return
         self._running = True
         logger.info("listening", extra={"address": "{}:{}".format(*self.address)})
         try:

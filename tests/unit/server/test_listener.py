@@ -120,3 +120,10 @@ async def test_without_a_file_descriptor_left_it_waits_and_goes_on(
         await loop.sock_sendall(client, frame(body))
         assert await loop.sock_recv(client, 4)
     assert len(caplog.messages) < 10
+
+
+async def test_run_after_stop_ends_at_once(node: KafkaNode) -> None:
+    listener = Listener(node.listener._context)
+    listener.open()
+    await listener.stop()
+    await listener.run()
