@@ -409,7 +409,7 @@ cdef class FrameParser:
                 self._feeding = False
             for inflow in touched:
                 (<Inflow>inflow).touched = False
-        if self._error is not None and not touched:
+        if self._error is not None and not touched and not self._controls:
             raise self._error
         return touched
 

@@ -153,7 +153,7 @@ class FrameParser:
                 self._error = error
             for inflow in touched:
                 inflow.touched = False
-        if self._error and not touched:
+        if self._error and not touched and not self._controls:
             raise self._error
         return touched
 
