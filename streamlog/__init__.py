@@ -10,17 +10,17 @@ The way of the data, which is also the order in which to read the packages::
 - ``partition`` is the only writer of a local log; it decides when records are committed.
 - ``log`` appends, reads, rolls, recovers and retains one partition's segment files.
 - ``replication`` is the arithmetic of what is committed (pure).
-- ``metadata`` holds the cluster's truth: a controller decides, records are logged, an image is built.
-- ``server`` answers Kafka's protocol; ``client`` speaks it; ``wire`` and ``record`` are its bytes (pure).
+- ``metadata`` holds the cluster's truth: a controller decides, records are logged, an image built.
+- ``server`` answers Kafka's protocol; ``client`` speaks it; ``wire`` and ``record`` are its bytes.
 - ``admin`` answers JetStream's management API over NATS; ``console`` serves HTTP.
 - ``app`` builds a node, starts and stops it in order; ``cli`` parses arguments.
 
-Words: an *offset* is a record's position in its partition, from 0; every upper bound is exclusive, so
-the *log end offset* is the next offset to be written and all records below the *high watermark* are
-committed. A *leader epoch* grows with each change of a partition's leader.
+Words: an *offset* is a record's position in its partition, from 0; every upper bound is exclusive,
+so the *log end offset* is the next offset to be written and all records below the *high watermark*
+are committed. A *leader epoch* grows with each change of a partition's leader.
 
-Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; a record below the high watermark
-never changes; nothing is acknowledged that is not below it.
+Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; a record below the high
+watermark never changes; nothing is acknowledged that is not below it.
 """
 
 __version__ = "0.1.0"

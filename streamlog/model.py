@@ -10,7 +10,7 @@ NO_EPOCH: Final = -1
 
 
 class TopicPartition(NamedTuple):
-    """The name of a partition; Kafka's word for it, since a Kafka client sees a stream as a topic."""
+    """The name of a partition; Kafka's word for it, as a Kafka client sees a stream as a topic."""
 
     stream: str
     partition: int
@@ -20,7 +20,7 @@ class TopicPartition(NamedTuple):
 
 
 class EpochEnd(NamedTuple):
-    """Where a leader epoch ends in a log: the first offset that is *not* of ``epoch`` or an older one."""
+    """Where a leader epoch ends: the first offset that is *not* of ``epoch`` or an older one."""
 
     epoch: int
     end_offset: int
