@@ -1,0 +1,132 @@
+"""A node without processes: NATS to disk, and the management API, on this event loop."""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+from streamlog.admin.api import ManagementApi
+from streamlog.config import IngestSection, LogSection, NatsSection
+from streamlog.ingest.source import NatsSource
+from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.files import FilePool
+from streamlog.metadata.data_dir import DataDir
+from streamlog.metadata.image import Image
+from streamlog.metadata.service import MetadataService
+from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.stream import StreamConfig
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.owner import Partition
+from streamlog.partition.registry import Registry
+from streamlog.record.batch import batches
+from streamlog.record.codec import Record, iter_records
+
+NODE_ID = NodeId(1)
+
+
+class LocalNode:
+    """``async with LocalNode(path, url) as node``: started in the order of ``app.node``."""
+
+    def __init__(
+        self,
+        path: Path,
+        nats_url: str,
+        *,
+        default_api_prefix: bool = True,
+        ingest: dict[str, Any] | None = None,
+        log: dict[str, Any] | None = None,
+        disk: Disk | None = None,
+        wait_connected: bool = True,
+    ) -> None:
+        disk = disk or OsDisk()
+        self.metrics = NodeMetrics()
+        self._data_dir = DataDir.open(path, NODE_ID)
+        settings = LogSection(**(log or {}))
+        nats = NatsSection(
+            servers=(nats_url,), default_api_prefix=default_api_prefix, reconnect_wait_ms=20
+        )
+        store = MetadataStore(
+            self._data_dir.metadata,
+            self._data_dir.cluster_id,
+            disk=OsDisk(),
+            files=FilePool(OsDisk(), 16),
+        )
+        self.metadata = MetadataService(store, self._data_dir.cluster_id)
+        self.registry = Registry(
+            path, node_id=NODE_ID, settings=settings, metrics=self.metrics, disk=disk
+        )
+        self.source = NatsSource(
+            node_id=NODE_ID,
+            nats=nats,
+            ingest=IngestSection(**(ingest or {})),
+            message_bytes_max=settings.message_bytes_max,
+            partitions=self.registry,
+            metrics=self.metrics,
+        )
+        self.api = ManagementApi(
+            node_id=NODE_ID, nats=nats, metadata=self.metadata, partitions=self.registry
+        )
+        self._wait_connected = wait_connected
+        self._tasks = asyncio.TaskGroup()
+        self._running: list[asyncio.Task[None]] = []
+
+    async def __aenter__(self) -> Self:
+        await self._tasks.__aenter__()
+        await self.metadata.open()
+        await self.registry.open(self.metadata.image, self.metadata.recently_deleted)
+        self.metadata.add_listener(self.registry.reconcile)
+        await self.metadata.register(NODE_ID, host="127.0.0.1", port=9092)
+        await self.source.reconcile(Image("empty"), self.metadata.image)
+        self.metadata.add_listener(self.source.reconcile)
+        services = (self.registry.run, self.metadata.run, self.source.run, self.api.run)
+        self._running = [self._tasks.create_task(run()) for run in services]
+        if self._wait_connected:
+            await until(lambda: self.source.is_connected and self.api.is_ready)
+        return self
+
+    async def __aexit__(self, *error: Any) -> None:
+        await self.stop()
+        await self._tasks.__aexit__(None, None, None)
+
+    async def stop(self) -> None:
+        """In order; a second time does nothing."""
+        if not self._running:
+            return
+        running, self._running = self._running, []
+        await self.api.stop()
+        await self.source.stop()
+        await self.metadata.close()
+        await self.registry.close()
+        self._data_dir.close()
+        for task in running:
+            task.cancel()
+
+    async def create(self, name: str, **settings: Any) -> Partition:
+        await self.metadata.create_stream(StreamConfig.of(name=name, **settings))
+        return self.partition(name)
+
+    def partition(self, name: str, number: int = 0) -> Partition:
+        return self.registry.partition(TopicPartition(name, number))
+
+    async def records(self, name: str, number: int = 0) -> list[Record]:
+        """All that are committed."""
+        partition, found = self.partition(name, number), []
+        offset = partition.log_start_offset
+        while offset < partition.high_watermark:
+            with await partition.read(offset, 1 << 20) as part:
+                for _, batch in batches(part.read()):
+                    found.extend(iter_records(batch))
+            offset = found[-1].offset + 1
+        return found
+
+    def count(self, sample: str, **labels: str) -> float:
+        """A metric's value now."""
+        return self.metrics.registry.get_sample_value(sample, labels) or 0.0
+
+
+async def until(condition: Callable[[], bool], timeout_s: float = 10.0) -> None:
+    """Wait for what another task brings about."""
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110 (any condition, of any task)
+            await asyncio.sleep(0.002)

@@ -1,0 +1,57 @@
+import pytest
+
+from streamlog.admin.errors import BAD_REQUEST, Refused, api_error, streamlog_error
+from streamlog.errors import (
+    InvalidRequest,
+    InvalidStreamConfig,
+    InvalidStreamName,
+    InvalidSubject,
+    NodeUnreachable,
+    OffsetOutOfRange,
+    Overloaded,
+    StorageFailed,
+    StreamExists,
+    StreamlogError,
+    StreamNotFound,
+    Unavailable,
+)
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "err_code"),
+    [
+        (Refused(BAD_REQUEST), 400, 10003),
+        (StreamExists("x"), 400, 10058),
+        (StreamNotFound("x"), 404, 10059),
+        (OffsetOutOfRange(1, 2, 3), 404, 10037),
+        (InvalidStreamName("x"), 500, 10052),
+        (InvalidSubject("x"), 500, 10052),
+        (InvalidStreamConfig("x"), 500, 10052),
+        (Overloaded("x"), 429, 10167),
+        (StorageFailed("x"), 503, 10077),
+        (NodeUnreachable("x"), 503, 10008),
+        (ZeroDivisionError(), 500, 10051),
+    ],
+)
+def test_to_jetstream(error: Exception, code: int, err_code: int) -> None:
+    assert api_error(error)[:2] == (code, err_code)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        StreamExists("x"),
+        StreamNotFound("x"),
+        InvalidStreamConfig("x"),
+        Overloaded("x"),
+        StorageFailed("x"),
+    ],
+)
+def test_there_and_back(error: StreamlogError) -> None:
+    assert type(streamlog_error(api_error(error).json())) is type(error)
+
+
+def test_unknown_numbers() -> None:
+    assert type(streamlog_error({"code": 503, "err_code": 1})) is Unavailable
+    assert type(streamlog_error({"code": 418, "description": "teapot"})) is InvalidRequest
+    assert str(streamlog_error({})) == "error None"

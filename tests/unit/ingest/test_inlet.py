@@ -1,0 +1,248 @@
+import asyncio
+import json
+
+import pytest
+
+from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamNotFound
+from streamlog.ingest.answers import Answers
+from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.inlet import Inlet, PendingAcks
+from streamlog.ingest.room import Room
+from streamlog.ingest.sequencer import Ack, Sequencer
+from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+from streamlog.record.codec import RecordRun
+
+
+class FakePartition:
+    """Takes appends and commits when it is told to."""
+
+    def __init__(self) -> None:
+        self.tp = TopicPartition("orders", 0)
+        self.log_end_offset = 10
+        self.high_watermark = 10
+        self.waiting: list[PendingAcks] = []
+        self.fault: Exception | None = None
+
+    def append(self, run: RecordRun, ack: PendingAcks) -> int:
+        if self.fault is not None:
+            raise self.fault
+        base_offset = self.log_end_offset
+        self.log_end_offset += run.count
+        run.clear()
+        self.waiting.append(ack)
+        return base_offset
+
+    def commit(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        self.high_watermark = self.log_end_offset
+        for ack in waiting:
+            ack.committed(ack.base_offset)
+
+    def fail(self, error: StorageFailed) -> None:
+        waiting, self.waiting = self.waiting, []
+        for ack in waiting:
+            ack.failed(error)
+
+
+class Way:
+    """An inlet with all that it needs."""
+
+    def __init__(self, **settings: object) -> None:
+        self.partition = FakePartition()
+        self.metrics = NodeMetrics()
+        self.written: list[bytes] = []
+        self.answers = Answers(self.written.append, self.metrics)
+        self.room = Room(inflight_bytes_max=10_000, stall_ms_max=1, metrics=self.metrics)
+        self.inlet = Inlet(
+            self.partition,
+            sequencer=Sequencer("orders", duplicate_window_ms=120_000),
+            value_bytes_max=100,
+            answers=self.answers,
+            room=self.room,
+            metrics=self.metrics,
+            now_ms=lambda: 1_000_000,
+            **settings,  # type: ignore[arg-type]
+        )
+        self.parser = FrameParser()
+        self.parser.bind(1, self.inlet.inflow)
+
+    def read(self, *messages: bytes) -> None:
+        """One read of the socket."""
+        for inflow in self.parser.feed(b"".join(messages)):
+            assert inflow is self.inlet.inflow
+            self.inlet.take()
+
+    def told(self) -> list[tuple[str, dict[str, object]]]:
+        """(reply subject, JSON) of what was answered since."""
+        self.answers.flush()
+        data, self.written[:] = b"".join(self.written), []
+        found = []
+        while data:
+            line, _, data = data.partition(b"\r\n")
+            command, reply, size = line.split()
+            assert command == b"PUB"
+            found.append((reply.decode(), json.loads(data[: int(size)])))
+            assert data[int(size) : int(size) + 2] == b"\r\n"
+            data = data[int(size) + 2 :]
+        return found
+
+    def refused(self) -> list[tuple[str, int]]:
+        """(reply subject, err_code)."""
+        return [(reply, answer["error"]["err_code"]) for reply, answer in self.told()]  # type: ignore[index]
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"streamlog_{name}_total", labels) or 0
+
+
+def message(reply: str = "", payload: bytes = b"x", **headers: str) -> bytes:
+    block = b""
+    if headers:
+        lines = "".join(f"{key.replace('_', '-')}: {text}\r\n" for key, text in headers.items())
+        block = f"NATS/1.0\r\n{lines}\r\n".encode()
+    sizes = f"{len(block)} {len(block) + len(payload)}" if block else f"{len(payload)}"
+    verb = "HMSG" if block else "MSG"
+    target = f"{reply} " if reply else ""
+    return f"{verb} orders 1 {target}{sizes}\r\n".encode() + block + payload + b"\r\n"
+
+
+@pytest.fixture
+async def way() -> Way:
+    return Way()
+
+
+async def test_acks_come_with_the_commit_and_in_one_write(way: Way) -> None:
+    way.read(message("a"), message(), message("b"))
+    way.read(message("c"))
+    assert way.told() == []
+    assert way.room.taken_bytes > 0
+    way.partition.commit()
+    await asyncio.sleep(0)
+    assert len(way.written) == 1
+    assert way.told() == [
+        (reply, {"stream": "orders", "seq": seq})
+        for reply, seq in (("a", 11), ("b", 13), ("c", 14))
+    ]
+    assert way.room.taken_bytes == 0
+    assert way.count("acks") == 3
+
+
+@pytest.mark.parametrize(
+    ("error", "err_code", "reason"),
+    [
+        (StorageFull("full"), 10077, "storage_full"),
+        (StorageFailed("broken"), 10077, "storage_failed"),
+        (NotLeader("not here"), 10008, "not_leader"),
+        (StreamNotFound("gone"), 10059, "stream_gone"),
+        (ZeroDivisionError(), 10077, "internal"),
+    ],
+)
+async def test_an_append_that_fails_is_refused_at_once(
+    way: Way, error: Exception, err_code: int, reason: str
+) -> None:
+    way.partition.fault = error
+    way.read(message("a", Nats_Msg_Id="1"), message(), message("b", Nats_Msg_Id="1"))
+    assert way.refused() == [("a", err_code), ("b", err_code)]
+    assert way.count("refusals", reason=reason) == 3
+    assert way.room.taken_bytes == 0
+    way.partition.fault = None
+    way.read(message("a", Nats_Msg_Id="1"))
+    way.partition.commit()
+    assert way.told() == [("a", {"stream": "orders", "seq": 11})]
+
+
+async def test_a_failed_sync_refuses_and_forgets_all_that_waits(way: Way) -> None:
+    way.read(message("a", Nats_Msg_Id="1"))
+    way.read(message("b", Nats_Msg_Id="2"))
+    way.read(message("again", Nats_Msg_Id="1"))
+    way.partition.fail(StorageFailed("broken"))
+    assert way.refused() == [("a", 10077), ("again", 10077), ("b", 10077)]
+    assert (way.room.taken_bytes, way.inlet.pending_count, len(way.inlet.sequencer)) == (0, 0, 0)
+
+
+async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
+    way.read(message("a", Nats_Msg_Id="1"))
+    way.read(message("b", Nats_Msg_Id="2"))
+    way.read(message("again", Nats_Msg_Id="1"), message("c"), message("twice", Nats_Msg_Id="2"))
+    assert way.told() == []
+    way.partition.commit()
+    duplicate = {"stream": "orders", "duplicate": True}
+    assert sorted(way.told(), key=lambda each: each[0]) == [
+        ("a", {"stream": "orders", "seq": 11}),
+        ("again", {**duplicate, "seq": 11}),
+        ("b", {"stream": "orders", "seq": 12}),
+        ("c", {"stream": "orders", "seq": 13}),
+        ("twice", {**duplicate, "seq": 12}),
+    ]
+    way.read(message("later", Nats_Msg_Id="1"))
+    assert way.told() == [("later", {**duplicate, "seq": 11})]
+
+
+async def test_too_large_messages_leave_the_others_alone(way: Way) -> None:
+    way.read(message("a"), message("big", b"x" * 101), message("", b"x" * 101), message("b"))
+    assert way.refused() == [("big", 10054)]
+    assert way.count("refusals", reason="too_large") == 2
+    way.partition.commit()
+    assert [reply for reply, _ in way.told()] == ["a", "b"]
+
+
+async def test_without_room_everything_is_refused_until_there_is(way: Way) -> None:
+    for i in range(200):
+        way.read(message(f"r{i}", b"x" * 100))
+    await way.room.wait()  # the stall is over, and nothing was committed
+    stored = way.partition.log_end_offset
+    way.read(message("a", Nats_Msg_Id="1"), message("b"))
+    assert way.refused() == [("a", 10167), ("b", 10167)]
+    assert way.partition.log_end_offset == stored
+    way.partition.commit()
+    way.read(message("c", Nats_Msg_Id="1"))
+    way.partition.commit()
+    assert way.told()[-1] == ("c", {"stream": "orders", "seq": stored + 1})
+
+
+async def test_wishes_for_another_ack() -> None:
+    way = Way(default_ack=Ack.APPENDED)
+    way.read(message("a"), message("b", Streamlog_Ack="all"), message("c", Streamlog_Ack="none"))
+    assert way.told() == [("a", {"stream": "orders", "seq": 11})]
+    way.partition.commit()
+    assert way.told() == [("b", {"stream": "orders", "seq": 12})]
+
+
+async def test_who_wishes_no_ack_is_still_refused(way: Way) -> None:
+    way.partition.fault = StorageFull("full")
+    way.read(message("a", Streamlog_Ack="none"))
+    assert way.refused() == [("a", 10077)]
+
+
+async def test_a_silent_stream_says_nothing() -> None:
+    way = Way(answering=False)
+    way.read(
+        message("a"), message("b", b"x" * 101), message("c", Nats_Expected_Last_Sequence="1"),
+        message("d", Nats_Msg_Id="1"), message("e", Nats_Msg_Id="1"),
+    )  # fmt: skip
+    way.partition.commit()
+    assert way.told() == []
+    assert way.partition.high_watermark == 12
+
+
+async def test_judging_that_goes_wrong_refuses_one_message(
+    way: Way, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def admit(*_: object, **__: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(way.inlet.sequencer, "admit", admit)
+    way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c"))
+    assert way.refused() == [("b", 10077)]
+    way.partition.commit()
+    assert [reply for reply, _ in way.told()] == ["a", "c"]
+    assert "a bug" in caplog.text
+
+
+async def test_other_limits_after_a_change(way: Way) -> None:
+    way.inlet.configure(value_bytes_max=3, default_ack=Ack.NEVER, answering=True)
+    way.parser.bind(1, way.inlet.inflow)
+    way.read(message("a"), message("b", b"long"))
+    assert way.refused() == [("b", 10054)]
+    way.partition.commit()
+    assert way.told() == []

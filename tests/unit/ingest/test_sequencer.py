@@ -1,0 +1,166 @@
+import pytest
+
+from streamlog.ingest.sequencer import Ack, Sequencer, Verdict, publish_headers
+
+END = 100
+NOW_MS = 1_000_000
+
+
+def block(**headers: str) -> bytes:
+    lines = "".join(f"{name.replace('_', '-')}: {value}\r\n" for name, value in headers.items())
+    return f"NATS/1.0\r\n{lines}\r\n".encode()
+
+
+def admit(
+    sequencer: Sequencer, position: int = 0, *, now_ms: int = NOW_MS, **headers: str
+) -> Verdict:
+    return sequencer.admit(
+        block(**headers), b"orders", b"_INBOX.1", position, log_end_offset=END, now_ms=now_ms
+    )
+
+
+@pytest.fixture
+def sequencer() -> Sequencer:
+    return Sequencer("orders", duplicate_window_ms=120_000)
+
+
+def err_code(verdict: Verdict) -> int | None:
+    assert not verdict.store
+    return verdict.refusal.err_code if verdict.refusal else None
+
+
+def test_headers_are_found_trimmed_and_first_wins() -> None:
+    found = publish_headers(
+        b"NATS/1.0\r\nNats-Msg-Id:  a b \t\r\nX-Nats-Msg-Id: no\r\nNats-Msg-Id: late\r\n"
+        b"nats-msg-id: other\r\nStreamlog-Ack:none\r\nStreamlog-Key: k\r\n\r\n"
+    )
+    assert found == {b"Nats-Msg-Id": b"a b", b"Streamlog-Ack": b"none"}
+
+
+@pytest.mark.parametrize(
+    "text", [b"", b"NATS/1.0", b"NATS/1.0\r\nNats-Msg-Id", b"\r\nNats-", b"\xff\r\n\r\n"]
+)
+def test_broken_header_blocks_ask_for_nothing(sequencer: Sequencer, text: bytes) -> None:
+    verdict = sequencer.admit(text, b"s", b"", 0, log_end_offset=0, now_ms=NOW_MS)
+    assert verdict == Verdict(True)
+
+
+def test_headers_that_ask_for_nothing_pass(sequencer: Sequencer) -> None:
+    assert admit(sequencer, Nats_Stream="x", Nats_Sequence="7", Nats_Msg_Id="") == Verdict(True)
+
+
+def test_a_repeated_id_names_the_first(sequencer: Sequencer) -> None:
+    assert admit(sequencer, 3, Nats_Msg_Id="a").store
+    assert admit(sequencer, 4, Nats_Msg_Id="a") == Verdict(False, duplicate_of=END + 3)
+    assert admit(sequencer, 4, Nats_Msg_Id="b").store
+
+
+def test_an_id_is_forgotten_after_the_window(sequencer: Sequencer) -> None:
+    admit(sequencer, Nats_Msg_Id="a")
+    assert not admit(sequencer, 1, Nats_Msg_Id="a", now_ms=NOW_MS + 120_000).store
+    assert admit(sequencer, 1, Nats_Msg_Id="a", now_ms=NOW_MS + 136_000).store
+
+
+def test_a_shorter_window_holds_at_once(sequencer: Sequencer) -> None:
+    admit(sequencer, Nats_Msg_Id="a")
+    sequencer.configure(duplicate_window_ms=100)
+    assert admit(sequencer, 1, Nats_Msg_Id="a", now_ms=NOW_MS + 120_000).store
+
+
+def test_an_aborted_append_forgets_its_ids_only(sequencer: Sequencer) -> None:
+    admit(sequencer, 0, Nats_Msg_Id="a")
+    admit(sequencer, 1, Nats_Msg_Id="b")
+    sequencer.abort(END + 1)
+    assert admit(sequencer, 1, Nats_Msg_Id="a").duplicate_of == END
+    expected = {"Nats_Expected_Last_Msg_Id": "a", "Nats_Msg_Id": "b"}
+    assert admit(sequencer, 1, **expected).store
+
+
+def test_expected_last_sequence_counts_what_is_under_way(sequencer: Sequencer) -> None:
+    assert admit(sequencer, 5, Nats_Expected_Last_Sequence=str(END + 5)).store
+    verdict = admit(sequencer, 5, Nats_Expected_Last_Sequence=str(END))
+    assert verdict.refusal is not None
+    assert verdict.refusal[:3] == (400, 10071, f"wrong last sequence: {END + 5}")
+
+
+@pytest.mark.parametrize("text", ["", "-1", "x", "1.0", "9" * 5000, "\u0661"])
+def test_an_expected_sequence_that_is_none_does_not_hold(sequencer: Sequencer, text: str) -> None:
+    assert err_code(admit(sequencer, Nats_Expected_Last_Sequence=text)) == 10071
+
+
+def test_expected_last_message_id(sequencer: Sequencer) -> None:
+    assert err_code(admit(sequencer, Nats_Expected_Last_Msg_Id="a")) == 10070
+    admit(sequencer, 0, Nats_Msg_Id="a")
+    assert admit(sequencer, 1, Nats_Expected_Last_Msg_Id="a").store
+    verdict = admit(sequencer, 2, Nats_Expected_Last_Msg_Id="a")  # another one came in between
+    assert verdict.refusal is not None
+    assert verdict.refusal.description == "wrong last msg ID: "
+
+
+def test_a_duplicate_is_known_before_the_last_id_is_looked_at(sequencer: Sequencer) -> None:
+    admit(sequencer, 0, Nats_Msg_Id="a")
+    verdict = admit(sequencer, 1, Nats_Msg_Id="a", Nats_Expected_Last_Msg_Id="z")
+    assert verdict.duplicate_of == END
+
+
+def test_an_expectation_is_looked_at_before_duplicates(sequencer: Sequencer) -> None:
+    admit(sequencer, 0, Nats_Msg_Id="a")
+    assert err_code(admit(sequencer, 1, Nats_Msg_Id="a", Nats_Expected_Stream="other")) == 10060
+    assert err_code(admit(sequencer, 1, Nats_Msg_Id="a", Nats_Expected_Last_Sequence="1")) == 10071
+
+
+def test_a_refused_message_leaves_no_id(sequencer: Sequencer) -> None:
+    assert err_code(admit(sequencer, Nats_Msg_Id="a", Nats_Rollup="all")) == 10111
+    assert admit(sequencer, Nats_Msg_Id="a").store
+
+
+def test_at_the_limit_of_ids_new_ones_are_refused_and_old_ones_known() -> None:
+    sequencer = Sequencer("orders", duplicate_window_ms=120_000, ids_max=2)
+    admit(sequencer, 0, Nats_Msg_Id="a")
+    admit(sequencer, 1, Nats_Msg_Id="b")
+    verdict = admit(sequencer, 2, Nats_Msg_Id="c")
+    assert verdict.refusal is not None and verdict.refusal[:2] == (429, 10167)
+    assert admit(sequencer, 2, Nats_Msg_Id="a").duplicate_of == END
+    assert admit(sequencer, 2).store
+    assert admit(sequencer, 3, Nats_Msg_Id="c", now_ms=NOW_MS + 200_000).store
+
+
+@pytest.mark.parametrize(
+    ("header", "code", "expected"),
+    [
+        ("Nats_Batch_Id", 400, 10174),
+        ("Nats_Batch_Sequence", 400, 10174),
+        ("Nats_Batch_Commit", 400, 10174),
+        ("Nats_TTL", 400, 10166),
+        ("Nats_Rollup", 500, 10111),
+        ("Nats_Incr", 400, 10168),
+        ("Nats_Schedule", 400, 10188),
+        ("Nats_Schedule_Target", 400, 10188),
+        ("Nats_Expected_Last_Subject_Sequence", 503, 10163),
+        ("Nats_Expected_Last_Subject_Sequence_Subject", 503, 10163),
+        ("Nats_Stream_Source", 400, 10227),
+        ("Nats_Required_Api_Level", 412, 10185),
+    ],
+)
+def test_what_is_not_supported_is_refused(
+    sequencer: Sequencer, header: str, code: int, expected: int
+) -> None:
+    verdict = admit(sequencer, **{header: "1"})
+    assert err_code(verdict) == expected
+    assert verdict.refusal is not None and verdict.refusal.code == code
+
+
+def test_streamlog_ack(sequencer: Sequencer) -> None:
+    assert admit(sequencer, Streamlog_Ack="none").ack is Ack.NEVER
+    assert admit(sequencer, Streamlog_Ack="leader").ack is Ack.APPENDED
+    assert admit(sequencer, Streamlog_Ack="all").ack is Ack.COMMITTED
+    assert admit(sequencer).ack is None
+    assert err_code(admit(sequencer, Streamlog_Ack="maybe")) == 10003
+
+
+def test_what_the_log_holds_is_remembered_once(sequencer: Sequencer) -> None:
+    sequencer.remember(b"a", 7, NOW_MS)
+    sequencer.remember(b"b", 8, NOW_MS + 1)
+    sequencer.remember(b"a", END - 1, NOW_MS + 2)
+    assert len(sequencer) == 2
+    assert admit(sequencer, Nats_Msg_Id="a").duplicate_of == 7
