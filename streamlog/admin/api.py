@@ -78,6 +78,8 @@ class ManagementApi:
         self._closed = asyncio.Event()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
         self._requests: asyncio.TaskGroup | None = None
+        self.is_ready = False
+        """Requests are listened for, or will be as soon as NATS is back."""
         self._count = 0
         self._error_count = 0
         streams = self._streams
@@ -126,6 +128,8 @@ class ManagementApi:
             )
             for prefix in self._prefixes:
                 await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._received)
+            await client.flush()
+            self.is_ready = True
             logger.info("management API ready", extra={"prefixes": self._prefixes})
             await self._closed.wait()
             self._client = Client()

@@ -47,7 +47,7 @@ class Metadata(Protocol):
 class AdministeredPartition(ReadablePartition, ShownPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
-    async def purge(self, up_to_offset: int) -> None: ...
+    async def purge(self, up_to_offset: int) -> int: ...
 
 
 class Partitions(Protocol):
@@ -111,11 +111,8 @@ class Streams:
             raise Refused(purge_failed("seq: each partition has sequences of its own"))
         purged = 0
         for partition in partitions:
-            start, end = partition.log_start_offset, partition.high_watermark
-            up_to = sequence - 1 if sequence else end - keep
-            up_to = min(max(up_to, start), end)
-            await partition.purge(up_to)
-            purged += up_to - start
+            up_to = sequence - 1 if sequence else partition.high_watermark - keep
+            purged += await partition.purge(up_to)
         return {"success": True, "purged": purged}
 
     async def message(self, name: str, fields: Fields) -> dict[str, Any]:

@@ -29,9 +29,13 @@ class Outage:
 
     async def disconnected(self) -> None:
         if self.is_connected:
-            self.is_connected = False
-            self._metrics.nats_connected.set(0)
+            self.closed()
             logger.warning("NATS connection lost")
+
+    def closed(self) -> None:
+        """We want no connection any more."""
+        self.is_connected = False
+        self._metrics.nats_connected.set(0)
 
     def connected(self, url: ParseResult | None, *, subscriptions: int) -> None:
         self.is_connected = True

@@ -128,6 +128,7 @@ class NatsSource:
         self._inlets.clear()
         self._by_stream.clear()
         self._stopped.set()
+        self._outage.closed()
         await client.close()
 
     async def reconcile(self, old: Image, new: Image) -> None:
