@@ -58,6 +58,8 @@ class NodeSection(Section):
     id: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
     data_dir: Path
     rack: str | None = None
+    event_loop: Literal["auto", "asyncio"] = "auto"
+    """``auto``: uvloop where there is one."""
     stop_timeout_ms: Annotated[int, Field(ge=100)] = 20_000
     """A stop that takes longer is cut short: the next start then recovers as after a crash."""
 

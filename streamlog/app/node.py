@@ -146,6 +146,7 @@ class Node:
                 "node": self._data_dir.node_id,
                 "cluster": self._data_dir.cluster_id,
                 "data_dir": str(self._data_dir.path),
+                "event_loop": type(asyncio.get_running_loop()).__module__.partition(".")[0],
             },
         )
         try:

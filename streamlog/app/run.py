@@ -29,7 +29,7 @@ def run_node(settings: Settings) -> None:
     node_id = NodeId(settings.node.id)
     with (
         DataDir.open(settings.node.data_dir, node_id) as data_dir,
-        asyncio.Runner(loop_factory=_loop_factory()) as runner,
+        asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,
     ):
         clean = runner.run(_run(settings, data_dir))
     sys.exit(0 if clean else 1)
@@ -59,8 +59,9 @@ def _stop(node: Node, number: signal.Signals) -> None:
     node.stopping.set()
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
-    """uvloop where there is one."""
+def _loop_factory(wanted: str) -> Callable[[], asyncio.AbstractEventLoop] | None:
+    if wanted == "asyncio":
+        return None
     try:
         import uvloop
     except ImportError:

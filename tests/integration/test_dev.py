@@ -109,6 +109,23 @@ async def test_nats_in_kafka_out(dev: Any, read_all: Callable[..., list[Any]]) -
     assert dict(records[0].headers)["subject"] == b"through.a"
 
 
+@pytest.mark.parametrize("event_loop", ["auto", "asyncio"])
+async def test_on_either_event_loop(
+    new_dev: Callable[..., Any],
+    read_all: Callable[..., list[Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    event_loop: str,
+) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__EVENT_LOOP", event_loop)
+    dev = new_dev()
+    dev.start()
+    log = (dev.data_dir / "node-1" / "node.log").read_text()
+    assert ("event_loop=asyncio" in log) == (event_loop == "asyncio")
+    await publish(dev.nats, "looped", 50)
+    assert len(read_all(dev.kafka, "looped")) == 50
+    assert dev.stop() == 0
+
+
 async def test_metrics_have_the_stream(dev: Any) -> None:
     await publish(dev.nats, "measured", 3)
     _, text = get(dev, "/metrics")
