@@ -12,8 +12,11 @@ cimport cython
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
-from libc.string cimport memchr, memcmp, memcpy
+from libc.string cimport memcmp, memcpy
 
+from streamlog.ingest._spans cimport (
+    begins_with, find, find_crlf, is_word, literal, span, split, to_bytes,
+)
 from streamlog.record._codec cimport RecordRun, Span
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
@@ -34,80 +37,6 @@ cdef Py_ssize_t line_bytes_max = plain.LINE_BYTES_MAX
 
 assert plain.RECORD_OVERHEAD_BYTES == RECORD_OVERHEAD_BYTES
 assert plain.HEADER_GROWTH == HEADER_GROWTH
-
-
-cdef inline Span span(const uint8_t* start, const uint8_t* end) noexcept nogil:
-    cdef Span made
-    made.data = start
-    made.size = end - start
-    return made
-
-
-cdef inline Span literal(const char* text, Py_ssize_t size) noexcept nogil:
-    cdef Span made
-    made.data = <const uint8_t*>text
-    made.size = size
-    return made
-
-
-cdef inline bytes to_bytes(Span text):
-    return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
-
-
-cdef inline bint begins_with(Span text, const char* small, Py_ssize_t size) noexcept nogil:
-    """Whether in small letters it begins with ``small``, which has ``size`` bytes, none of A to Z."""
-    cdef Py_ssize_t i
-    cdef uint8_t byte
-    if text.size < size:
-        return False
-    for i in range(size):
-        byte = text.data[i]
-        if 65 <= byte <= 90:
-            byte += 32
-        if byte != <uint8_t>small[i]:
-            return False
-    return True
-
-
-cdef inline bint is_word(Span text, const char* small, Py_ssize_t size) noexcept nogil:
-    return text.size == size and begins_with(text, small, size)
-
-
-cdef inline const uint8_t* find(const uint8_t* start, const uint8_t* end, uint8_t byte) noexcept nogil:
-    """Where ``byte`` is, else NULL."""
-    if start >= end:
-        return NULL
-    return <const uint8_t*>memchr(start, byte, end - start)
-
-
-cdef const uint8_t* find_crlf(const uint8_t* start, const uint8_t* end) noexcept nogil:
-    """Where the next CRLF begins, else NULL."""
-    cdef const uint8_t* found = start
-    while True:
-        found = find(found, end, 13)
-        if found == NULL or found + 1 == end:
-            return NULL
-        if found[1] == 10:
-            return found
-        found += 1
-
-
-cdef int split(const uint8_t* at, const uint8_t* end, Span* fields) noexcept nogil:
-    """The fields between spaces and tabs; their number, or FIELDS_MAX + 1 for more than there may be."""
-    cdef const uint8_t* start
-    cdef int count = 0
-    while True:
-        while at < end and (at[0] == 32 or at[0] == 9):
-            at += 1
-        if at == end:
-            return count
-        if count == FIELDS_MAX:
-            return FIELDS_MAX + 1
-        start = at
-        while at < end and at[0] != 32 and at[0] != 9:
-            at += 1
-        fields[count] = span(start, at)
-        count += 1
 
 
 cdef int check_line(Py_ssize_t size) except -1:
@@ -473,7 +402,7 @@ cdef class FrameParser:
             return 0
         if line_end == start or (line_end - 1)[0] != 13:
             raise MalformedFrame("line does not end with CRLF")
-        count = split(start, line_end - 1, fields)
+        count = split(start, line_end - 1, fields, FIELDS_MAX)
         if count and is_word(fields[0], b"msg", 3):
             return self._message(start, line_end + 1, end, fields, count, False, touched)
         if count and is_word(fields[0], b"hmsg", 4):
