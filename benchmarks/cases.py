@@ -1,12 +1,11 @@
 """The cases, in the order of the table. The first variant of each is its yardstick."""
 
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from benchmarks import machine
 from benchmarks.case import Case, Measurement, Metric, Variant
 from benchmarks.processes import cpu_seconds, run_client
 from benchmarks.side import (
@@ -31,13 +30,11 @@ ALWAYS_SHARE: Final = 0.02
 PULL_SHARE: Final = 0.2
 LATENCY_COUNT: Final = 100_000
 DELIVER_SUBJECT: Final = "deliver.push"
-SETTLE_S: Final = 0.3
 
 
 def measured(pids: Sequence[int], module: str, *arguments: str) -> Measurement:
     """Run a client and add what the servers' processors did for it."""
-    os.sync()  # what an earlier run left in the page cache is not this run's to write
-    time.sleep(SETTLE_S)
+    machine.settle()
     before = cpu_seconds(pids)
     result = run_client(module, *arguments)
     used = cpu_seconds(pids) - before

@@ -1,8 +1,8 @@
 """``python -m benchmarks.profile``: where the time of an acknowledged message goes.
 
 Two tables. *Steps*: each step of the path alone, in this process, in nanoseconds per message.
-*Processes*: what a run of the publisher costs each process, read from ``/proc`` and ``/metrics``; what
-the node uses beyond its steps is the event loop and the kernel's sockets.
+*Processes*: what a run of the publisher costs each process, read from ``/proc`` and ``/metrics``;
+what the node uses beyond its steps is the event loop and the kernel's sockets.
 """
 
 import os
@@ -19,19 +19,19 @@ from typing import Any
 from rich import box
 from rich.console import Console
 from rich.table import Table
-from streamlog.ingest.acks import build_acks
-from streamlog.ingest.frames import FrameParser, Inflow
-from streamlog.log.log import PartitionLog
-from streamlog.record.codec import RecordRun
 
 from benchmarks import report
 from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
+from streamlog.ingest.acks import build_acks
+from streamlog.ingest.frames import FrameParser, Inflow
 from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.record.codec import RecordRun
 
 README = Path(__file__).with_name("README.md")
 BEGIN, END = (
@@ -74,7 +74,7 @@ def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     frames, count = inflow_bytes(size)
     parser, inflow = FrameParser(), Inflow(value_bytes_max=1 << 20)
     parser.bind(1, inflow)
-    disk, settings = OsDisk(), LogSettings(1 << 30, 1 << 60, 4096)
+    disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))
     spent: dict[str, list[float]] = {step: [] for step in STEPS}
 

@@ -62,7 +62,7 @@ class Streamlog:
         self.nats = addresses["nats"].removeprefix("nats://")
         self.kafka = addresses["nodes"][0]["kafka"]
         self.node_pid = int(addresses["nodes"][0]["pid"])
-        self.http = addresses["nodes"][0]["http"]
+        self.http = addresses["nodes"][0]["http"].removeprefix("http://")
         self.nats_pid = _nats_server_of(self._process.pid)
         self.pids: Sequence[int] = (self.node_pid, self.nats_pid)
 

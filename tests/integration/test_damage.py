@@ -66,13 +66,20 @@ def expected(start: int, stop: int) -> dict[int, bytes]:
     return {offset: message(offset) for offset in range(start, stop)}
 
 
+def consumer_settings(kafka: str) -> dict[str, Any]:
+    return {
+        "bootstrap.servers": kafka,
+        "group.id": "test",
+        "enable.auto.commit": False,
+        "auto.offset.reset": "error",
+    }
+
+
 def try_to_read(kafka: str, start: int) -> list[int]:
     """The offsets that a client gets from ``start`` on if it keeps asking for a while."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer(
-        {"bootstrap.servers": kafka, "group.id": "test", "auto.offset.reset": "error"}
-    )
+    consumer = Consumer(consumer_settings(kafka))
     consumer.assign([TopicPartition(STREAM, 0, start)])
     offsets, deadline = [], time.monotonic() + TRY_S
     while time.monotonic() < deadline:
@@ -193,7 +200,7 @@ def check_times(kafka: str, end: int) -> None:
     """Each of some records is found by its own time, so the time index tells the truth."""
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": "test"})
+    consumer = Consumer(consumer_settings(kafka))
     for offset in range(0, end, 61):
         consumer.assign([TopicPartition(STREAM, 0, offset)])
         record = consumer.consume(1, timeout=20)[0]

@@ -16,6 +16,8 @@ from nats.js.errors import APIError
 STREAM = "full"
 DISK_BYTES = 24 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
+RESERVE_BYTES = 256 * 1024
+"""A start needs a little room: the epoch is recorded before it is used."""
 PAYLOAD_BYTES = 60_000
 REFUSAL_S_MAX = 1.0
 
@@ -80,6 +82,8 @@ async def test_a_full_disk_refuses_keeps_and_recovers(
     node.start()
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
+    reserve = small_disk / "reserve"
+    reserve.write_bytes(bytes(RESERVE_BYTES))
     client = await nats.connect(nats_server.url)
     try:
         context = client.jetstream(domain="streamlog")
@@ -110,6 +114,7 @@ async def test_a_full_disk_refuses_keeps_and_recovers(
         assert await asyncio.to_thread(stored) == acked
 
         node.kill()
+        reserve.unlink()
         await asyncio.to_thread(node.start)
         assert await asyncio.to_thread(stored) == acked
     finally:
