@@ -114,10 +114,11 @@ class Story:
 def suggestions(servers: Servers) -> list[str]:
     """Commands that work while the servers are up."""
     streamlog = ".venv/bin/streamlog"
+    flight = '{"carrier": "XX", "origin": "JFK", "dep_delay": 1}'
     return [
         f"{streamlog} stream info {STREAM} --nats {servers.nats}",
         f"{streamlog} read {STREAM} --servers {servers.kafka} --count 3",
-        f"{streamlog} publish flights.JFK.XX hello --nats {servers.nats}",
+        f"{streamlog} publish flights.JFK.XX '{flight}' --nats {servers.nats}",
         f"{streamlog} read {STREAM} --servers {servers.kafka} --from latest --follow",
         f"{streamlog} cluster info --servers {servers.kafka}",
         f"{streamlog} log verify {servers.data_dir}",
