@@ -134,3 +134,10 @@ def test_dev_in_a_folder_that_cannot_be_written() -> None:
 def test_dev_in_a_folder_in_use(dev: Any) -> None:
     assert "is in use" in complaint(run("dev", "--data-dir", str(dev.data_dir)))
     assert dev.ready_file.exists()
+
+
+def test_dev_passes_on_what_a_node_complains_about(tmp_path: Path) -> None:
+    ports = ("--nats-port", "0", "--kafka-port", "0", "--http-port", "0")
+    done = run("dev", "--data-dir", str(tmp_path), *ports, STREAMLOG_LOG__SYNC="never")
+    assert "node-1: STREAMLOG_LOG__SYNC: 'never' is wrong" in complaint(done)
+    assert not (tmp_path / "dev.json").exists()
