@@ -17,11 +17,12 @@ else:
                 f"streamlog.{module}",
                 [f"streamlog/{module.replace('.', '/')}.pyx"],
                 extra_compile_args=["-O3"],
-                optional=True,
             )
             for module in modules
         ],
         compiler_directives={"language_level": "3"},
     )
+    for extension in extensions:
+        extension.optional = True  # set here, since cythonize makes other objects without it
 
 setup(ext_modules=extensions)
