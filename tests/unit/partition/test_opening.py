@@ -1,0 +1,110 @@
+import errno
+import logging
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
+from streamlog.log.files import FilePool
+from streamlog.log.settings import LogSettings
+from streamlog.metadata import controller
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId
+from streamlog.partition.checkpoints import NOTHING, Offsets
+from streamlog.partition.folder import METADATA_NAME, Folders
+from streamlog.partition.opening import Opening, open_log, sweep
+from tests.failing_disk import FailingDisk
+from tests.partition_world import tp
+
+ID, OTHER = UUID(int=1), UUID(int=2)
+
+
+class Bench:
+    def __init__(self, data_dir: Path) -> None:
+        self.disk = FailingDisk()
+        self.folders = Folders(data_dir, self.disk)
+
+    def open(self, offsets: Offsets = NOTHING, stream_id: UUID = ID) -> int:
+        opening = Opening(tp("s"), stream_id, LogSettings(), offsets)
+        log = open_log(opening, self.folders, self.disk, FilePool(self.disk, 8))
+        log.close()
+        return log.log_end_offset
+
+    def image(self, *names: str) -> Image:
+        image = Image("c")
+        decision = controller.register_node(
+            image, node_id=NodeId(1), incarnation=ID, host="h", port=1, rack=None
+        )
+        image = image.apply_all(decision.records, offset=0, epoch=1)
+        for name in names:
+            config = StreamConfig.of(name=name)
+            decision = controller.create_stream(image, config, new_id=ID, now_ms=0)
+            image = image.apply_all(decision.records, offset=image.offset, epoch=1)
+        return image
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Bench:
+    return Bench(tmp_path)
+
+
+def test_a_log_begins_where_the_checkpoint_says(bench: Bench) -> None:
+    assert bench.open() == 0
+    assert bench.open(Offsets(0, 7, 0)) == 7
+
+
+def test_a_foreign_folder_is_not_opened(bench: Bench) -> None:
+    bench.open()
+    with pytest.raises(CorruptFile):
+        bench.open(stream_id=OTHER)
+
+
+def test_a_loss_is_told(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    bench.open()
+    with caplog.at_level(logging.ERROR):
+        bench.open(Offsets(high_watermark=3, log_start=0, recovery_point=0))
+    assert "committed records lost" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(errno.ENOSPC, StorageFull), (errno.EIO, StorageFailed)]
+)
+def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> None:
+    bench.disk.faults.break_("make_directory", code=code)
+    with pytest.raises(error):
+        bench.open()
+
+
+def test_sweep_keeps_what_is_known(bench: Bench) -> None:
+    bench.open()
+    sweep(bench.folders, bench.image("s"), frozenset())
+    assert [known for known, _ in bench.folders.present()] == [tp("s")]
+
+
+def test_sweep_keeps_a_folder_with_a_damaged_mark(bench: Bench) -> None:
+    bench.open()
+    (bench.folders.path(tp("s")) / METADATA_NAME).write_bytes(b"?")
+    sweep(bench.folders, bench.image("s"), frozenset())
+    assert bench.open() == 0
+
+
+def test_sweep_discards_the_deleted_and_keeps_the_unknown_apart(bench: Bench) -> None:
+    bench.folders.claim(tp("gone"), OTHER)
+    bench.folders.claim(tp("strange"), UUID(int=3))
+    bench.folders.claim(tp("s", 5), ID)  # a partition that the stream does not have
+    sweep(bench.folders, bench.image("s"), frozenset({OTHER}))
+    assert bench.folders.present() == []
+    assert [path.name.split(".")[0] for path in bench.folders.leftovers()] == ["gone"]
+    assert len(list(bench.folders.orphans.iterdir())) == 2
+
+
+def test_sweep_touches_nothing_when_the_metadata_is_empty(bench: Bench) -> None:
+    bench.folders.claim(tp("a"), OTHER)
+    bench.folders.claim(tp("b"), UUID(int=3))
+    with pytest.raises(CorruptData):
+        sweep(bench.folders, bench.image(), frozenset({OTHER}))
+    assert len(bench.folders.present()) == 2
+    sweep(bench.folders, bench.image(), frozenset({OTHER, UUID(int=3)}))
+    assert bench.folders.present() == []
