@@ -66,8 +66,8 @@ class ManagementApi:
         partitions: Partitions,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
-        self._node_id = node_id
-        self._nats = nats
+        self._options = connect_options(nats, name=f"streamlog node {node_id} admin")
+        self._domain = nats.domain
         self._metadata = metadata
         self._streams = Streams(metadata, partitions, domain=nats.domain, now_ms=now_ms)
         self._prefixes = [f"$JS.{nats.domain}.API."]
@@ -122,7 +122,7 @@ class ManagementApi:
             self._closed.clear()
             client = self._client
             await client.connect(
-                **connect_options(self._nats, name=f"streamlog node {self._node_id} admin"),
+                **self._options,
                 error_cb=self._failed,
                 closed_cb=self._client_closed,
             )
@@ -211,7 +211,7 @@ class ManagementApi:
                 "storage_max_stream_bytes": -1,
                 "max_bytes_required": False,
             },
-            "domain": self._nats.domain,
+            "domain": self._domain,
             "api": {"level": OUR_API_LEVEL, "total": self._count, "errors": self._error_count},
         }
 

@@ -11,6 +11,7 @@ from streamlog.ingest.acks import (
     publication,
 )
 from streamlog.ingest.refusal import Refusal
+from streamlog.ingest.replies import Replies
 from streamlog.metrics import NodeMetrics
 
 
@@ -22,12 +23,11 @@ class Answers:
         self._metrics = metrics
         self._waiting: list[bytes] = []
 
-    def acknowledge(self, stream: str, replies: bytes, base_offset: int) -> None:
-        """Positive acks for packed ``replies``."""
-        if replies:
-            acks = build_acks(replies, stream, base_offset)
-            self._send(acks)
-            self._metrics.acks.inc(acks.count(b"PUB "))
+    def acknowledge(self, stream: str, replies: Replies, base_offset: int) -> None:
+        """Positive acks."""
+        if replies.reply_count:
+            self._send(build_acks(replies.packed, stream, base_offset))
+            self._metrics.acks.inc(replies.reply_count)
 
     def acknowledge_duplicate(self, stream: str, reply: bytes, offset: int) -> None:
         """The sequence of the first message with that id."""
@@ -35,12 +35,11 @@ class Answers:
             self._send(publication(reply, ack_json(stream, offset + 1, duplicate=True)))
             self._metrics.acks.inc()
 
-    def refuse(self, stream: str, replies: bytes, count: int, refusal: Refusal) -> None:
-        """One refusal for all packed ``replies``; ``count`` messages are refused, asking or not."""
-        if count:
-            self._metrics.refusals.labels(refusal.reason).inc(count)
-        if replies:
-            self._send(build_refusals(replies, _payload(stream, refusal)))
+    def refuse(self, stream: str, replies: Replies, count: int, refusal: Refusal) -> None:
+        """One refusal for all ``replies``; ``count`` messages are refused, asking or not."""
+        self._metrics.refusals.labels(refusal.reason).inc(count)
+        if replies.reply_count:
+            self._send(build_refusals(replies.packed, _payload(stream, refusal)))
 
     def refuse_one(self, stream: str, reply: bytes, refusal: Refusal) -> None:
         self._metrics.refusals.labels(refusal.reason).inc()

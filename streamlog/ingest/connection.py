@@ -29,7 +29,12 @@ FRAME_OVERHEAD_BYTES = 64 * 1024
 """Of a frame beside the payload that the server allows: the control line, our own slack."""
 DEFAULT_PAYLOAD_BYTES_MAX = 1024 * 1024
 
-_SURVIVABLE = ("permissions violation", "invalid subject", "invalid publish subject")
+_SURVIVABLE = (
+    "permissions violation",
+    "invalid subject",
+    "invalid publish subject",
+    "maximum subscriptions exceeded",
+)
 """Errors after which the server keeps the connection."""
 
 

@@ -10,7 +10,7 @@ from streamlog.errors import StreamlogError
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.refusal import INTERNAL, OVERLOADED, TOO_LARGE, Refusal, refusal_of
-from streamlog.ingest.replies import select_replies
+from streamlog.ingest.replies import Replies, select_replies
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
 from streamlog.metrics import NodeMetrics
@@ -52,14 +52,14 @@ class PendingAcks:
     )
 
     def __init__(
-        self, inlet: "Inlet", base_offset: int, count: int, replies: bytes, size_bytes: int
+        self, inlet: "Inlet", base_offset: int, count: int, replies: Replies, size_bytes: int
     ) -> None:
         self._inlet = inlet
         self.base_offset = base_offset
         self.count = count
         self.end_offset = base_offset + count
         self.replies = replies
-        """Packed replies that the commit answers."""
+        """Those that the commit answers."""
         self.size_bytes = size_bytes
         self.duplicates: list[tuple[bytes, int]] = []
         """(reply, first offset) of later messages whose first one is in this append."""
@@ -146,11 +146,10 @@ class Inlet:
     def _append(self) -> Refusal | None:
         """The run becomes a batch; else the reason why not, which the publishers have been told."""
         inflow, run, base_offset = self.inflow, self.inflow.run, self.partition.log_end_offset
-        replies, wishes = inflow.take_replies(), self._wishes
-        if not self.answering:
-            replies = b""
-        self._wishes = {}
-        size = run.size_bytes + len(replies) + run.count * RECORD_OVERHEAD_BYTES
+        count, packed = inflow.reply_count, inflow.take_replies()
+        replies = Replies(packed, count) if self.answering else Replies()
+        wishes, self._wishes = self._wishes, {}
+        size = run.size_bytes + len(packed) + run.count * RECORD_OVERHEAD_BYTES
         late = select_replies(replies, Ack.COMMITTED, default=self.default_ack, wishes=wishes)
         acks = PendingAcks(self, base_offset, run.count, late, size)
         if self._room.refusing:
@@ -168,7 +167,7 @@ class Inlet:
         self._answers.acknowledge(self._stream, early, base_offset)
         return None
 
-    def _not_appended(self, acks: PendingAcks, replies: bytes, refusal: Refusal) -> Refusal:
+    def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
         self.sequencer.abort(acks.base_offset)
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         return refusal

@@ -2,10 +2,18 @@
 
 import struct
 from collections.abc import Iterator, Mapping
+from typing import NamedTuple
 
 from streamlog.ingest.sequencer import Ack
 
 _ENTRY = struct.Struct("<IH")
+
+
+class Replies(NamedTuple):
+    """Packed reply subjects, and how many they are."""
+
+    packed: bytes = b""
+    reply_count: int = 0
 
 
 def iter_replies(replies: bytes) -> Iterator[tuple[int, bytes]]:
@@ -22,12 +30,15 @@ def pack_reply(position: int, reply: bytes) -> bytes:
     return _ENTRY.pack(position, len(reply)) + reply
 
 
-def select_replies(replies: bytes, ack: Ack, *, default: Ack, wishes: Mapping[int, Ack]) -> bytes:
+def select_replies(
+    replies: Replies, ack: Ack, *, default: Ack, wishes: Mapping[int, Ack]
+) -> Replies:
     """Those to be answered at ``ack``: what the message at that position wishes, or the default."""
     if not wishes:
-        return replies if ack is default else b""
-    return b"".join(
+        return replies if ack is default else Replies()
+    selected = [
         pack_reply(position, reply)
-        for position, reply in iter_replies(replies)
+        for position, reply in iter_replies(replies.packed)
         if wishes.get(position, default) is ack
-    )
+    ]
+    return Replies(b"".join(selected), len(selected))

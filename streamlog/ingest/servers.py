@@ -1,6 +1,7 @@
 """How to connect with nats-py: a node that never gives up, and a command that tries once."""
 
 from collections.abc import Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import nats.errors
@@ -22,6 +23,11 @@ def connect_options(nats: NatsSection, *, name: str) -> dict[str, Any]:
             raise ConfigError(
                 "nats.servers", f"{server!r} is not supported", "use nats:// or tls://"
             )
+    if nats.credentials is not None and find_spec("nkeys") is None:
+        raise ConfigError("nats.credentials", "needs the package nkeys", "install nats-py[nkeys]")
+    if nats.credentials is not None and not nats.credentials.is_file():
+        problem = f"{nats.credentials} is not a file"
+        raise ConfigError("nats.credentials", problem, "name the file that NATS gave you")
     return {
         "servers": list(nats.servers),
         "name": name,

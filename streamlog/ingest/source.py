@@ -66,7 +66,7 @@ class NatsSource:
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._node_id = node_id
-        self._nats = nats
+        self._options = connect_options(nats, name=f"streamlog node {node_id} ingest")
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
         self._metrics = metrics
@@ -104,7 +104,7 @@ class NatsSource:
         while True:
             self._closed.clear()
             await self._client.connect(
-                **connect_options(self._nats, name=f"streamlog node {self._node_id} ingest"),
+                **self._options,
                 no_echo=True,
                 error_cb=self._outage.failed,
                 disconnected_cb=self._outage.disconnected,
@@ -153,7 +153,12 @@ class NatsSource:
         for inflow in touched:
             inlet = inflow.owner
             assert isinstance(inlet, Inlet)
-            inlet.take()
+            try:
+                inlet.take()
+            except Exception:
+                tp = inlet.partition.tp
+                extra = {"stream": tp.stream, "partition": tp.partition}
+                logger.exception("messages could not be taken", extra=extra)
 
     async def wait_for_room(self) -> None:
         await self._room.wait()

@@ -1,21 +1,25 @@
-from streamlog.ingest.replies import iter_replies, pack_reply, select_replies
+from streamlog.ingest.replies import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.sequencer import Ack
 
-REPLIES = pack_reply(0, b"a") + pack_reply(2, b"_INBOX.b") + pack_reply(70_000, b"")
+PACKED = pack_reply(0, b"a") + pack_reply(2, b"_INBOX.b") + pack_reply(70_000, b"")
+REPLIES = Replies(PACKED, 3)
 
 
 def test_round_trip() -> None:
-    assert list(iter_replies(REPLIES)) == [(0, b"a"), (2, b"_INBOX.b"), (70_000, b"")]
+    assert list(iter_replies(PACKED)) == [(0, b"a"), (2, b"_INBOX.b"), (70_000, b"")]
     assert list(iter_replies(b"")) == []
 
 
 def test_without_wishes_all_are_answered_at_the_default() -> None:
     assert select_replies(REPLIES, Ack.COMMITTED, default=Ack.COMMITTED, wishes={}) == REPLIES
-    assert select_replies(REPLIES, Ack.APPENDED, default=Ack.COMMITTED, wishes={}) == b""
+    assert select_replies(REPLIES, Ack.APPENDED, default=Ack.COMMITTED, wishes={}) == Replies()
 
 
 def test_wishes_are_granted() -> None:
     wishes = {2: Ack.APPENDED, 70_000: Ack.NEVER}
     late = select_replies(REPLIES, Ack.COMMITTED, default=Ack.COMMITTED, wishes=wishes)
     early = select_replies(REPLIES, Ack.APPENDED, default=Ack.COMMITTED, wishes=wishes)
-    assert (late, early) == (pack_reply(0, b"a"), pack_reply(2, b"_INBOX.b"))
+    assert (late, early) == (
+        Replies(pack_reply(0, b"a"), 1),
+        Replies(pack_reply(2, b"_INBOX.b"), 1),
+    )

@@ -1,0 +1,265 @@
+"""The connection against a server that misbehaves."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from streamlog.config import NatsSection
+from streamlog.ingest.connection import IngestClient
+from streamlog.ingest.frames import Inflow
+from streamlog.ingest.servers import connect_options
+from streamlog.ingest.subscriptions import Subscription, Subscriptions
+from tests.local_node import until
+
+INFO = b'INFO {"server_id":"fake","version":"2.11.0","headers":true,"max_payload":1000}\r\n'
+
+
+class FakeServer:
+    """Greets as nats-server does; what else comes is kept, what else is said is up to the test."""
+
+    def __init__(self) -> None:
+        self.heard = b""
+        """But for pings, which are answered unless it is mute."""
+        self.mute = False
+        self.dropped: set[int] = set()
+        """Connections that end right after the handshake, by their number."""
+        self.pings = 0
+        self.connections = 0
+        self.writer: asyncio.StreamWriter | None = None
+        self.greeting: Callable[[asyncio.StreamWriter], Awaitable[bool]] | None = None
+
+    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        self.heard = b""
+        try:
+            if self.greeting is not None and not await self.greeting(writer):
+                return
+            writer.write(INFO)
+            await reader.readuntil(b"PING\r\n")
+            writer.write(b"PONG\r\n")
+            if self.connections in self.dropped:
+                return
+            self.writer = writer
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    self.pings += 1
+                    if not self.mute:
+                        writer.write(b"PONG\r\n")
+                else:
+                    self.heard += line
+        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
+            pass
+        finally:
+            writer.close()
+
+    def say(self, data: bytes) -> None:
+        assert self.writer is not None
+        self.writer.write(data)
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.touched: list[Inflow] = []
+        self.values = 0
+        self.connections = 0
+        self.errors: list[str] = []
+        self.room = asyncio.Event()
+        self.room.set()
+
+    def received(self, touched: list[Inflow]) -> None:
+        for inflow in touched:
+            self.touched.append(inflow)
+            self.values += inflow.run.count
+            inflow.run.clear()
+
+    async def wait_for_room(self) -> None:
+        await self.room.wait()
+
+    def connected(self) -> None:
+        self.connections += 1
+
+    async def failed(self, error: Exception) -> None:
+        self.errors.append(str(error))
+
+
+class World:
+    def __init__(self) -> None:
+        self.server = FakeServer()
+        self.receiver = Receiver()
+        self.subscriptions = Subscriptions()
+        self.client = IngestClient(self.receiver, self.subscriptions, read_bytes=65536)
+        self.inflow = Inflow(value_bytes_max=1000)
+        self.client.subscribe_all([Subscription("a.>", self.inflow)])
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["World"]:
+        listener = await asyncio.start_server(self.server.accept, "127.0.0.1", 0)
+        port = listener.sockets[0].getsockname()[1]
+        nats = NatsSection(servers=(f"nats://127.0.0.1:{port}",), reconnect_wait_ms=1)
+        options = connect_options(nats, name="test")
+        try:
+            await self.client.connect(
+                **{**options, "connect_timeout": 0.2}, error_cb=self.receiver.failed
+            )
+            yield self
+        finally:
+            await self.client.close()
+            listener.close()
+
+
+@pytest.fixture
+async def world() -> AsyncIterator[World]:
+    async with World().running() as running:
+        yield running
+
+
+async def test_subscriptions_are_said_at_the_start_and_after_each_reconnect(world: World) -> None:
+    server = world.server
+    await until(lambda: server.heard == b"SUB a.> 1\r\n")
+    world.client.subscribe_all([Subscription("b", world.inflow)])
+    await until(lambda: server.heard.endswith(b"SUB b 2\r\n"))
+    world.client.forget([1])
+    for number in (2, 3):
+        assert server.writer is not None
+        server.writer.close()
+        await until(lambda n=number: server.connections == n and server.heard == b"SUB b 2\r\n")
+    assert world.receiver.connections == 3
+
+
+@pytest.mark.parametrize(
+    "garbage",
+    [
+        b"HELLO\r\n", b"MSG a 1\r\n", b"MSG a 1 x\r\n", b"MSG a 1 999999999\r\n",
+        b"\x00" * 2_000_000,
+        b"HMSG a 1 9 5\r\n", b"MSG a 1 1\r\nxyz", b"-ERR 'Stale Connection'\r\n",
+        b"-ERR 'Slow Consumer'\r\n", b"-ERR\r\n",
+    ],
+)  # fmt: skip
+async def test_garbage_and_fatal_errors_end_the_connection_and_it_comes_back(
+    world: World, garbage: bytes
+) -> None:
+    world.server.say(b"MSG a.1 1 1\r\nx\r\nMSG a.1 1 5\r\nha")
+    await until(lambda: world.receiver.values == 1)
+    world.server.say(b"lf!\r\n" + garbage)
+    await until(lambda: world.server.connections == 2 and world.receiver.connections == 2)
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.server.say(b"MSG a.1 1 1\r\ny\r\n")
+    await until(lambda: world.receiver.values >= 2)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"-ERR 'Permissions Violation for Subscription to \"a.>\"'\r\n",
+        b"-ERR 'Invalid Subject'\r\n",
+        b"+OK\r\n",
+        b'INFO {"ldm":true,"connect_urls":[]}\r\n',
+        b"INFO {broken\r\n",
+        b"INFO 7\r\n",
+        b"PONG\r\n",
+    ],
+)
+async def test_lines_that_leave_the_connection_alone(world: World, line: bytes) -> None:
+    world.server.say(line + b"MSG a.1 1 1\r\nx\r\nPING\r\n")
+    await until(lambda: world.server.heard.endswith(b"PONG\r\n"))
+    assert (world.receiver.values, world.server.connections) == (1, 1)
+    assert bool(world.receiver.errors) is line.startswith(b"-ERR")
+
+
+async def test_a_ping_is_answered_before_reading_stops(world: World) -> None:
+    world.receiver.room.clear()
+    world.server.say(b"MSG a.1 1 1\r\nx\r\nPING\r\n")
+    await until(lambda: world.server.heard.endswith(b"PONG\r\n"))
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await asyncio.sleep(0.02)
+    assert world.receiver.values == 1
+    world.receiver.room.set()
+    await until(lambda: world.receiver.values == 2)
+
+
+async def test_a_round_trip_needs_an_answer(world: World) -> None:
+    assert await world.client.round_trip(5)
+    world.server.mute = True
+    assert not await world.client.round_trip(0.01)
+    waiting = asyncio.ensure_future(world.client.round_trip(5))
+    await until(lambda: world.server.pings == 3)
+    world.server.say(b"PONG\r\n")  # of the one that was given up
+    await asyncio.sleep(0.01)
+    assert not waiting.done()
+    world.server.say(b"PONG\r\n")
+    assert await waiting
+
+
+async def test_a_lost_connection_ends_a_round_trip(world: World) -> None:
+    world.server.mute = True
+    waiting = asyncio.ensure_future(world.client.round_trip(5))
+    await until(lambda: world.server.pings == 1)
+    world.server.mute = False
+    assert world.server.writer is not None
+    world.server.writer.close()
+    assert not await waiting
+
+
+async def test_a_receiver_that_fails_costs_the_connection_only(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def received(touched: list[Inflow]) -> None:
+        if touched:
+            raise RuntimeError("a bug")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.receiver, "received", received)
+        world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+        await until(lambda: world.receiver.connections == 2)
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await until(lambda: world.receiver.values == 2)  # the one before is still in the run
+
+
+async def test_greetings_that_go_wrong_are_tried_again() -> None:
+    world = World()
+    attempts = 0
+
+    async def greeting(writer: asyncio.StreamWriter) -> bool:
+        nonlocal attempts
+        attempts += 1
+        match attempts:
+            case 1:
+                return False  # closed at once
+            case 2:
+                writer.write(b"HTTP/1.1 400 Bad Request\r\n")
+                return False
+            case 3:
+                writer.write(b"INFO {broken\r\n")
+                return False
+            case 4:
+                await asyncio.sleep(0.3)  # silent for longer than the connect time-out
+                return False
+            case 5:
+                writer.write(b"INFO {\"auth_required\":true}\r\n-ERR 'Authorization Violation'\r\n")
+                return False
+        return True
+
+    world.server.greeting = greeting
+    async with world.running():
+        await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+        assert world.receiver.connections == 1
+
+
+async def test_connections_lost_in_the_midst_of_reconnecting(world: World) -> None:
+    world.server.dropped = {2, 3, 4, 5}
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    assert world.server.writer is not None
+    world.server.writer.close()
+    await until(lambda: world.server.connections >= 6 and world.server.heard != b"")
+    assert await world.client.round_trip(5)
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await until(lambda: world.receiver.values == 1)
+
+
+async def test_without_a_connection_writes_are_dropped() -> None:
+    client = World().client
+    client.write(b"PUB x 0\r\n\r\n")
+    assert not await client.round_trip(1)
