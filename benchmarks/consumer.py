@@ -9,16 +9,24 @@ import asyncio
 import json
 import sys
 import time
+from typing import NamedTuple
 
 from benchmarks.connection import TAIL_BYTES, BenchmarkError, Connection
 
-BATCH = 10_000
-PULL_BATCH = 1_000
+BATCH = 1_000
 TIMEOUT_S = 60.0
 
 
-def read_kafka(servers: str, stream: str, count: int) -> tuple[float, int]:
-    """One confluent-kafka consumer, records taken from the library in lists."""
+class Reading(NamedTuple):
+    """What was read: at least as many records as were asked for, the last batch whole."""
+
+    elapsed_s: float
+    records: int
+    size_bytes: int
+
+
+def read_kafka(servers: str, stream: str, count: int) -> Reading:
+    """One confluent-kafka consumer with its default settings, records taken in lists."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
     consumer = Consumer(
@@ -26,10 +34,6 @@ def read_kafka(servers: str, stream: str, count: int) -> tuple[float, int]:
             "bootstrap.servers": servers,
             "group.id": "benchmark",
             "enable.auto.commit": False,
-            "fetch.min.bytes": 1,
-            "fetch.wait.max.ms": 100,
-            "max.partition.fetch.bytes": 8 << 20,
-            "queued.max.messages.kbytes": 128 << 10,
         }
     )
     consumer.list_topics(stream, timeout=TIMEOUT_S)
@@ -46,13 +50,13 @@ def read_kafka(servers: str, stream: str, count: int) -> tuple[float, int]:
         if time.perf_counter() - start > TIMEOUT_S:
             raise BenchmarkError(f"{seen} of {count} records within {TIMEOUT_S} s")
     elapsed = time.perf_counter() - start
-    if records[-1].offset() != count - 1:
-        raise BenchmarkError(f"record {count} has offset {records[-1].offset()}")
+    if records[-1].offset() != seen - 1:
+        raise BenchmarkError(f"record {seen} has offset {records[-1].offset()}")
     consumer.close()
-    return elapsed, seen_bytes
+    return Reading(elapsed, seen, seen_bytes)
 
 
-def read_push(nats: str, deliver_subject: str, count: int, size: int) -> tuple[float, int]:
+def read_push(nats: str, deliver_subject: str, count: int, size: int) -> Reading:
     """A JetStream push consumer's messages on a raw socket: line ends are counted."""
     with Connection(nats) as connection:
         start = time.perf_counter()
@@ -63,10 +67,10 @@ def read_push(nats: str, deliver_subject: str, count: int, size: int) -> tuple[f
             lines += buffer.count(b"\n", TAIL_BYTES, TAIL_BYTES + read)
             connection.answer_pings(read)
             connection.keep_tail(read)
-        return time.perf_counter() - start, count * size
+        return Reading(time.perf_counter() - start, lines // 2, lines // 2 * size)
 
 
-async def read_pull(nats: str, stream: str, count: int) -> tuple[float, int]:
+async def read_pull(nats: str, stream: str, count: int) -> Reading:
     """nats-py's pull consumer, without acks, in batches."""
     import nats as nats_py
     from nats.js.api import AckPolicy, ConsumerConfig
@@ -79,12 +83,12 @@ async def read_pull(nats: str, stream: str, count: int) -> tuple[float, int]:
     start = time.perf_counter()
     seen = seen_bytes = 0
     while seen < count:
-        messages = await subscription.fetch(min(PULL_BATCH, count - seen), timeout=TIMEOUT_S)
+        messages = await subscription.fetch(min(BATCH, count - seen), timeout=TIMEOUT_S)
         seen += len(messages)
         seen_bytes += sum(len(message.data) for message in messages)
     elapsed = time.perf_counter() - start
     await client.close()
-    return elapsed, seen_bytes
+    return Reading(elapsed, seen, seen_bytes)
 
 
 def main() -> int:
@@ -99,18 +103,24 @@ def main() -> int:
     try:
         match options.mode:
             case "kafka":
-                elapsed, seen_bytes = read_kafka(options.server, options.source, count)
+                reading = read_kafka(options.server, options.source, count)
             case "push":
-                elapsed, seen_bytes = read_push(options.server, options.source, count, size)
+                reading = read_push(options.server, options.source, count, size)
             case _:
-                elapsed, seen_bytes = asyncio.run(read_pull(options.server, options.source, count))
-        if seen_bytes != count * size:
-            raise BenchmarkError(f"{seen_bytes} bytes for {count} records of {size}")
+                reading = asyncio.run(read_pull(options.server, options.source, count))
+        if reading.size_bytes != reading.records * size:
+            raise BenchmarkError(f"{reading} is not made of records of {size} bytes")
     except (BenchmarkError, OSError) as error:
         print(json.dumps({"failed": str(error) or type(error).__name__}))
         return 1
-    result = {"rate": count / elapsed, "mb_per_s": seen_bytes / elapsed / 1e6, "messages": count}
-    print(json.dumps(result | {"elapsed_s": elapsed, "client_cpu_s": time.process_time()}))
+    result = {
+        "rate": reading.records / reading.elapsed_s,
+        "mb_per_s": reading.size_bytes / reading.elapsed_s / 1e6,
+        "messages": reading.records,
+        "elapsed_s": reading.elapsed_s,
+        "client_cpu_s": time.process_time(),
+    }
+    print(json.dumps(result))
     return 0
 
 
