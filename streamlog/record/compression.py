@@ -120,7 +120,7 @@ def _compress_xerial(data: memoryview) -> bytes:
 
 def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
     """Xerial's blocks, as Kafka's Java client writes them, or one bare block, as librdkafka may."""
-    if data[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
+    if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _decompress_block(data, bytes_max)
     if len(data) < len(XERIAL_HEAD):
         raise CorruptBatch("snappy: header is cut")
