@@ -38,6 +38,8 @@ class Rescan:
     indexer: Indexer
     next_offset: int
     end_position: int = 0
+    synced_position: int = 0
+    """Up to here the bytes are known to be on the disk, not only in the page cache."""
     last: BatchPlace | None = None
     cut: Damage | None = None
     """Why nothing from ``end_position`` on may be kept."""
@@ -160,6 +162,8 @@ def _read_on(
             return Damage(item.position, segment.size_bytes, offset, offset, problem)
         check.add(item)
         found.add(item)
+        if item.next_offset <= fences.recovery_point:
+            found.synced_position = item.end_position
     return None
 
 

@@ -158,7 +158,13 @@ class MetadataStore:
         directory = self._directory / "log"
         synced = self._read_checkpoint()
         check_tail(self._disk, directory, synced_end=synced)
-        log = PartitionLog.open(directory, _SETTINGS, disk=self._disk, files=self._files)
+        log = PartitionLog.open(
+            directory,
+            _SETTINGS,
+            disk=self._disk,
+            files=self._files,
+            recovery_point=synced,
+        )
         if log.log_start_offset > offset or log.log_end_offset < offset:
             raise CorruptData(
                 f"{directory} has offsets {log.log_start_offset} to {log.log_end_offset}, and the"

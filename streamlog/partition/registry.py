@@ -156,7 +156,7 @@ class Registry:
             await self._in_worker(lambda: _close_all(logs))
             self._partitions.clear()
             self._flusher.close()
-            self._workers.shutdown(wait=False)
+            await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
             self._files.close()
 
     def _replicas_here(

@@ -1,0 +1,123 @@
+"""What must hold whatever happens. Each checker is an object that is told, and raises Violation."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+
+class Violation(AssertionError):
+    """A promise is broken."""
+
+
+class Stored(NamedTuple):
+    """A record as it is read back."""
+
+    offset: int
+    message_id: str
+
+
+class AcknowledgedNeverLost:
+    """What a publisher was told is stored at an offset is there, for good."""
+
+    def __init__(self) -> None:
+        self._acknowledged: dict[str, int] = {}
+
+    def acknowledged(self, message_id: str, offset: int) -> None:
+        known = self._acknowledged.setdefault(message_id, offset)
+        if known != offset:
+            raise Violation(f"{message_id} is acknowledged at {known} and at {offset}")
+
+    def settled_end(self) -> int:
+        """All below is acknowledged to its publishers."""
+        offsets = set(self._acknowledged.values())
+        return next(offset for offset in range(len(offsets) + 1) if offset not in offsets)
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        at = {record.message_id: record.offset for record in records}
+        for message_id, offset in self._acknowledged.items():
+            if offset >= log_start and at.get(message_id) != offset:
+                found = at.get(message_id)
+                raise Violation(f"{message_id}, acknowledged at {offset}, is at {found}")
+
+
+class NoDuplicate:
+    """No message is there twice."""
+
+    def look(self, _log_start: int, records: Sequence[Stored]) -> None:
+        seen: dict[str, int] = {}
+        for offset, message_id in records:
+            if message_id in seen:
+                raise Violation(f"{message_id} is at {seen[message_id]} and at {offset}")
+            seen[message_id] = offset
+
+
+class PublisherOrder:
+    """Of a publisher that waits for each answer, the messages are in its order."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+
+    def expect(self, name: str) -> None:
+        self._names.add(name)
+
+    def look(self, _log_start: int, records: Sequence[Stored]) -> None:
+        last: dict[str, int] = {}
+        for offset, message_id in records:
+            name, _, number = message_id.partition(":")
+            if name in self._names:
+                if int(number) <= last.get(name, -1):
+                    raise Violation(f"{message_id} at {offset} comes after number {last[name]}")
+                last[name] = int(number)
+
+
+class MonotonicHighWatermark:
+    """It never falls while the node lives; what was below it is there, and the same, ever after."""
+
+    def __init__(self) -> None:
+        self.high_watermark = 0
+        self._committed: dict[int, str] = {}
+
+    def restarted(self) -> None:
+        self.high_watermark = 0
+
+    def moved(self, high_watermark: int) -> None:
+        if high_watermark < self.high_watermark:
+            raise Violation(f"high watermark falls from {self.high_watermark} to {high_watermark}")
+        self.high_watermark = high_watermark
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        there = dict(records)
+        for offset, message_id in self._committed.items():
+            if offset >= log_start and there.get(offset) != message_id:
+                raise Violation(
+                    f"offset {offset}, committed as {message_id}, is {there.get(offset)}"
+                )
+        self._committed.update(
+            (offset, message_id) for offset, message_id in records if offset < self.high_watermark
+        )
+
+
+class DenseOffsets:
+    """No offset is missing, and none comes twice."""
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        offsets = [record.offset for record in records]
+        if offsets != list(range(log_start, log_start + len(offsets))):
+            raise Violation(f"offsets from {log_start} are {offsets}")
+
+
+class Checkers:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self.kept = AcknowledgedNeverLost()
+        self.order = PublisherOrder()
+        self.watermark = MonotonicHighWatermark()
+        self._all = (self.kept, NoDuplicate(), self.order, self.watermark, DenseOffsets())
+
+    def acknowledged(self, message_id: str, offset: int) -> None:
+        self.kept.acknowledged(message_id, offset)
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        """``records``: the whole log from ``log_start`` on."""
+        for checker in self._all:
+            checker.look(log_start, records)
