@@ -131,3 +131,17 @@ def test_importing_the_package_is_cheap() -> None:
     )
     run = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
+
+
+def test_reading_loads_no_server() -> None:
+    """Executors stay light."""
+    check = (
+        "import sys, pyspark_streamlog.reader as r;"
+        "loaded = {'.'.join(m.split('.')[:2]) for m in sys.modules};"
+        "allowed = {'streamlog.' + m for m in ('record', 'log', 'errors', 'model')};"
+        "ours = {m for m in loaded if m.startswith('streamlog.')};"
+        "foreign = loaded & {'nats', 'asyncio', 'pydantic', 'kio', 'aiohttp'};"
+        "sys.exit(str((ours - allowed) | foreign) if ours - allowed or foreign else 0)"
+    )
+    run = subprocess.run([sys.executable, "-c", check], capture_output=True, text=True, check=False)
+    assert run.returncode == 0, run.stderr
