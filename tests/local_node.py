@@ -34,6 +34,7 @@ class LocalNode:
         nats_url: str,
         *,
         default_api_prefix: bool = True,
+        nats: dict[str, Any] | None = None,
         ingest: dict[str, Any] | None = None,
         log: dict[str, Any] | None = None,
         disk: Disk | None = None,
@@ -43,8 +44,11 @@ class LocalNode:
         self.metrics = NodeMetrics()
         self._data_dir = DataDir.open(path, NODE_ID)
         settings = LogSection(**(log or {}))
-        nats = NatsSection(
-            servers=(nats_url,), default_api_prefix=default_api_prefix, reconnect_wait_ms=20
+        section = NatsSection(
+            servers=(nats_url,),
+            default_api_prefix=default_api_prefix,
+            reconnect_wait_ms=20,
+            **(nats or {}),
         )
         store = MetadataStore(
             self._data_dir.metadata,
@@ -58,14 +62,14 @@ class LocalNode:
         )
         self.source = NatsSource(
             node_id=NODE_ID,
-            nats=nats,
+            nats=section,
             ingest=IngestSection(**(ingest or {})),
             message_bytes_max=settings.message_bytes_max,
             partitions=self.registry,
             metrics=self.metrics,
         )
         self.api = ManagementApi(
-            node_id=NODE_ID, nats=nats, metadata=self.metadata, partitions=self.registry
+            node_id=NODE_ID, nats=section, metadata=self.metadata, partitions=self.registry
         )
         self._wait_connected = wait_connected
         self._tasks = asyncio.TaskGroup()

@@ -7,6 +7,9 @@ from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
 
+REASONS_MAX = 10
+"""Told of one outage."""
+
 
 class Outage:
     """The callbacks of a client, as one state."""
@@ -14,8 +17,8 @@ class Outage:
     def __init__(self, metrics: NodeMetrics) -> None:
         self.is_connected = False
         self._metrics = metrics
-        self._told: str | None = None
-        """What was last said about why NATS is not there; None while it is."""
+        self._told: set[str] = set()
+        """What was said about why NATS is not there, lest an attempt say it again."""
         self._was_connected = False
 
     async def failed(self, error: Exception) -> None:
@@ -23,8 +26,8 @@ class Outage:
         text = str(error) or type(error).__name__
         if self.is_connected:
             logger.warning("NATS complains", extra={"error": text})
-        elif self._told != text:
-            self._told = text
+        elif text not in self._told and len(self._told) < REASONS_MAX:
+            self._told.add(text)
             logger.warning("waiting for NATS", extra={"error": text})
 
     async def disconnected(self) -> None:
@@ -39,7 +42,7 @@ class Outage:
 
     def connected(self, url: ParseResult | None, *, subscriptions: int) -> None:
         self.is_connected = True
-        self._told = None
+        self._told.clear()
         self._metrics.nats_connected.set(1)
         if self._was_connected:
             self._metrics.nats_reconnects.inc()

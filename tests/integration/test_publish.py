@@ -269,6 +269,39 @@ async def test_nats_comes_late_goes_and_comes_back(
     assert node.count("streamlog_nats_reconnects_total") == 2
 
 
+def reasons(caplog: pytest.LogCaptureFixture) -> str:
+    """What was told of why NATS is not there."""
+    return " ".join(getattr(record, "error", "") for record in caplog.records)
+
+
+@pytest.mark.parametrize(
+    ("flags", "login"),
+    [
+        (["--user", "ann", "--pass", "secret"], {"user": "ann", "password": "secret"}),
+        (["--auth", "secret"], {"token": "secret"}),
+    ],
+)
+async def test_authentication(
+    start_node: NewNode,
+    nats_server: NatsServer,
+    caplog: pytest.LogCaptureFixture,
+    flags: list[str],
+    login: dict[str, str],
+) -> None:
+    nats_server.kill()
+    nats_server.command += flags
+    nats_server.start()
+    wrong = await start_node(nats=dict.fromkeys(login, "wrong"), wait_connected=False)
+    await until(lambda: "Authorization Violation" in reasons(caplog))
+    assert not wrong.source.is_connected
+    await wrong.stop()
+    node = await start_node(nats=login)
+    await node.create("orders")
+    client = await nats.connect(nats_server.url, **login)  # type: ignore[arg-type]
+    assert (await client.jetstream().publish("orders", b"x")).seq == 1
+    await client.close()
+
+
 async def test_a_stop_loses_nothing_that_was_acked_and_leaves_nobody_waiting(
     start_node: NewNode, nats_server: NatsServer
 ) -> None:
