@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Final
 from uuid import UUID
 
-from streamlog.errors import CorruptBatch, CorruptData, CorruptFile, StorageFailed
+from streamlog.errors import (
+    CorruptBatch,
+    CorruptData,
+    CorruptFile,
+    StorageFailed,
+    Unavailable,
+)
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import Disk
 from streamlog.log.files import FilePool
@@ -111,10 +117,10 @@ class MetadataStore:
             if len(kept) == SNAPSHOTS_KEPT:
                 log.advance_log_start(kept[-1][0])
             self._checkpoint.write({METADATA_LOG: log.recovery_point})
-        except OSError as error:
+        except (OSError, Unavailable) as error:
             logger.warning(
                 "metadata snapshot failed",
-                extra={"offset": image.offset, "error": error.strerror},
+                extra={"offset": image.offset, "error": str(error)},
             )
 
     def close(self) -> None:

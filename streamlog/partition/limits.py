@@ -2,7 +2,7 @@
 
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.log.settings import LogSettings
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream import StreamConfig
 
 
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
@@ -20,13 +20,6 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
 def sync_policy(config: StreamConfig, node: LogSection) -> SyncPolicy:
     """When the log is synced."""
     return config.sync or node.sync
-
-
-def message_bytes_max(config: StreamConfig, node: LogSection) -> int:
-    """The largest message that the stream takes."""
-    return (
-        node.message_bytes_max if config.message_bytes_max == NO_LIMIT else config.message_bytes_max
-    )
 
 
 def _either(own: int | None, node: int) -> int:

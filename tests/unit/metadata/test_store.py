@@ -1,3 +1,4 @@
+import errno
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -5,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.errors import CorruptData, StorageFailed
-from streamlog.log.disk import OsDisk
+from streamlog.errors import CorruptData, StorageFailed, StorageFull
+from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.files import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image import Image
@@ -15,6 +16,7 @@ from streamlog.metadata.snapshot import find_snapshots
 from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from tests.failing_disk import FailingDisk
 
 DISK = OsDisk()
 
@@ -22,8 +24,8 @@ DISK = OsDisk()
 class Node:
     """A store and the image it makes, as the service keeps them."""
 
-    def __init__(self, directory: Path) -> None:
-        self.store = MetadataStore(directory, "c", disk=DISK, files=FilePool(DISK, 16))
+    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
+        self.store = MetadataStore(directory, "c", disk=disk, files=FilePool(disk, 16))
         self.image = self.store.open()
 
     def write(self, *records: MetadataRecord) -> None:
@@ -253,3 +255,41 @@ def test_a_closed_store_refuses(start: Callable[[], Node]) -> None:
     node.store.close()
     with pytest.raises(StorageFailed):
         node.register(1)
+
+
+@pytest.mark.parametrize("operation", ["write_small", "unlink"])
+def test_a_snapshot_that_fails_changes_nothing(
+    tmp_path: Path, operation: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    disk = FailingDisk()
+    node = Node(tmp_path, disk)
+    filled(node, 3)
+    for _ in range(2):
+        node.create(f"more{node.image.offset}")
+        node.store.snapshot(node.image)
+    disk.faults.break_(operation, code=errno.ENOSPC)
+    with caplog.at_level(logging.WARNING):
+        node.create("last")
+        node.store.snapshot(node.image)
+    assert "snapshot failed" in caplog.text
+    disk.faults.mend()
+    assert Node(tmp_path).image == node.image
+
+
+def test_a_full_disk_keeps_nothing_and_a_failed_sync_ends_it(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    node = Node(tmp_path, disk)
+    node.register(1)
+    disk.faults.break_("pwrite", code=errno.ENOSPC)
+    with pytest.raises(StorageFull):
+        node.create("s")
+    disk.faults.mend()
+    node.create("s")
+    disk.faults.break_("sync")
+    with pytest.raises(StorageFailed):
+        node.create("t")
+    disk.faults.mend()
+    with pytest.raises(StorageFailed):
+        node.create("u")
+    node.store.close()
+    assert set(Node(tmp_path).image.streams) >= {"s"}

@@ -1,8 +1,8 @@
 from streamlog.config import LogSection
 from streamlog.metadata.stream import StreamConfig
-from streamlog.partition.limits import log_settings, message_bytes_max, sync_policy
+from streamlog.partition.limits import log_settings, sync_policy
 
-NODE = LogSection(segment_bytes=8192, segment_age_ms=500, sync="os", message_bytes_max=100)
+NODE = LogSection(segment_bytes=8192, segment_age_ms=500, sync="os")
 
 
 def test_the_node_decides_what_the_stream_leaves_open() -> None:
@@ -12,7 +12,6 @@ def test_the_node_decides_what_the_stream_leaves_open() -> None:
     assert settings.index_interval_bytes == NODE.index_interval_bytes
     assert not settings.is_limited
     assert sync_policy(config, NODE) == "os"
-    assert message_bytes_max(config, NODE) == 100
 
 
 def test_the_stream_decides_what_it_names() -> None:
@@ -25,7 +24,6 @@ def test_the_stream_decides_what_it_names() -> None:
         retention_ms=1000,
         retention_messages=3,
         sync="commit",
-        message_bytes_max=7,
     )
     settings = log_settings(config, NODE)
     assert (settings.segment_bytes, settings.segment_age_ms) == (4096, 900)
@@ -33,4 +31,3 @@ def test_the_stream_decides_what_it_names() -> None:
     limits = (settings.retention_bytes, settings.retention_ms, settings.retention_messages)
     assert limits == (1, 1000, 3)
     assert sync_policy(config, NODE) == "commit"
-    assert message_bytes_max(config, NODE) == 7
