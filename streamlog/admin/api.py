@@ -120,19 +120,22 @@ class ManagementApi:
     async def _stay_connected(self) -> None:
         while True:
             self._closed.clear()
-            client = self._client
-            await client.connect(
-                **self._options,
-                error_cb=self._failed,
-                closed_cb=self._client_closed,
-            )
-            for prefix in self._prefixes:
-                await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._received)
-            await client.flush()
-            self.is_ready = True
-            logger.info("management API ready", extra={"prefixes": self._prefixes})
-            await self._closed.wait()
+            try:
+                await self._listen(self._client)
+                await self._closed.wait()
+            except Exception:
+                logger.exception("connecting to NATS failed")
+                await self._client.close()
+                await asyncio.sleep(self._options["reconnect_time_wait"])
             self._client = Client()
+
+    async def _listen(self, client: Client) -> None:
+        await client.connect(**self._options, error_cb=self._failed, closed_cb=self._client_closed)
+        for prefix in self._prefixes:
+            await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._received)
+        await client.flush()
+        self.is_ready = True
+        logger.info("management API ready", extra={"prefixes": self._prefixes})
 
     async def _received(self, message: Msg) -> None:
         """Called by nats-py, one message at a time; answered side by side."""

@@ -25,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 WRITE_BUFFER_BYTES_MAX = 4 * 1024 * 1024
 """Acks that NATS has not taken yet. Above it we read nothing more."""
+LINE_BYTES_MAX = 64 * 1024
 FRAME_OVERHEAD_BYTES = 64 * 1024
 """Of a frame beside the payload that the server allows: the control line, our own slack."""
 DEFAULT_PAYLOAD_BYTES_MAX = 1024 * 1024
@@ -59,7 +60,8 @@ class IngestTransport(TcpTransport):
         self._read_bytes = read_bytes
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        await super().connect(uri, self._read_bytes, connect_timeout)
+        limit = max(self._read_bytes, LINE_BYTES_MAX)  # the greeting is read as a line
+        await super().connect(uri, limit, connect_timeout)
         self._limit_writes()
 
     async def connect_tls(self, *args: Any, **kwargs: Any) -> None:
@@ -168,6 +170,15 @@ class IngestClient(Client):
         self.renew_parser()
         self.write(self._subscriptions.commands(self._subscriptions.sids()))
         self._receiver.connected()
+
+    async def _attempt_reconnect(self) -> None:
+        """What nats-py does not foresee must not leave us half connected for ever."""
+        try:
+            await super()._attempt_reconnect()
+        except Exception:
+            logger.exception("reconnecting to NATS failed")
+            self._reconnection_task = None  # this one; closing must not cancel it
+            await self._close(Client.CLOSED, True)
 
     async def _read_loop(self) -> None:
         transport = self._transport

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any
 
 import nats.errors
@@ -23,11 +24,8 @@ def connect_options(nats: NatsSection, *, name: str) -> dict[str, Any]:
             raise ConfigError(
                 "nats.servers", f"{server!r} is not supported", "use nats:// or tls://"
             )
-    if nats.credentials is not None and find_spec("nkeys") is None:
-        raise ConfigError("nats.credentials", "needs the package nkeys", "install nats-py[nkeys]")
-    if nats.credentials is not None and not nats.credentials.is_file():
-        problem = f"{nats.credentials} is not a file"
-        raise ConfigError("nats.credentials", problem, "name the file that NATS gave you")
+    if nats.credentials is not None:
+        _check_credentials("nats.credentials", nats.credentials)
     return {
         "servers": list(nats.servers),
         "name": name,
@@ -43,7 +41,12 @@ def connect_options(nats: NatsSection, *, name: str) -> dict[str, Any]:
 
 
 async def connect_once(servers: Sequence[str], *, timeout_s: float, **login: Any) -> Client:
-    """A connection that is there now, and not another when it breaks. Raises NodeUnreachable."""
+    """A connection that is there now, and no other when it breaks.
+
+    Raises NodeUnreachable, and ConfigError for credentials that cannot be used.
+    """
+    if login.get("user_credentials"):
+        _check_credentials("credentials", Path(login["user_credentials"]))
     client = Client()
     failures: list[Exception] = []
 
@@ -65,3 +68,10 @@ async def connect_once(servers: Sequence[str], *, timeout_s: float, **login: Any
         cause = failures[0] if failures else error
         raise NodeUnreachable(f"NATS at {', '.join(servers)}: {cause}") from None
     return client
+
+
+def _check_credentials(key: str, path: Path) -> None:
+    if find_spec("nkeys") is None:
+        raise ConfigError(key, "needs the package nkeys", "install nats-py[nkeys]")
+    if not path.is_file():
+        raise ConfigError(key, f"{path} is not a file", "name the file that NATS gave you")

@@ -103,14 +103,19 @@ class NatsSource:
     async def _stay_connected(self) -> None:
         while True:
             self._closed.clear()
-            await self._client.connect(
-                **self._options,
-                no_echo=True,
-                error_cb=self._outage.failed,
-                disconnected_cb=self._outage.disconnected,
-                closed_cb=self._client_closed,
-            )
-            await self._closed.wait()
+            try:
+                await self._client.connect(
+                    **self._options,
+                    no_echo=True,
+                    error_cb=self._outage.failed,
+                    disconnected_cb=self._outage.disconnected,
+                    closed_cb=self._client_closed,
+                )
+                await self._closed.wait()
+            except Exception:
+                logger.exception("connecting to NATS failed")
+                await self._client.close()
+                await asyncio.sleep(self._options["reconnect_time_wait"])
             self._client = self._new_client()
 
     async def stop(self) -> None:

@@ -269,6 +269,16 @@ async def test_nats_comes_late_goes_and_comes_back(
     assert node.count("streamlog_nats_reconnects_total") == 2
 
 
+async def test_a_client_that_ends_for_good_is_replaced(node: LocalNode, nc: Client) -> None:
+    await node.create("orders")
+    for sequence in (1, 2):
+        assert (await nc.jetstream().publish("orders", b"x")).seq == sequence
+        await node.source._client.close()
+        await until(lambda: node.source.is_connected)
+        await nc.flush()
+    assert len(await node.records("orders")) == 2
+
+
 def reasons(caplog: pytest.LogCaptureFixture) -> str:
     """What was told of why NATS is not there."""
     return " ".join(getattr(record, "error", "") for record in caplog.records)

@@ -23,6 +23,9 @@ class FakeServer:
         self.heard = b""
         """But for pings, which are answered unless it is mute."""
         self.mute = False
+        self.taking = asyncio.Event()
+        """Cleared: it takes nothing more."""
+        self.taking.set()
         self.dropped: set[int] = set()
         """Connections that end right after the handshake, by their number."""
         self.pings = 0
@@ -43,6 +46,7 @@ class FakeServer:
                 return
             self.writer = writer
             while line := await reader.readline():
+                await self.taking.wait()
                 if line == b"PING\r\n":
                     self.pings += 1
                     if not self.mute:
@@ -179,6 +183,19 @@ async def test_a_ping_is_answered_before_reading_stops(world: World) -> None:
     await until(lambda: world.receiver.values == 2)
 
 
+async def test_nothing_is_read_while_nats_does_not_take_our_answers(world: World) -> None:
+    world.server.taking.clear()
+    for _ in range(1000):
+        world.client.write(b"x" * 32_000 + b"\r\n")
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await until(lambda: world.receiver.values == 1)
+    world.server.say(b"MSG a.1 1 1\r\nx\r\n")
+    await asyncio.sleep(0.02)
+    assert world.receiver.values == 1
+    world.server.taking.set()
+    await until(lambda: world.receiver.values == 2)
+
+
 async def test_a_round_trip_needs_an_answer(world: World) -> None:
     assert await world.client.round_trip(5)
     world.server.mute = True
@@ -257,6 +274,19 @@ async def test_connections_lost_in_the_midst_of_reconnecting(world: World) -> No
     assert await world.client.round_trip(5)
     world.server.say(b"MSG a.1 1 1\r\nx\r\n")
     await until(lambda: world.receiver.values == 1)
+
+
+async def test_what_nats_py_does_not_foresee_ends_the_client(world: World) -> None:
+    async def greeting(writer: asyncio.StreamWriter) -> bool:
+        writer.write(b"INFO " + b"x" * 300_000)
+        return False
+
+    await until(lambda: world.server.heard == b"SUB a.> 1\r\n")
+    world.server.greeting = greeting
+    assert world.server.writer is not None
+    world.server.writer.close()
+    await until(lambda: world.client.is_closed)
+    assert world.server.connections == 2
 
 
 async def test_without_a_connection_writes_are_dropped() -> None:

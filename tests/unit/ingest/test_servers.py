@@ -25,6 +25,11 @@ def test_credentials_that_cannot_be_used(tmp_path: Path) -> None:
         connect_options(NatsSection(credentials=tmp_path / "none"), name="n")
 
 
+async def test_credentials_of_a_command(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="credentials"):
+        await connect_once(["a:1"], timeout_s=1, user_credentials=str(tmp_path / "none"))
+
+
 async def test_one_attempt_only(unused_tcp_port: int) -> None:
     with pytest.raises(NodeUnreachable, match=f"127.0.0.1:{unused_tcp_port}"):
         await connect_once([f"nats://127.0.0.1:{unused_tcp_port}"], timeout_s=1)
