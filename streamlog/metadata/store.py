@@ -92,7 +92,11 @@ class MetadataStore:
         offset = log.log_end_offset
         batch = self._run.seal(base_offset=offset, leader_epoch=self.epoch, timestamp_ms=now_ms)
         log.append(batch, now_ms)
-        self._sync(log)
+        try:
+            self._sync(log)
+        except Unavailable as error:  # in the log, and nobody has heard of it: not one step further
+            log.failure = log.failure or str(error)
+            raise StorageFailed(log.failure) from error
         return offset
 
     def snapshot_due(self, image: Image) -> bool:
