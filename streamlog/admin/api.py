@@ -154,6 +154,8 @@ class ManagementApi:
                 await self._respond(message, reply)
         except nats.errors.Error as error:
             logger.warning("a management reply was not sent", extra={"error": str(error)})
+        except Exception:
+            logger.exception("a management request was not answered")
         finally:
             self._slots.release()
 
@@ -174,11 +176,14 @@ class ManagementApi:
             _check_api_level(headers)
             result = await route.handler(name, parse_body(body))
         except Exception as error:
-            self._error_count += 1
-            if not isinstance(error, Refused | StreamlogError):
-                logger.exception("management request failed", extra={"verb": verb})
+            self._failed_request(error, verb)
             return {"type": route.reply_type, "error": api_error(error).json()}
         return {"type": route.reply_type, **result}
+
+    def _failed_request(self, error: Exception, verb: str) -> None:
+        self._error_count += 1
+        if not isinstance(error, Refused | StreamlogError):
+            logger.error("management request failed", extra={"verb": verb}, exc_info=error)
 
     async def _answer_direct(self, message: Msg, rest: str) -> None:
         """DIRECT.GET: the message itself, or a status; ``rest`` is a stream, or stream.subject."""
@@ -187,8 +192,8 @@ class ManagementApi:
         try:
             fields = {"last_by_subj": subject} if subject else parse_body(message.data)
             found = await self._streams.find_message(name, fields)
-        except (Refused, StreamlogError) as error:
-            self._error_count += 1
+        except Exception as error:
+            self._failed_request(error, message.subject)
             answer = api_error(error)
             status = {"Status": str(answer.code), "Description": answer.description}
             await self._client.publish(message.reply, b"", headers=status)

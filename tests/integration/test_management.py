@@ -265,6 +265,23 @@ async def test_a_message_too_large_for_the_reply(node: LocalNode, nc: Client) ->
     assert (await js.get_msg("big", 1, direct=True)).data == b"x" * 900_000
 
 
+async def test_a_bug_costs_one_answer(
+    node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    js = nc.jetstream(domain="streamlog")
+    await js.add_stream(name="orders")
+    await js.publish("orders", b"x")
+
+    def read(*_: object) -> None:
+        raise ZeroDivisionError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.partition("orders"), "read", read)
+        for direct in (False, True):
+            assert (await error_of(js.get_msg("orders", 1, direct=direct)))[0] == 500
+    assert (await js.get_msg("orders", 1)).data == b"x"
+
+
 async def test_partitions_add_up(node: LocalNode, nc: Client) -> None:
     js = nc.jetstream(domain="streamlog")
     await js.add_stream(name="parts", metadata={"streamlog.partitions": "2", "team": "a"})

@@ -51,7 +51,7 @@ class FakeServer:
                     self.pings += 1
                     if not self.mute:
                         writer.write(b"PONG\r\n")
-                else:
+                elif not line.startswith(b"x"):
                     self.heard += line
         except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
             pass
