@@ -2,6 +2,7 @@
 
 - ``state`` the heart, without asyncio: append, sync, high watermark, acknowledgements in order.
 - ``owner`` one partition as others see it: append, read, watch, purge.
+- ``reader`` what is read is checked first, in a worker thread; ``statistics`` what is told.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.
 - ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``).
 - ``checkpoints`` the three files of offsets; ``opening`` from a folder to a running partition.

@@ -10,14 +10,11 @@ from typing import Protocol
 
 from streamlog.config import LogSection, SyncPolicy
 from streamlog.errors import (
-    NotLeader,
-    OffsetOutOfRange,
     StorageFailed,
     StreamlogError,
     Unavailable,
 )
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment import Segment
 from streamlog.log.slice import FileSlice
 from streamlog.log.sync import SyncTicket
 from streamlog.metadata.stream import StreamConfig
@@ -25,6 +22,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.flusher import Flusher
 from streamlog.partition.limits import log_settings, sync_policy
+from streamlog.partition.reader import Reader
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.record.codec import RecordRun
@@ -74,14 +72,12 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.config = config
-        self.closed = False
-        """The log is closed, or about to be: nothing is led, appended or read."""
         self.queued = False
         self._log = log
         self._defaults = surroundings.defaults
         self._flusher = surroundings.flusher
         self._upkeep = surroundings.upkeep
-        self._workers = surroundings.workers
+        self._reader = Reader(tp, log, surroundings.workers, surroundings.metrics)
         self._metrics = surroundings.metrics
         self._segments_synced = log.segment_count
         """Under ``sync=os``: when there are more, a segment has been sealed."""
@@ -96,6 +92,11 @@ class Partition:
             sync=sync_policy(config, surroundings.defaults),
             compression=Compression.named(config.compression),
         )
+
+    @property
+    def closed(self) -> bool:
+        """The log is closed, or about to be: nothing is led, appended or read."""
+        return self._reader.closed
 
     @property
     def is_leader(self) -> bool:
@@ -247,35 +248,21 @@ class Partition:
     async def read(self, offset: int, max_bytes: int) -> FileSlice:
         """Whole batches below the high watermark, first the one with ``offset``; to be closed.
 
-        A sealed segment that was there at the start is checked in a worker thread first. Raises
-        OffsetOutOfRange, CorruptBatch where the log is damaged, StorageFailed, NotLeader once
-        closed.
+        Raises OffsetOutOfRange, CorruptBatch where the log is damaged, StorageFailed, NotLeader
+        once closed.
         """
-        self._check_open()
-        segment = self._log.segment_for_read(offset)
-        if segment is not None and not segment.verified:
-            await self._verify(segment, offset)
-        return self._log.read(offset, max_bytes, self._state.high_watermark)
-
-    async def _verify(self, segment: Segment, offset: int) -> None:
-        try:
-            await asyncio.get_running_loop().run_in_executor(self._workers, segment.verify)
-        except StorageFailed:
-            if offset < self.log_start_offset:  # deleted meanwhile
-                raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset) from None
-            raise
-        self._check_open()
-        self._metrics.corrupt_batches.inc(len(segment.damages))
+        return await self._reader.read(offset, max_bytes, self._upper)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first committed offset of that time or later, with its time."""
-        self._check_open()
-        return self._log.offset_for_timestamp(timestamp_ms, self._state.high_watermark)
+        return await self._reader.offset_for_timestamp(timestamp_ms, self._upper)
 
     async def latest_timestamp(self) -> tuple[int, int] | None:
         """The committed offset of the latest time, with that time."""
-        self._check_open()
-        return self._log.latest_timestamp(self._state.high_watermark)
+        return await self._reader.latest_timestamp(self._upper)
+
+    def _upper(self) -> int:
+        return self._state.high_watermark
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
@@ -286,10 +273,6 @@ class Partition:
         if epochs.latest < epoch < self.leader_epoch:
             epoch = epochs.latest  # those in between have no records
         return epochs.end_offset_for(epoch, end)
-
-    def _check_open(self) -> None:
-        if self.closed:
-            raise NotLeader(f"{self.tp} is closed")
 
     # Watching
 
@@ -341,13 +324,13 @@ class Partition:
 
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""
-        self._check_open()
+        self._reader.check_open()
         before = self.log_start_offset
         target = min(up_to_offset, self.high_watermark)
         if target <= before:
             return 0
         await self._upkeep.persist_log_start(self, target)
-        self._check_open()
+        self._reader.check_open()
         try:
             self._log.advance_log_start(target)
         except Unavailable as error:  # the records are gone; their files go with the next retention
@@ -365,7 +348,7 @@ class Partition:
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
-        self.closed = True
+        self._reader.closed = True
         self._state.fail(error)
         self._tell_watchers()
         while self._state.syncing is not None:

@@ -256,7 +256,10 @@ async def test_an_unchecked_segment_is_checked_off_the_event_loop(
             inner(self)
 
         monkeypatch.setattr(module.Segment, "verify", verify)
-        (await partition.read(0, 1)).close()
+        assert await partition.latest_timestamp() is not None
+        assert threads == [True]
+        assert await partition.offset_for_timestamp(0) is not None
+        (await partition.read(19, 1)).close()
         assert threads
         assert all(threads)
 

@@ -1,0 +1,95 @@
+"""Reads from a log without stopping the event loop: what has to be checked first is, elsewhere."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import TypeVar
+
+from streamlog.errors import NotLeader, StorageFailed
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment import Segment
+from streamlog.log.slice import FileSlice
+from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+
+T = TypeVar("T")
+
+
+class _NotVerifiedError(Exception):
+    """A segment has to be checked before it is read."""
+
+    def __init__(self, segment: Segment) -> None:
+        super().__init__(segment.path)
+        self.segment = segment
+
+
+def _must_be_verified(segment: Segment) -> None:
+    if not segment.verified:
+        raise _NotVerifiedError(segment)
+
+
+class Reader:
+    """Segments that were there at the start are checked in a worker thread, once, when first read.
+
+    All of it is below the ``upper_offset`` that the caller gives. Raises CorruptBatch where the log
+    is damaged, StorageFailed, NotLeader once closed.
+    """
+
+    def __init__(
+        self, tp: TopicPartition, log: PartitionLog, workers: Executor, metrics: NodeMetrics
+    ) -> None:
+        self.closed = False
+        self._tp = tp
+        self._log = log
+        self._workers = workers
+        self._metrics = metrics
+        self._damaged: set[Segment] = set()
+        """Whose damages are counted already."""
+
+    async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
+        """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
+        self.check_open()
+        segment = self._log.segment_for_read(offset)
+        if segment is not None and not segment.verified:
+            await self._verify(segment)
+        return self._log.read(offset, max_bytes, upper())
+
+    async def offset_for_timestamp(
+        self, timestamp_ms: int, upper: Callable[[], int]
+    ) -> tuple[int, int] | None:
+        """The first offset of that time or later, with its time."""
+        return await self._look(
+            lambda: self._log.offset_for_timestamp(timestamp_ms, upper(), verify=_must_be_verified)
+        )
+
+    async def latest_timestamp(self, upper: Callable[[], int]) -> tuple[int, int] | None:
+        """The offset of the latest time, with that time."""
+        return await self._look(
+            lambda: self._log.latest_timestamp(upper(), verify=_must_be_verified)
+        )
+
+    def check_open(self) -> None:
+        if self.closed:
+            raise NotLeader(f"{self._tp} is closed")
+
+    async def _look(self, look: Callable[[], T]) -> T:
+        """``look``, again after each segment that has to be checked first."""
+        while True:
+            self.check_open()
+            try:
+                return look()
+            except _NotVerifiedError as found:
+                segment = found.segment
+            await self._verify(segment)
+
+    async def _verify(self, segment: Segment) -> None:
+        try:
+            await asyncio.get_running_loop().run_in_executor(self._workers, segment.verify)
+        except StorageFailed:
+            if segment.next_offset > self._log.log_start_offset:
+                raise
+            return  # deleted meanwhile
+        self.check_open()
+        if segment.damages and segment not in self._damaged:
+            self._damaged.add(segment)
+            self._metrics.corrupt_batches.inc(len(segment.damages))
