@@ -19,7 +19,8 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     table = Table(header_style="bold", box=None, pad_edge=False)
     for i, column in enumerate(columns):
         numeric = bool(lines) and all(isinstance(line[i], int | float) for line in lines)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric)
+        short = numeric or (bool(lines) and all(isinstance(line[i], datetime) for line in lines))
+        table.add_column(column, justify="right" if numeric else "left", no_wrap=short)
     for line in lines:
         table.add_row(*(_shown(cell) for cell in line))
     Console(highlight=False, markup=False).print(table)

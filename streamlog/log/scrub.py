@@ -110,9 +110,9 @@ class IndexCheck:
 
 
 def scrub(
-    file: DiskFile, size_bytes: int, end_offset: int, check: IndexCheck
+    file: DiskFile, size_bytes: int, end_offset: int | None, check: IndexCheck
 ) -> tuple[Damage, ...]:
-    """The damages in a segment's first ``size_bytes``, which should end at ``end_offset``.
+    """The damages in a segment's first ``size_bytes``, which should end at ``end_offset`` if known.
 
     Raises OSError.
     """

@@ -1,0 +1,77 @@
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from streamlog.cli.program import app
+from streamlog.log.disk import OsDisk
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from tests.log_folder import append
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    disk = OsDisk()
+    log = PartitionLog.open(tmp_path / "0", LogSettings(), disk=disk, files=FilePool(disk, 16))
+    append(log, [b"first", b"second"])
+    append(log, [b"\xff"])
+    log.close()
+    return tmp_path / "0"
+
+
+def run(*arguments: object) -> tuple[int, str]:
+    done = CliRunner().invoke(app, ["log", *map(str, arguments)])
+    return done.exit_code, done.stdout
+
+
+def damage(folder: Path) -> Path:
+    [segment] = folder.glob("*.log")
+    data = bytearray(segment.read_bytes())
+    data[70] ^= 1
+    segment.write_bytes(data)
+    return segment
+
+
+def test_verify_says_what_it_read(folder: Path) -> None:
+    assert run("verify", folder) == (0, "1 segments, 155 bytes, 0 findings\n")
+
+
+def test_verify_names_the_damage_and_fails(folder: Path) -> None:
+    segment = damage(folder)
+    code, told = run("verify", folder)
+    assert code == 1
+    assert f"{segment} position 0 offset 0: the checksum is wrong" in told
+    code, told = run("verify", folder, "--json")
+    assert code == 1
+    [finding] = json.loads(told)["findings"]
+    assert (finding["file"], finding["position"]) == (str(segment), 0)
+
+
+def test_dump_shows_batches(folder: Path) -> None:
+    code, told = run("dump", folder)
+    assert code == 0
+    assert "0..1" in told
+    first, second = json.loads(run("dump", folder, "--json")[1])
+    assert (first["base_offset"], first["record_count"], second["position"]) == (0, 2, 86)
+
+
+def test_dump_shows_records_as_read_does(folder: Path) -> None:
+    lines = [json.loads(line) for line in run("dump", folder, "--records")[1].splitlines()]
+    assert [line["offset"] for line in lines] == [0, 1, 2]
+    assert lines[0]["value"] == "first"
+    assert lines[2]["value"] == {"base64": "/w=="}
+
+
+def test_dump_goes_on_after_damage(folder: Path) -> None:
+    damage(folder)
+    first, second = json.loads(run("dump", folder, "--json")[1])
+    assert first["damage"]["problem"] == "the checksum is wrong"
+    assert second["base_offset"] == 2
+
+
+def test_a_path_that_is_not_there(tmp_path: Path) -> None:
+    for command in ("verify", "dump"):
+        assert run(command, tmp_path / "nothing")[0] == 2
