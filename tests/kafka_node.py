@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
 from streamlog.config import KafkaSection
-from streamlog.errors import OffsetOutOfRange, PartitionNotFound, StreamlogError
+from streamlog.errors import OffsetOutOfRange, PartitionNotFound
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image import Image, StreamImage, partition_changed
@@ -81,7 +81,7 @@ class FakePartition:
         self.slices: list[FileRange] = []
         self.reads = 0
         self.epoch_ends: dict[int, tuple[int, int]] = {}
-        self.failure: StreamlogError | None = None
+        self.failure: Exception | None = None
         self.watchers: list[Callable[[], None]] = []
         self._directory = directory
         self._file: BinaryIO | None = None

@@ -2,8 +2,10 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import Callable, Iterator
+from typing import Final
 
-RECEIVE_BYTES = 64 * 1024
+RECEIVE_BYTES: Final = 64 * 1024
+_MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux; elsewhere a packet more
 
 
 class ChannelIdle(Exception):
@@ -42,7 +44,7 @@ class Channel:
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""
-        flags = socket.MSG_MORE if more else 0
+        flags = _MORE if more else 0
         with memoryview(data) as whole:
             position = 0
             while position < len(whole):

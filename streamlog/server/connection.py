@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import logging
 from concurrent.futures import Executor
 from typing import Final
@@ -14,6 +15,19 @@ from streamlog.wire.framing import FrameSplitter
 
 logger = logging.getLogger(__name__)
 
+_PEER_IS_GONE: Final = {
+    errno.ECONNRESET,
+    errno.EPIPE,
+    errno.ECONNABORTED,
+    errno.ENOTCONN,
+    errno.ESHUTDOWN,
+    errno.ETIMEDOUT,
+    errno.EHOSTUNREACH,
+    errno.ENETUNREACH,
+    errno.ENETDOWN,
+    errno.ENETRESET,
+}
+"""Other errors of the system may come from the disk, on the other side of sendfile."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
 
@@ -51,11 +65,14 @@ class Connection:
             self._log_closed("idle", error)
         except SliceTruncated as error:
             self._log_closed("truncated", error)
-        except (ChannelEnded, ConnectionError):
+        except ChannelEnded:
             logger.debug("connection ended", extra={"peer": self._peer})
         except Exception as error:
-            logger.exception("request failed", extra={"peer": self._peer})
-            self._log_closed("failure", error)
+            if isinstance(error, OSError) and error.errno in _PEER_IS_GONE:
+                logger.debug("connection ended", extra={"peer": self._peer})
+            else:
+                logger.exception("request failed", extra={"peer": self._peer})
+                self._log_closed("failure", error)
         finally:
             self._channel.close()
 

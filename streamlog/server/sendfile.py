@@ -16,6 +16,9 @@ CHUNK_BYTES: Final = 512 * 1024
 """The most that one turn of the event loop gives to one connection."""
 
 
+_NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)  # Linux
+
+
 class SliceTruncated(Exception):
     """The file is shorter than its slice, and the frame has promised more."""
 
@@ -45,10 +48,12 @@ async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
 
 def is_cold(file: int, position: int, length: int) -> bool:
     """Would reading this range wait for the disk? Its ends speak for the middle."""
+    if _NO_WAIT is None:
+        return False
     probe = bytearray(1)
     try:
         for at in (position, position + length - 1):
-            os.preadv(file, [probe], at, os.RWF_NOWAIT)
+            os.preadv(file, [probe], at, _NO_WAIT)
     except BlockingIOError:
         return True
     except OSError:  # no such question on this filesystem

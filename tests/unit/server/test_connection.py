@@ -1,6 +1,7 @@
 """What clients do wrong: Kafka's error, or a closed connection with one log line and a count."""
 
 import asyncio
+import errno
 import os
 import random
 import socket
@@ -180,6 +181,7 @@ async def test_a_peer_that_leaves_in_the_middle_of_an_answer(node: KafkaNode) ->
             client.send_fetch(wanted(at(0, max_bytes=2**30)))
             await client.read(100_000)
     await until(lambda: all(it.closed for it in partition.slices))
+    assert node.metric("streamlog_connections_closed_total", reason="failure") == 0
     await still_serves(node)
 
 
@@ -258,3 +260,22 @@ async def test_producing_without_an_answer_closes_the_connection(
         client.send(PRODUCE, 7, {"acks": 0, "timeout": 100, "topic_data": []})
         assert await client.closed()
     assert closed_lines(caplog)[0].startswith("protocol: Produce without an answer")
+
+
+async def test_a_disk_that_fails_is_not_taken_for_a_peer_that_left(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    partition = await node.add_stream("flights")
+    partition.append([bytes(10_000)])
+
+    def fails(*_: int) -> int:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr("streamlog.server.sendfile.os.sendfile", fails)
+        async with RawClient(node.port) as client:
+            client.send_fetch(wanted(at(0)))
+            with pytest.raises(asyncio.IncompleteReadError):
+                await client.frame()
+    assert closed_lines(caplog) == ["failure: [Errno 5] Input/output error"]
+    assert all(it.closed for it in partition.slices)

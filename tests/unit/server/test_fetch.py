@@ -74,9 +74,22 @@ async def test_the_limits_hold_after_the_first_batch(node: KafkaNode) -> None:
         assert offsets(first) == [(0, 10), (10, 20), (20, 30)]
         assert len(second.records) == 0
         assert second.fetched.high_watermark == 1, "told, though its records do not fit"
+        answer = await client.fetch(wanted(at(0), at(0, partition=1), max_bytes=three + 50))
+        assert [len(it.records) for it in answer.partitions] == [three, 0]
         answer = await client.fetch(wanted(at(100), at(0, partition=1), max_bytes=1))
         assert [len(it.records) > 0 for it in answer.partitions] == [False, True]
     assert all(it.closed for it in partition.slices + other.slices)
+
+
+async def test_a_fault_in_one_partition_leaves_no_slice_of_another_open(node: KafkaNode) -> None:
+    partition = await fill(node, partitions=2)
+    other = node.partition(TopicPartition("flights", 1))
+    other.append([b"x"])
+    other.failure = ZeroDivisionError("a fault of ours")
+    async with RawClient(node.port) as client:
+        client.send_fetch(wanted(at(0), at(0, partition=1)))
+        assert await client.closed()
+    assert [it.closed for it in partition.slices] == [True]
 
 
 async def test_the_nodes_own_limit_holds() -> None:
