@@ -75,11 +75,8 @@ class LeaderEpochs:
     def advance_start(self, log_start_offset: int) -> bool:
         """Forget the epochs that ended at ``log_start_offset`` or before; whether that was news."""
         at = bisect_right(self._entries, log_start_offset, key=lambda entry: entry.start_offset) - 1
-        if at < 0 or self._entries[at].start_offset == log_start_offset:
-            del self._entries[: max(at, 0)]
-            return at > 0
-        self._entries[: at + 1] = [EpochStart(self._entries[at].epoch, log_start_offset)]
-        return True
+        del self._entries[: max(at, 0)]
+        return at > 0
 
     def encode(self) -> bytes:
         """Kafka's text: a version, a count, then an epoch and its start offset a line."""

@@ -1,7 +1,7 @@
 import contextlib
 import logging
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -27,6 +27,7 @@ from streamlog.log.slice import FileSlice
 from streamlog.log.sync import SyncTicket, Unsynced
 from streamlog.log.times import (
     TimedOffset,
+    Verify,
     first_record_since,
     latest_record,
     latest_time,
@@ -78,7 +79,6 @@ class PartitionLog:
         self._segments = recovered.segments
         self._active = recovered.active
         self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
-        self._unsynced.folder = not recovered.folder_is_synced
         self._unsynced.epochs = not recovered.epochs_are_stored
         self._first_time: tuple[int, int | None] | None = (
             None  # log start offset, time of its record
@@ -173,6 +173,8 @@ class PartitionLog:
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one, unless it is empty. Raises Unavailable."""
+        if self.failure:
+            raise StorageFailed(self.failure)
         old = self._active
         if not old.segment.size_bytes:
             return
@@ -266,22 +268,29 @@ class PartitionLog:
             return None
         return self._segments.floor(offset)
 
-    def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> TimedOffset | None:
+    def offset_for_timestamp(
+        self, timestamp_ms: int, upper_offset: int, *, verify: Verify = Segment.verify
+    ) -> TimedOffset | None:
         """The first record of that time or later below ``upper_offset``, with its time.
 
-        Verifies the segments that it reads, like ``read``. Raises CorruptData, Unavailable.
+        Has the segments that it reads verified, which blocks like ``read``; whoever minds gives a
+        ``verify`` that raises, and comes again. Raises CorruptData, Unavailable.
         """
-        start = self.log_start_offset
+        start, segments = self.log_start_offset, self._segments
         try:
-            return first_record_since(self._pool, self._segments, timestamp_ms, start, upper_offset)
+            return first_record_since(
+                self._pool, segments, timestamp_ms, start, upper_offset, verify=verify
+            )
         except OSError as error:
             raise storage_error(error, self._directory) from error
 
-    def latest_timestamp(self, upper_offset: int) -> TimedOffset | None:
+    def latest_timestamp(
+        self, upper_offset: int, *, verify: Verify = Segment.verify
+    ) -> TimedOffset | None:
         """The first record of the latest time below ``upper_offset``; as above."""
         start = self.log_start_offset
         try:
-            return latest_record(self._pool, self._segments, start, upper_offset)
+            return latest_record(self._pool, self._segments, start, upper_offset, verify=verify)
         except OSError as error:
             raise storage_error(error, self._directory) from error
 
@@ -305,7 +314,7 @@ class PartitionLog:
         if self._active.last_timestamp_ms is not None or len(self._segments) == 1:
             return self._active.last_timestamp_ms
         try:
-            return latest_time(self._pool, self._segments.sealed()[-1])
+            return latest_time(self._segments.sealed()[-1])
         except OSError as error:
             raise storage_error(error, self._directory) from error
 
@@ -331,7 +340,7 @@ class PartitionLog:
                     self.settings,
                     now_ms=now_ms,
                     high_watermark=high_watermark,
-                    latest_time=lambda segment: latest_time(self._pool, segment),
+                    latest_time=latest_time,
                 )
             except OSError as error:
                 raise storage_error(error, self._directory) from error
@@ -366,9 +375,9 @@ class PartitionLog:
         return segment.path.rpartition("/")[2]
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the batches that end above ``offset``. Raises StorageFailed, and has failed then.
+        """Forget the batches that end above ``offset``, durably.
 
-        What is read again afterwards may differ, so nobody may have been told of it.
+        Raises StorageFailed, and has failed then.
         """
         if offset >= self.log_end_offset:
             return
@@ -379,11 +388,11 @@ class PartitionLog:
             while self._segments.last.base_offset > offset:
                 self._remove(self._segments.drop_last())
             self._active = cut_segment(self._pool, self._segments.last, offset)
+            self._disk.sync_directory(self._directory)
         except OSError as error:
             self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
             raise StorageFailed(self.failure) from error
-        self._unsynced.segments[self._active.segment] = None
-        self._ended_at(self._active.segment.next_offset)
+        self._end_at(self._active.segment.next_offset)
 
     def truncate_fully_to(self, offset: int) -> None:
         """Forget all records; the next one gets ``offset``. Raises as above."""
@@ -393,23 +402,33 @@ class PartitionLog:
                 self._remove(self._segments.drop_last())
             self._remove(self._segments.last)
             self._pool.create(segment.path)
+            self._disk.sync_directory(self._directory)
         except OSError as error:
             self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
         self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
         self.log_start_offset = offset
-        self._ended_at(offset)
+        self._end_at(offset)
 
-    def _ended_at(self, offset: int) -> None:
-        """The log ends there now, also for a sync that is running."""
+    def _end_at(self, offset: int) -> None:
+        """The log ends there now, also for a sync that is running and for the epochs."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
-        self.epochs.truncate(offset)
-        self._unsynced.folder = self._unsynced.epochs = True
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
+        if self.epochs.truncate(offset):
+            self._store_epochs()
+
+    def _store_epochs(self) -> None:
+        """At once: an entry that is of no use any more could pass for one that is."""
+        path = f"{self._directory}/{EPOCHS_NAME}"
+        try:
+            self._disk.write_small(path, self.epochs.encode())
+        except OSError as error:
+            self._fail(f"{path}: {error.strerror or error}")
+            raise StorageFailed(self.failure) from error
 
     def statistics(self) -> LogStatistics:
         return LogStatistics(
@@ -429,23 +448,23 @@ class PartitionLog:
         """
         self._unsynced.abandon(self._segments.since(self.recovery_point))
         if not self.failure:
-            try:
-                self._sync_all()
-            except (OSError, Unavailable) as error:
-                logger.warning(
-                    "log closed without a sync",
-                    extra={"directory": self._directory, "problem": str(error)},
-                )
+            with self._telling_of("log closed without a sync"):
+                ticket = self.begin_sync()
+                if ticket is not None:
+                    ticket.run()
+                    self.finish_sync(ticket)
+            with self._telling_of("log closed without indexes"):
+                if not self._active.indexes_are_stored:
+                    self._active.write_indexes()
         self.failure = self.failure or "the log is closed"
         self._forget_files()
 
-    def _sync_all(self) -> None:
-        if not self._active.indexes_are_stored:
-            self._active.write_indexes()
-        ticket = self.begin_sync()
-        if ticket is not None:
-            ticket.run()
-            self.finish_sync(ticket)
+    @contextlib.contextmanager
+    def _telling_of(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, Unavailable) as error:
+            logger.warning(what, extra={"directory": self._directory, "problem": str(error)})
 
     def _forget_files(self) -> None:
         for segment in self._segments:

@@ -4,10 +4,11 @@ import contextlib
 import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Final
 
 from streamlog.errors import CorruptFile
 from streamlog.log.active import ActiveSegment
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, is_full
 from streamlog.log.epoch_history import epochs_of_batches
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.files import FilePool
@@ -30,19 +31,21 @@ from streamlog.log.segment import Segment, tell_damage
 from streamlog.log.segments import Segments
 from streamlog.log.settings import LogSettings
 from streamlog.model import NO_EPOCH
+from streamlog.record.batch import OFFSET_MAX
 
 logger = logging.getLogger(__name__)
+
+_REWRITE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """A log that may be used. All of it is synced, but for what is said not to be."""
+    """A log that may be used. All of it is synced, but perhaps the epochs."""
 
     segments: Segments
     active: ActiveSegment
     epochs: LeaderEpochs
     epochs_are_stored: bool
-    folder_is_synced: bool
     log_start_offset: int
     report: RecoveryReport
 
@@ -69,6 +72,7 @@ class Recovery:
         self._recovery_point = recovery_point
         self._segments: list[Segment] = []  # in order; what is removed is taken out
         self._epoch_starts: list[tuple[int, int]] = []  # as the batches that were read have it
+        self._epochs_read_from = OFFSET_MAX  # the batches from there on have told theirs
         self._last_epoch = NO_EPOCH  # of the last batch that was read
 
     def run(self) -> Recovered:
@@ -81,7 +85,6 @@ class Recovery:
         if active is not None and end < self._log_start_offset:
             self._remove(list(reversed(self._segments)))
             active = None
-        folder_is_synced = active is not None
         if active is None:
             active = self._create()
         segments = Segments(self._segments)
@@ -92,7 +95,6 @@ class Recovery:
             active=active,
             epochs=epochs,
             epochs_are_stored=stored,
-            folder_is_synced=folder_is_synced,
             log_start_offset=max(self._log_start_offset, segments.first.base_offset),
             report=self.report,
         )
@@ -119,6 +121,7 @@ class Recovery:
     def _create(self) -> ActiveSegment:
         segment = self._segment(self._log_start_offset, self._log_start_offset, 0)
         self._pool.create(segment.path)
+        self._disk.sync_directory(self._directory)  # its name says which offset comes next
         self._segments.append(segment)
         indexer = Indexer(segment.base_offset, self._settings.index_interval_bytes)
         return ActiveSegment(self._pool, segment, indexer)
@@ -131,6 +134,7 @@ class Recovery:
             found = resume(self._pool, unread[0], self._recovery_point)
             if found is not None:
                 return self._resume(unread[0], found)
+        self._epochs_read_from = unread[0].base_offset
         scanned: list[Segment] = []
         goes_on = True
         while unread and goes_on:
@@ -150,15 +154,13 @@ class Recovery:
         found = rescan(self._pool, segment, fences)
         self.report.scanned_segments += 1
         self.report.scanned_bytes += segment.size_bytes
-        self._take(found)
-        if found.cut is not None:
-            self._cut(segment, found, found.cut)
-        return found
-
-    def _take(self, found: Rescan) -> None:
         self._epoch_starts += found.epoch_starts
         if found.last is not None:
             self._last_epoch = found.last.leader_epoch
+        if found.cut is not None:
+            self._cut(segment, found, found.cut)
+        self._rewrite(segment, found.synced_position)
+        return found
 
     def _cut(self, segment: Segment, found: Rescan, damage: Damage) -> None:
         if self.report.cut_at is None:
@@ -207,6 +209,20 @@ class Recovery:
             self.report.cut_problem = "the next segment does not begin where this one ends"
         self.report.cut_bytes += sum(segment.size_bytes for segment in segments)
 
+    def _rewrite(self, segment: Segment, position: int) -> None:
+        """Write again, as it is, what is not known to be on the disk.
+
+        After a failed sync the page cache may hold as clean what the disk does not have: a sync
+        alone would then succeed without writing anything.
+        """
+        pooled = self._pool.pin(segment.path)
+        try:
+            while position < segment.size_bytes:
+                length = min(_REWRITE_BYTES, segment.size_bytes - position)
+                position += pooled.file.pwrite(pooled.file.pread(length, position), position)
+        finally:
+            self._pool.unpin(pooled)
+
     def _sync(self, segments: list[Segment]) -> None:
         """What a killed process left in the page cache counts as synced from now on."""
         for segment in segments:
@@ -221,7 +237,8 @@ class Recovery:
 
     def _resume(self, segment: Segment, found: Rescan) -> ActiveSegment:
         """The stored indexes are believed; the batches are verified when they are first read."""
-        self._take(found)
+        if found.last is not None:
+            self._last_epoch = found.last.leader_epoch
         active = self._activate(segment, found)
         segment.unverified_bytes = segment.size_bytes
         active.indexes_are_stored = found.indexes_are_stored
@@ -254,16 +271,35 @@ class Recovery:
             data = self._disk.read_small(path)
             epochs = LeaderEpochs.decode(data, path)
         if epochs is not None:
-            epochs.truncate(end_offset)
+            epochs.truncate(min(end_offset, self._epochs_read_from))
             for epoch, offset in self._epoch_starts:
                 epochs.assign(epoch, offset)
-        known = self._last_epoch == NO_EPOCH or (epochs and epochs.latest == self._last_epoch)
-        if epochs is None or not known:
+        if epochs is None or epochs.latest != self._epoch_of_last_batch():
             epochs = epochs_of_batches(self._pool, self._segments)
             if end_offset > self._segments[0].base_offset:
                 self.report.rebuilt.append(path)
         epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
-        return epochs, epochs.encode() == data
+        return epochs, self._store(epochs, path, data)
+
+    def _epoch_of_last_batch(self) -> int:
+        """Not always read yet: the active segment may be empty."""
+        for segment in reversed(self._segments):
+            if self._last_epoch == NO_EPOCH:
+                for place in segment.tail():
+                    self._last_epoch = place.leader_epoch
+        return self._last_epoch
+
+    def _store(self, epochs: LeaderEpochs, path: str, data: bytes) -> bool:
+        """Whether the checkpoint has these epochs now; a full disk is no reason not to open."""
+        encoded = epochs.encode()
+        if encoded != data and (data or epochs.entries):
+            try:
+                self._disk.write_small(path, encoded)
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                return False
+        return True
 
     def _remove_strays(self, sizes: dict[str, int], bases: set[int]) -> None:
         """Half-written small files, and indexes whose segment is gone."""

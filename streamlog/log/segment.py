@@ -7,13 +7,13 @@ import threading
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from streamlog.errors import CorruptBatch
-from streamlog.log.disk import storage_error
+from streamlog.errors import CorruptBatch, CorruptData
+from streamlog.log.disk import DiskFile, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
 from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from streamlog.log.scan import BatchPlace, Damage, find_batch, find_boundary, scan
+from streamlog.log.scan import BatchPlace, Damage, base_offset_at, find_batch, find_boundary, scan
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.slice import FileSlice
 
@@ -214,6 +214,33 @@ class Segment:
                 yield place
         finally:
             self._pool.unpin(pooled)
+
+    def tail(self) -> Iterator[BatchPlace]:
+        """The batches from the last one in the offset index on, up to a damage. Raises OSError.
+
+        Verified or not: where the index does not fit, all batches come.
+        """
+        try:
+            last = self.offsets.last()
+        except CorruptData:
+            last = None
+        pooled = self._pool.pin(self.path)
+        try:
+            position, base_offset = 0, self.base_offset
+            if last is not None and last[1] < self.size_bytes:
+                found = base_offset_at(pooled.file, last[1])
+                place = next(self._headers(pooled.file, last[1], found), None)
+                if place is not None and place.next_offset == self.base_offset + last[0] + 1:
+                    position, base_offset = last[1], found
+            yield from self._headers(pooled.file, position, base_offset)
+        finally:
+            self._pool.unpin(pooled)
+
+    def _headers(self, file: DiskFile, position: int, base_offset: int) -> Iterator[BatchPlace]:
+        for place in scan(file, position, self.size_bytes, base_offset, check_crc=False):
+            if isinstance(place, Damage):
+                return
+            yield place
 
     def _whole_range(self, offset: int) -> tuple[int, int]:
         """The bytes between damages in which ``offset`` is. Raises CorruptBatch if it is in one."""

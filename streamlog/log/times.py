@@ -1,12 +1,12 @@
 """Finds records by time. Times need not grow from batch to batch: clocks go back."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from streamlog.errors import CorruptData
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, SECOND
 from streamlog.log.indexer import NO_TIMESTAMP
-from streamlog.log.scan import BatchPlace, base_offset_at, scan
+from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records
@@ -14,16 +14,22 @@ from streamlog.record.codec import iter_records
 TimedOffset = tuple[int, int]
 """An offset, and the time of its record."""
 
+Verify = Callable[[Segment], None]
+"""Returns once the segment is verified."""
 
-def latest_time(pool: FilePool, segment: Segment) -> int | None:
+
+def latest_time(segment: Segment) -> int | None:
     """The latest time of a sealed segment's records, if it can be told. Raises OSError.
 
     Before the segment is verified its time index is not trusted; the end of the segment is read
     too.
     """
     if segment.max_timestamp_ms is None and segment.size_bytes:
-        times = [_time_of_index(segment), *_times_after_index(pool, segment)]
-        segment.max_timestamp_ms = max((time for time in times if time is not None), default=None)
+        times = [place.max_timestamp_ms for place in segment.tail()]
+        indexed = _time_of_index(segment)
+        if indexed is not None:
+            times.append(indexed)
+        segment.max_timestamp_ms = max(times, default=None)
     return segment.max_timestamp_ms
 
 
@@ -33,16 +39,18 @@ def first_record_since(
     timestamp_ms: int,
     offset: int,
     upper_offset: int,
+    *,
+    verify: Verify,
 ) -> TimedOffset | None:
     """The first record of that time or later in ``[offset, upper_offset)``.
 
-    Verifies the segments that it reads. Raises OSError, CorruptData, Unavailable.
+    Has the segments that it reads verified. Raises OSError, CorruptData, Unavailable.
     """
     for segment in segments:
-        latest = latest_time(pool, segment)
+        latest = latest_time(segment)
         if latest is None or latest < timestamp_ms or segment.base_offset >= upper_offset:
             continue
-        segment.verify()
+        verify(segment)
         found = _first_since(pool, segment, timestamp_ms, offset, upper_offset)
         if found is not None:
             return found
@@ -50,22 +58,30 @@ def first_record_since(
 
 
 def latest_record(
-    pool: FilePool, segments: Iterable[Segment], offset: int, upper_offset: int
+    pool: FilePool,
+    segments: Iterable[Segment],
+    offset: int,
+    upper_offset: int,
+    *,
+    verify: Verify,
 ) -> TimedOffset | None:
     """The first record of the latest time in ``[offset, upper_offset)``. As above."""
     best: tuple[int, Segment] | None = None
     for segment in segments:
         if segment.base_offset >= upper_offset:
             break
-        latest = latest_time(pool, segment)
-        if latest is not None and segment.next_offset > upper_offset:
-            segment.verify()
+        latest = latest_time(segment)
+        if latest is not None and segment.base_offset < offset:
+            verify(segment)
+            latest = _latest_between(segment, offset, upper_offset)
+        elif latest is not None and segment.next_offset > upper_offset:
+            verify(segment)
             latest = _latest_below(segment, upper_offset)
         if latest is not None and (best is None or latest > best[0]):
             best = latest, segment
     if best is None:
         return None
-    return first_record_since(pool, [best[1]], best[0], offset, upper_offset)
+    return first_record_since(pool, [best[1]], best[0], offset, upper_offset, verify=verify)
 
 
 def time_at(segment: Segment, offset: int) -> int | None:
@@ -104,13 +120,18 @@ def _latest_below(segment: Segment, upper_offset: int) -> int | None:
     last = upper_offset - 1 - segment.base_offset
     indexed = segment.offsets.floor(FIRST, last)
     timed = segment.times.floor(SECOND, indexed[0]) if indexed else None
-    latest = timed[0] if timed else NO_TIMESTAMP
     start = segment.base_offset + indexed[0] if indexed else segment.base_offset
-    for place in segment.places(start):
+    later = _latest_between(segment, start, upper_offset)
+    return max((time for time in (timed and timed[0], later) if time is not None), default=None)
+
+
+def _latest_between(segment: Segment, offset: int, upper_offset: int) -> int | None:
+    latest = None
+    for place in segment.places(offset):
         if place.base_offset >= upper_offset:
             break
-        latest = max(latest, place.max_timestamp_ms)
-    return None if latest == NO_TIMESTAMP else latest
+        latest = max(place.max_timestamp_ms, NO_TIMESTAMP if latest is None else latest)
+    return latest
 
 
 def _time_of_index(segment: Segment) -> int | None:
@@ -119,22 +140,6 @@ def _time_of_index(segment: Segment) -> int | None:
     except CorruptData:
         return None
     return last[0] if last else None
-
-
-def _times_after_index(pool: FilePool, segment: Segment) -> list[int]:
-    """The times of the batches from the last one in the offset index on."""
-    try:
-        last = segment.offsets.last()
-    except CorruptData:
-        last = None
-    position = last[1] if last and last[1] < segment.size_bytes else 0
-    pooled = pool.pin(segment.path)
-    try:
-        base_offset = base_offset_at(pooled.file, position)
-        places = scan(pooled.file, position, segment.size_bytes, base_offset, check_crc=False)
-        return [place.max_timestamp_ms for place in places if isinstance(place, BatchPlace)]
-    finally:
-        pool.unpin(pooled)
 
 
 def _first_in_batch(

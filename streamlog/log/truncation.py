@@ -17,6 +17,7 @@ def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
     pooled = pool.pin(segment.path)
     try:
         pooled.file.truncate(position)
+        pooled.file.sync()
     finally:
         pool.unpin(pooled)
     segment.cut(position, next_offset)
