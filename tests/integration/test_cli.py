@@ -3,11 +3,13 @@
 import base64
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -251,3 +253,26 @@ def test_the_version() -> None:
         [sys.executable, "-m", "streamlog", "--version"], capture_output=True, text=True, check=True
     )
     assert done.stdout == f"streamlog {streamlog.__version__}\n"
+
+
+def test_looking_into_a_log(cli: Cli, dev: Any, tmp_path: Path) -> None:
+    cli.ok("stream", "add", "files")
+    for word in ("one", "two", "three"):
+        cli.ok("publish", "files", word, "--ack")
+    folder = dev.data_dir / "node-1" / "streams" / "files" / "0"
+    assert cli.json("log", "verify", str(folder))["findings"] == []
+    assert "0 findings" in cli.ok("log", "verify", str(dev.data_dir / "node-1"))
+    assert [batch["base_offset"] for batch in cli.json("log", "dump", str(folder))] == [0, 1, 2]
+    records = cli.ok("log", "dump", str(folder), "--records").splitlines()
+    assert [json.loads(line)["value"] for line in records] == ["one", "two", "three"]
+
+    copy = tmp_path / "0"
+    shutil.copytree(folder, copy)
+    segment = copy / f"{0:020}.log"
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"two")] ^= 1
+    segment.write_bytes(data)
+    done = cli.run("log", "verify", str(copy), "--json")
+    (finding,) = json.loads(done.stdout)["findings"]
+    assert (done.returncode, finding["offset"], finding["file"]) == (1, 1, str(segment))
+    assert cli.run("log", "verify", str(copy / "absent")).returncode == 2
