@@ -80,6 +80,7 @@ class FakePartition:
         self.batches: list[Batch] = []
         self.slices: list[FileRange] = []
         self.reads = 0
+        self.on_read: Callable[[], None] = lambda: None
         self.epoch_ends: dict[int, tuple[int, int]] = {}
         self.failure: Exception | None = None
         self.watchers: list[Callable[[], None]] = []
@@ -137,6 +138,7 @@ class FakePartition:
 
     async def read(self, offset: int, max_bytes: int) -> FileRange:
         self.reads += 1
+        self.on_read()
         if self.failure is not None:
             raise self.failure
         if not self.log_start_offset <= offset <= self.log_end_offset:

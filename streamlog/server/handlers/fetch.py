@@ -45,6 +45,7 @@ class _Fetch:
         self.records: Slice | None = None  # open, and not empty; closed by whoever has sent it
         self.stale = True  # something may have changed since the last look
         self._poll: Poll | None = None
+        self._seen: tuple[bool, int, int] | None = None  # the partition's state at the last look
 
     @property
     def final(self) -> bool:
@@ -56,6 +57,7 @@ class _Fetch:
         self.stale = False
         try:
             self.partition = led_partition(self.tp, self.wanted.current_leader_epoch, context)
+            self._seen = _state(self.partition)
             self.diverging = _divergence(self.partition, self.wanted)
             if self.diverging is None and (max_bytes > 0 or whole_first):
                 await self._read(self.partition, max_bytes, whole_first)
@@ -76,9 +78,11 @@ class _Fetch:
             self.records = records
 
     def watch(self, poll: Poll) -> None:
+        """From now on; what has changed since the last look is looked at again, too."""
         self._poll = poll
         if self.partition is not None:
             self.partition.add_watcher(self._changed)
+            self.stale = _state(self.partition) != self._seen
 
     def unwatch(self) -> None:
         if self.partition is not None and self._poll is not None:
@@ -104,6 +108,11 @@ class _Fetch:
             0 if self.records is None else len(self.records),
             self.diverging,
         )
+
+
+def _state(partition: LocalPartition) -> tuple[bool, int, int]:
+    """What a watcher would have been told the change of."""
+    return partition.is_leader, partition.leader_epoch, partition.high_watermark
 
 
 def _where(fetch: _Fetch, error: StreamlogError) -> dict[str, object]:
@@ -159,11 +168,12 @@ async def _gather(
         return
     if poll.ended or any(fetch.final for fetch in fetches):
         return
-    timer = asyncio.get_running_loop().call_later(request.max_wait_ms / 1000, poll.end)
+    # A peer that vanished without a word must not be waited for longer than a silent one.
+    max_wait_ms = min(request.max_wait_ms, context.settings.idle_timeout_ms)
+    timer = asyncio.get_running_loop().call_later(max_wait_ms / 1000, poll.end)
     for fetch in fetches:
         fetch.watch(poll)
     try:
-        # Looked at once more: something may have moved before it was watched.
         while await _look(fetches, max_bytes, context) < enough and not poll.ended:
             if any(fetch.final for fetch in fetches):
                 break

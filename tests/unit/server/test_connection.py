@@ -143,10 +143,12 @@ async def test_an_idle_connection_is_closed(caplog: pytest.LogCaptureFixture) ->
         assert closed_lines(caplog) == ["idle: no byte in 1000 ms"]
 
 
-async def test_a_poll_is_not_idleness() -> None:
+async def test_a_poll_is_not_idleness_but_waits_no_longer() -> None:
     async with KafkaNode(idle_timeout_ms=1_000) as node, RawClient(node.port) as client:
         await node.add_stream("flights")
-        await client.fetch(wanted(at(0), max_wait_ms=1_300))
+        (found,) = (await client.fetch(wanted(at(0), max_wait_ms=2**31 - 1))).partitions
+        assert (found.fetched.error_code, len(found.records)) == (0, 0)
+        await client.ask(METADATA, 12, ALL_TOPICS)
         assert node.metric("streamlog_connections_closed_total", reason="idle") == 0
 
 

@@ -289,6 +289,17 @@ async def test_a_poll_waits_for_min_bytes_and_reads_only_what_has_moved(node: Ka
     assert all(it.closed for it in partition.slices + quiet.slices)
 
 
+async def test_what_moves_between_the_first_look_and_the_watch_is_seen(node: KafkaNode) -> None:
+    partition = await fill(node, partitions=2)
+    slow = node.partition(TopicPartition("flights", 1))
+    slow.append([b"q"])
+    slow.on_read = lambda: partition.append([b"meanwhile"])
+    async with RawClient(node.port) as client:
+        request = wanted(at(100), at(0, partition=1), max_wait_ms=60_000, min_bytes=150)
+        answer = await client.fetch(request)
+        assert [offsets(it) for it in answer.partitions] == [[(100, 101)], [(0, 1)]]
+
+
 async def test_min_bytes_above_max_bytes_waits_for_no_more_than_fits(node: KafkaNode) -> None:
     await fill(node)
     async with RawClient(node.port) as client:
