@@ -320,7 +320,7 @@ cdef class FrameParser:
             raise self._error
         return controls
 
-    def feed(self, bytes data not None):
+    def feed(self, const uint8_t[::1] data not None):
         """Parse; the inflows touched, in the order of the first touch.
 
         Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.
@@ -331,7 +331,8 @@ cdef class FrameParser:
         if self._error is None:
             self._feeding = True
             try:
-                self._parse(<const uint8_t*>PyBytes_AS_STRING(data), len(data), touched)
+                if data.shape[0]:
+                    self._parse(&data[0], data.shape[0], touched)
             except Exception as error:
                 self._error = error
             finally:

@@ -139,7 +139,7 @@ class FrameParser:
             raise self._error
         return controls
 
-    def feed(self, data: bytes) -> list[Inflow]:
+    def feed(self, data: bytes | memoryview) -> list[Inflow]:
         """Parse; the inflows touched, in the order of the first touch.
 
         Raises MalformedFrame or FrameTooLarge, and what an ``admit`` raises.

@@ -10,7 +10,7 @@ import json
 import logging
 import time
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 from urllib.parse import ParseResult
 
 import nats.errors
@@ -19,6 +19,7 @@ from nats.aio.transport import TcpTransport
 
 from streamlog.errors import ProtocolViolation
 from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.intake import Feed, Intake
 from streamlog.ingest.subscriptions import Subscription, Subscriptions, unsubscribe_commands
 
 logger = logging.getLogger(__name__)
@@ -44,6 +45,10 @@ class Receiver(Protocol):
 
     def received(self, touched: list[Inflow]) -> None:
         """A read is parsed; take what these have gathered."""
+
+    @property
+    def has_room(self) -> bool:
+        """The next read may be made at once."""
 
     async def wait_for_room(self) -> None:
         """Return when the next read may be made."""
@@ -72,11 +77,24 @@ class IngestTransport(TcpTransport):
         assert self._io_writer is not None, "connected"
         self._io_writer.transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_MAX)
 
+    def take_in(self, feed: Feed) -> Intake:
+        """Once it is started, every read goes to ``feed``. The handshake must be over."""
+        assert self._io_writer is not None and self._io_reader is not None, "connected"
+        transport = cast(asyncio.Transport, self._io_writer.transport)  # uvloop's is one in kind
+        return Intake(transport, self._io_reader, feed, buffer_bytes=self._read_bytes)
+
+    @property
+    def is_full(self) -> bool:
+        """More than the limit is unwritten."""
+        writer = self._io_writer
+        return (
+            writer is not None and writer.transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX
+        )
+
     async def drain_if_full(self) -> None:
         """Wait while more than the limit is unwritten."""
-        writer = self._io_writer
-        if writer and writer.transport.get_write_buffer_size() > WRITE_BUFFER_BYTES_MAX:
-            await writer.drain()
+        if self.is_full:
+            await self.drain()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
         if self._io_writer is not None:
@@ -104,6 +122,8 @@ class IngestClient(Client):
         self._subscriptions = subscriptions
         self._read_bytes = read_bytes
         self._ps = _ParserSlot(self)  # type: ignore[assignment]
+        self._controls: list[tuple[str, bytes]] = []
+        """What the server said beside messages, not yet acted upon."""
         self.renew_parser()
 
     def subscribe_all(self, subscriptions: Iterable[Subscription]) -> list[int]:
@@ -150,6 +170,7 @@ class IngestClient(Client):
 
     def renew_parser(self) -> None:
         """A new connection starts at the start of a frame."""
+        self._controls.clear()
         payload_bytes_max = self._server_info.get("max_payload", DEFAULT_PAYLOAD_BYTES_MAX)
         self._parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
         self._subscriptions.bind(self._parser, self._subscriptions.sids())
@@ -183,23 +204,34 @@ class IngestClient(Client):
     async def _read_loop(self) -> None:
         transport = self._transport
         assert isinstance(transport, IngestTransport), "connected"
+        intake = transport.take_in(self._feed)
         try:
+            intake.start()
             while transport is self._transport and not (self.is_closed or self.is_reconnecting):
-                data = await transport.read(self._read_bytes)
-                if not data:
-                    raise ConnectionResetError("NATS closed the connection")
-                self._receiver.received(self._parser.feed(data))
+                await intake.wait_paused()
                 await self._process_controls()
                 await self._receiver.wait_for_room()
                 await transport.drain_if_full()
+                intake.resume()
         except (OSError, ProtocolViolation, nats.errors.Error) as error:
             await self._process_op_err(error)
         except Exception as error:
             logger.exception("reading from NATS failed")
             await self._process_op_err(error)
+        finally:
+            intake.stop()
+
+    def _feed(self, data: memoryview) -> bool:
+        """Hand a read on; False if something is to be waited for before the next one."""
+        self._receiver.received(self._parser.feed(data))
+        self._controls += self._parser.take_controls()
+        transport = self._transport
+        assert isinstance(transport, IngestTransport), "connected"
+        return not self._controls and self._receiver.has_room and not transport.is_full
 
     async def _process_controls(self) -> None:
-        for name, argument in self._parser.take_controls():
+        controls, self._controls = self._controls, []
+        for name, argument in controls:
             if name == "PING":
                 self.write(b"PONG\r\n")
             elif name == "PONG":

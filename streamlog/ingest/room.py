@@ -43,9 +43,14 @@ class Room:
                 self.refusing = False
                 logger.info("room again", extra={"inflight_bytes": self.taken_bytes})
 
+    @property
+    def has_room(self) -> bool:
+        """The next read may be made: there is room, or what has none is refused."""
+        return self._has_room.is_set() or self.refusing
+
     async def wait(self) -> None:
         """Return when the next read may be made."""
-        if self._has_room.is_set() or self.refusing:
+        if self.has_room:
             return
         started = time.monotonic()
         try:

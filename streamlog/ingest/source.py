@@ -165,6 +165,10 @@ class NatsSource:
                 extra = {"stream": tp.stream, "partition": tp.partition}
                 logger.exception("messages could not be taken", extra=extra)
 
+    @property
+    def has_room(self) -> bool:
+        return self._room.has_room
+
     async def wait_for_room(self) -> None:
         await self._room.wait()
 

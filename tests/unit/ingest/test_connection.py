@@ -78,6 +78,10 @@ class Receiver:
             self.values += inflow.run.count
             inflow.run.clear()
 
+    @property
+    def has_room(self) -> bool:
+        return self.room.is_set()
+
     async def wait_for_room(self) -> None:
         await self.room.wait()
 
