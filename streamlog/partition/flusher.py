@@ -22,8 +22,9 @@ RETRY_S: Final = 0.1
 class Syncable(Protocol):
     """What the flusher needs of a partition."""
 
-    queued: bool
-    """Only the flusher writes it: waits in a queue of the flusher."""
+    # Only the flusher writes these: it waits to be synced, to be settled.
+    to_sync: bool
+    to_settle: bool
 
     def begin_sync(self) -> SyncTicket | None:
         """None if there is nothing to sync. Raises Unavailable to be asked again a little later."""
@@ -51,13 +52,11 @@ class Flusher:
         self._to_settle: list[Syncable] = []
         self._running = 0  # syncs in worker threads, at most THREADS
         self._awake = False  # a turn of ``_work`` is scheduled
-        self._idle = asyncio.Event()  # nothing runs, nothing waits
 
     def open(self) -> None:
         """On the event loop that it is to serve."""
         self._loop = asyncio.get_running_loop()
         self._crashed = self._loop.create_future()
-        self._idle.set()
 
     async def run(self) -> None:
         """Never returns; raises what a sync raised that is not a failing disk."""
@@ -66,21 +65,17 @@ class Flusher:
 
     def sync(self, partition: Syncable) -> None:
         """Sync it soon; several calls in a turn of the loop are one."""
-        if not partition.queued:
-            partition.queued = True
+        if not partition.to_sync:
+            partition.to_sync = True
             self._to_sync.append(partition)
             self._wake()
 
     def settle(self, partition: Syncable) -> None:
         """Have it settle at the end of this turn, without a sync."""
-        if not partition.queued:
-            partition.queued = True
+        if not partition.to_settle:
+            partition.to_settle = True
             self._to_settle.append(partition)
             self._wake()
-
-    async def drain(self) -> None:
-        """Return when everything asked for so far is done."""
-        await self._idle.wait()
 
     def close(self) -> None:
         """Let the threads go; what they do is finished first."""
@@ -90,7 +85,6 @@ class Flusher:
         if not self._awake:
             assert self._loop is not None, "open comes first"
             self._awake = True
-            self._idle.clear()
             self._loop.call_soon(self._work)
 
     def _work(self) -> None:
@@ -98,18 +92,16 @@ class Flusher:
         try:
             settling, self._to_settle = self._to_settle, []
             for partition in settling:
-                partition.queued = False
+                partition.to_settle = False
                 partition.settle()
             self._start_syncs()
         except BaseException as error:
             self._crash(error)
-        if not self._running and not self._awake:
-            self._idle.set()
 
     def _start_syncs(self) -> None:
         while self._to_sync and self._running < THREADS:
             partition = self._to_sync.popleft()
-            partition.queued = False
+            partition.to_sync = False
             try:
                 ticket = partition.begin_sync()
             except Unavailable:

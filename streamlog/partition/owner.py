@@ -72,7 +72,8 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.config = config
-        self.queued = False
+        self.to_sync = False
+        self.to_settle = False
         self._log = log
         self._defaults = surroundings.defaults
         self._flusher = surroundings.flusher

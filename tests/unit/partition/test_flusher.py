@@ -26,7 +26,8 @@ class Log:
     """A partition that notes what is done with it."""
 
     def __init__(self, *tickets: Ticket | Exception | None) -> None:
-        self.queued = False
+        self.to_sync = False
+        self.to_settle = False
         self.tickets = list(tickets)
         self.story: list[str] = []
         self.more = False
@@ -88,7 +89,15 @@ async def test_settling_needs_no_thread() -> None:
     flusher.settle(log)
     await asyncio.sleep(0)
     assert log.story == ["settle"]
-    assert not log.queued
+    assert not log.to_settle
+    flusher.close()
+
+
+async def test_one_that_is_to_settle_can_be_synced_in_the_same_turn() -> None:
+    flusher, log = opened(), Log(free())
+    flusher.settle(log)
+    flusher.sync(log)
+    await log.until("settle", "begin", "finish")
     flusher.close()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from streamlog.partition.registry import Registry
 from tests.failing_disk import FailingDisk
-from tests.partition_world import World, publish, tp
+from tests.partition_world import Told, World, publish, run_of, tp
 
 QUICK = {"checkpoint_interval_ms": 10, "sync_interval_ms": 10, "retention_check_ms": 10}
 
@@ -62,6 +62,17 @@ async def test_sync_os_leaves_it_to_the_system_but_for_sealed_segments(world: Wo
         for _ in range(5):
             await publish(partition, b"x" * 1000)
         await until(lambda: partition.recovery_point >= 4)
+
+
+async def test_a_stop_right_after_an_append_loses_nothing(world: World) -> None:
+    async with world.node(sync="os") as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        told = Told()
+        partition.append(run_of(b"x"), told)
+        await registry.close()
+        assert partition.recovery_point == 1
+        assert await told.answer == 0
 
 
 async def test_retention_deletes_and_the_checkpoint_follows(world: World) -> None:
