@@ -2,15 +2,13 @@
 
 import asyncio
 import contextlib
-import ctypes
-import os
 import signal
-import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-PR_SET_PDEATHSIG: Final = 1
+from streamlog.cli.leash import leashed
+
 TAIL_BYTES: Final = 4096
 
 
@@ -39,13 +37,12 @@ class Child:
         """In a session of its own, so that a Ctrl-C in the terminal reaches the parent alone."""
         with log.open("wb") as output:
             process = await asyncio.create_subprocess_exec(
-                *command,
+                *leashed(command),
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 env=env,
                 start_new_session=True,
-                preexec_fn=_dies_with_parent(),
             )
         return cls(name, process, log, restart)
 
@@ -83,18 +80,3 @@ class Child:
             log.seek(max(0, self.log.stat().st_size - TAIL_BYTES))
             lines = log.read().decode(errors="replace").split("\n")
         return next((text for line in reversed(lines) if (text := line.strip(" +-|"))), "")
-
-
-def _dies_with_parent() -> Callable[[], None] | None:
-    """For the child, between fork and exec: have the kernel end it when the parent ends."""
-    if not sys.platform.startswith("linux"):
-        return None
-    prctl = ctypes.CDLL(None, use_errno=True).prctl
-    parent = os.getpid()
-
-    def leash() -> None:
-        prctl(PR_SET_PDEATHSIG, int(signal.SIGTERM), 0, 0, 0)
-        if os.getppid() != parent:  # it ended before the call
-            os._exit(1)
-
-    return leash

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamlog.cli.child import dies_with_parent
+from streamlog.cli.leash import leashed
 
 READY_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
@@ -59,11 +59,10 @@ class ServerProcess:
     def spawn(self) -> None:
         with self.log.open("ab") as output:
             self._process = subprocess.Popen(
-                self.command,
+                leashed(self.command),  # ends with us, also if nobody gets to stop it
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
-                preexec_fn=dies_with_parent(),  # also where nobody gets to stop it
             )
 
     def is_running(self) -> bool:
