@@ -7,7 +7,7 @@ segment is *active*: it alone is written, and its indexes are in memory until it
 log is closed.
 
 Invariants: offsets are dense; a batch is never split over segments; what lies below
-``recovery_point`` has been synced, its folder entries and sealed indexes included; a batch is
+``recovery_point`` has been synced, its folder entries included; a batch is
 served only if its checksum was right once since the log was opened, or if this process wrote it.
 
 Reading order: ``disk`` (all file access), ``files`` (bounded open files), ``slice``, ``index``,

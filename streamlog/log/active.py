@@ -3,7 +3,6 @@ import contextlib
 from streamlog.errors import StorageFailed
 from streamlog.log.disk import storage_error
 from streamlog.log.files import FilePool, PooledFile
-from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexFile
 from streamlog.log.indexer import Indexer
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
@@ -28,6 +27,7 @@ class ActiveSegment:
         self.last_timestamp_ms: int | None = None  # of the last batch, likewise
         self.indexes_are_stored = False  # the index files have just what ``indexer`` has
         self._pool = pool
+        segment.sealed = False
         segment.offsets, segment.times = indexer.offsets, indexer.times
         segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
 
@@ -91,8 +91,8 @@ class ActiveSegment:
         """Nothing more is written. Raises OSError, and may be tried again then."""
         self.write_indexes()
         segment = self.segment
-        segment.offsets = IndexFile(self._pool, segment.index_path, OFFSET_ENTRY)
-        segment.times = IndexFile(self._pool, segment.time_index_path, TIME_ENTRY)
+        segment.open_indexes()
+        segment.sealed = True
 
 
 def _write_rest(pooled: PooledFile, batch: bytes, position: int, written: int) -> None:

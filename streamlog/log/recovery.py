@@ -194,7 +194,7 @@ class Recovery:
             if goes_on or problem != MISSING
         }
         if goes_on:
-            segment.write_indexes(found.indexer, problems)
+            segment.mend_indexes(found.indexer, problems)
         else:
             self._unlink(problems)
         self.report.rebuilt += problems
@@ -226,13 +226,11 @@ class Recovery:
     def _sync(self, segments: list[Segment]) -> None:
         """What a killed process left in the page cache counts as synced from now on."""
         for segment in segments:
-            paths = segment.paths if segment is not segments[-1] else (segment.path,)
-            for path in paths:
-                pooled = self._pool.pin(path)
-                try:
-                    pooled.file.sync()
-                finally:
-                    self._pool.unpin(pooled)
+            pooled = self._pool.pin(segment.path)
+            try:
+                pooled.file.sync()
+            finally:
+                self._pool.unpin(pooled)
         self._disk.sync_directory(self._directory)
 
     def _resume(self, segment: Segment, found: Rescan) -> ActiveSegment:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from streamlog.errors import CorruptBatch, CorruptData
-from streamlog.log.disk import DiskFile, storage_error
+from streamlog.log.disk import DiskFile, is_full, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
@@ -54,6 +54,7 @@ class Segment:
         "next_offset",
         "offsets",
         "path",
+        "sealed",
         "size_bytes",
         "stem_path",
         "times",
@@ -77,21 +78,16 @@ class Segment:
         self.next_offset = next_offset  # the base offset of the next segment, once sealed
         self.size_bytes = size_bytes
         self.interval_bytes = interval_bytes
-        self.max_timestamp_ms: int | None = (
-            None  # None: not looked up, see ``times``; unused while active
-        )
+        self.sealed = True  # nothing more is written; an ``ActiveSegment`` says otherwise
+        self.max_timestamp_ms: int | None = None  # of all batches; None: see ``times.latest_time``
         self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
         self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
         self.unverified_end = next_offset  # ... and should end at this offset
         self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
         self.times: Index = IndexFile(pool, self.time_index_path, TIME_ENTRY)
         self._pool = pool
-        self._hints: dict[
-            int, int
-        ] = {}  # base offset -> position of some batches, where reads ended
-        self._lock: threading.Lock | None = (
-            threading.Lock() if size_bytes else None
-        )  # of ``verify``
+        self._hints: dict[int, int] = {}  # base offset -> position, where reads ended
+        self._lock = threading.Lock() if size_bytes else None  # of ``verify``
 
     @property
     def index_path(self) -> str:
@@ -104,10 +100,6 @@ class Segment:
     @property
     def paths(self) -> tuple[str, str, str]:
         return self.path, self.index_path, self.time_index_path
-
-    @property
-    def is_sealed(self) -> bool:
-        return isinstance(self.offsets, IndexFile)
 
     @property
     def verified(self) -> bool:
@@ -129,7 +121,7 @@ class Segment:
                 raise storage_error(error, self.path) from error
 
     def _verify(self) -> None:
-        sealed = self.is_sealed
+        sealed = self.sealed
         check = IndexCheck(self._pool.disk, self.stem_path, self.base_offset, self.interval_bytes)
         pooled = self._pool.pin(self.path)
         try:
@@ -138,24 +130,36 @@ class Segment:
             self._pool.unpin(pooled)
         for damage in damages:
             tell_damage(self.path, damage)
-        if sealed and (problems := check.finish(sealed=True)):
-            self.write_indexes(check.indexer, problems)
-            for path, problem in problems.items():
-                logger.warning("index rebuilt", extra={"file": path, "problem": problem})
         if sealed:
             self.max_timestamp_ms = check.indexer.max_timestamp_ms
+            problems = check.finish(sealed=True)
+            self.mend_indexes(check.indexer, problems)
+            for path, problem in problems.items():
+                logger.warning("index rebuilt", extra={"file": path, "problem": problem})
         self.damages = tuple(d for d in damages if d.position < self.unverified_bytes)
         self.unverified_bytes = 0
 
-    def write_indexes(self, indexer: Indexer, paths: Iterable[str]) -> None:
-        """Replace the index files that are wrong. Raises OSError."""
+    def mend_indexes(self, indexer: Indexer, paths: Iterable[str]) -> None:
+        """Replace the index files that are wrong; where the disk is full, by indexes in memory.
+
+        Raises OSError.
+        """
         packed = {
             self.index_path: indexer.offsets.packed(),
             self.time_index_path: indexer.times.packed(),
         }
-        for path in paths:
-            self._pool.disk.write_small(path, packed[path])
-            self._pool.forget(path)
+        try:
+            for path in paths:
+                self._pool.disk.write_small(path, packed[path])
+                self._pool.forget(path)
+            self.open_indexes()
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.offsets, self.times = indexer.offsets, indexer.times
+
+    def open_indexes(self) -> None:
+        """Search the index files from now on."""
         self.offsets = IndexFile(self._pool, self.index_path, OFFSET_ENTRY)
         self.times = IndexFile(self._pool, self.time_index_path, TIME_ENTRY)
 

@@ -127,7 +127,7 @@ class Unsynced:
         pinned: list[PooledFile] = []
         try:
             for segment in self.segments:
-                paths = segment.paths if segment.is_sealed else (segment.path,)
+                paths = segment.paths if segment.sealed else (segment.path,)
                 pinned.extend(self._pool.pin(path) for path in paths)
         except OSError:
             for pooled in pinned:
