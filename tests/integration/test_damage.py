@@ -156,15 +156,22 @@ def removed(path: Path) -> None:
     path.unlink()
 
 
+class Plan(NamedTuple):
+    """How the node ends each time, and what happens to its files then."""
+
+    crash: bool
+    damages: tuple[Callable[[Path], None], ...]
+
+
 DAMAGES = (garbage, emptied, zeroed, cut_short, removed)
 
 
 @pytest.mark.parametrize(
-    ("crash", "damages"),
+    "plan",
     [
-        pytest.param(False, (garbage, removed), id="after-a-stop"),
-        pytest.param(False, DAMAGES, id="after-stops", marks=pytest.mark.slow),
-        pytest.param(True, DAMAGES, id="after-kills", marks=pytest.mark.slow),
+        pytest.param(Plan(False, (garbage, removed)), id="after-stops"),
+        pytest.param(Plan(False, DAMAGES), id="after-stops-all", marks=pytest.mark.slow),
+        pytest.param(Plan(True, DAMAGES), id="after-kills-all", marks=pytest.mark.slow),
     ],
 )
 @pytest.mark.parametrize(
@@ -182,15 +189,14 @@ async def test_damaged_small_files_lose_nothing(
     new_node: Callable[..., Any],
     read_all: Callable[..., list[Any]],
     pattern: str,
-    crash: bool,
-    damages: tuple[Callable[[Path], None], ...],
+    plan: Plan,
 ) -> None:
     node = new_node(segment_bytes=SEGMENT_BYTES, checkpoint_interval_ms=50)
     node.start()
     await fill(nats_server, 0)
     end = WAVES * WAVE
-    for damage in damages:
-        if crash:
+    for damage in plan.damages:
+        if plan.crash:
             node.kill()
         else:
             assert node.stop() == 0
