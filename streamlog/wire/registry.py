@@ -8,6 +8,9 @@ PRODUCE: Final = 0
 FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
+OFFSET_COMMIT: Final = 8
+FIND_COORDINATOR: Final = 10
+JOIN_GROUP: Final = 11
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -34,6 +37,9 @@ APIS: Final[dict[int, Api]] = {
         Api(FETCH, "Fetch", 4, 12, 12),
         Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
         Api(METADATA, "Metadata", 0, 12, 9),
+        Api(OFFSET_COMMIT, "OffsetCommit", 2, 8, 8),  # this and the next two: see find_coordinator
+        Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
+        Api(JOIN_GROUP, "JoinGroup", 0, 7, 6),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),

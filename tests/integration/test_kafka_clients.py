@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from base64 import b64encode
 from collections.abc import Iterator
 from random import Random
@@ -9,6 +10,7 @@ from typing import Any, NamedTuple
 
 import nats
 import pytest
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.integration.conftest import Dev
@@ -23,6 +25,9 @@ AT_ONCE = 40
 
 UNGROUPED = {"group.id": "unused", "enable.auto.commit": False}
 """librdkafka wants a group's name always, and commits unless it is told not to."""
+
+LEAVING_S_MAX = 20
+"""Without a coordinator that answers, librdkafka stays for its session time-out of 45 s."""
 
 CLIENTS = tuple(READERS)
 FOLLOWERS = tuple(name for name in CLIENTS if name != "kcat")
@@ -205,3 +210,23 @@ def test_kafka_producers_are_refused_at_once(dev: Dev) -> None:
     producer.produce("readonly", b"x", on_delivery=lambda error, _: errors.append(error))
     assert producer.flush(30) == 0
     assert [error.code() for error in errors] == [KafkaError.POLICY_VIOLATION]
+
+
+def test_a_consumer_with_a_group_leaves_at_once_and_one_that_subscribes_is_told(dev: Dev) -> None:
+    """With a client's own defaults, which commit on the way out."""
+    create(dev, "grouped")
+    settings = {"bootstrap.servers": dev.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
+    asyncio.run(publish(dev.nats, "grouped", 0, 5))
+    assigned = Consumer(settings)
+    assigned.assign([TopicPartition("grouped", 0, 0)])
+    assert len(assigned.consume(5, timeout=30)) == 5
+    started = time.monotonic()
+    assigned.close()
+    assert time.monotonic() - started < LEAVING_S_MAX
+
+    subscribed = Consumer(settings)
+    subscribed.subscribe(["grouped"])
+    answer = subscribed.poll(30)
+    subscribed.close()
+    assert answer is not None
+    assert answer.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED

@@ -46,9 +46,13 @@ def example(schema: Any, salt: int) -> dict[str, Any]:
         kind = field.metadata.get("kafka_type")
         nested = next((arg for arg in _args(field.type) if is_dataclass(arg)), None)
         number = salt * 7 + index
-        scalar: Any = {"string": f"t{number}", "bool": bool(number % 2), "uuid": ID}.get(
-            str(kind), number % 100
-        )
+        scalars = {
+            "string": f"t{number}",
+            "bytes": b"b%d" % number,
+            "bool": bool(number % 2),
+            "uuid": ID,
+        }
+        scalar: Any = scalars.get(str(kind), number % 100)
         if nested is not None:
             values[field.name] = [example(nested, number + item) for item in range(salt % 3)]
         elif "tuple" in text:

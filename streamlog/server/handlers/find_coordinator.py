@@ -1,0 +1,22 @@
+"""FindCoordinator (10), versions 0 to 4: this node, which refuses what coordinators do.
+
+Consumer groups are not there yet. A client that only assigns partitions, but would commit when it
+closes (as confluent-kafka does by default), waits most of a minute for a coordinator that cannot be
+found; one that is found and refuses, it leaves at once.
+
+    v4  several keys in one request, and an error for each
+"""
+
+from typing import Any
+
+from streamlog.server.context import Context
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    node = context.metadata.image.nodes[context.node_id]
+    here = {"node_id": context.node_id, "host": node.host, "port": node.port, "error_code": 0}
+    coordinators: list[dict[str, Any]] = [
+        {"key": key, **here} for key in request.get("coordinator_keys", ())
+    ]
+    return {**here, "coordinators": coordinators}
