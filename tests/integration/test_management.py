@@ -212,7 +212,7 @@ async def request(nc: Client, verb: str, body: bytes = b"", **headers: str) -> d
         ("STREAM.MSG.GET.a", b'{"seq":1}', "stream_msg_get", (404, 10059)),
     ],
 )  # fmt: skip
-async def test_requests_that_are_refused(  # noqa: PLR0917
+async def test_requests_that_are_refused(
     node: LocalNode, nc: Client, verb: str, body: bytes, kind: str, expected: tuple[int, int]
 ) -> None:
     await node.create("taken")
