@@ -17,7 +17,7 @@ from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
 QUICK_SCALE = 0.1
-REPORT_WIDTH = 140
+REPORT_WIDTH = 170
 
 
 def main() -> int:

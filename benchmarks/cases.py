@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Final
 
 from benchmarks import machine
@@ -23,21 +23,21 @@ MEGABYTES = Metric("mb_per_s", "MB/s")
 P50 = Metric("p50_ms", "ms, p50", digits=2, lower_is_better=True)
 P99 = Metric("p99_ms", "ms, p99", digits=2, lower_is_better=True)
 
-COUNTS: Final = {100: 1_500_000, 1024: 500_000}
-"""Messages of one run, by size: some seconds each."""
+COUNTS: Final = {100: 800_000, 1024: 400_000}
+"""Messages of one run, by size: a few seconds each."""
 ALWAYS_SHARE: Final = 0.02
 """``sync_interval: always`` is so much slower that a small part of the messages says it."""
 PULL_SHARE: Final = 0.2
-LATENCY_COUNT: Final = 100_000
+LATENCY_COUNT: Final = 50_000
 DELIVER_SUBJECT: Final = "deliver.push"
 
 
-def measured(pids: Sequence[int], module: str, *arguments: str) -> Measurement:
+def measured(sides: Sides, side: Side, module: str, *arguments: str) -> Measurement:
     """Run a client and add what the servers' processors did for it."""
-    machine.settle()
-    before = cpu_seconds(pids)
+    machine.settle(sides.directory)
+    before = cpu_seconds(side.pids)
     result = run_client(module, *arguments)
-    used = cpu_seconds(pids) - before
+    used = cpu_seconds(side.pids) - before
     return {**result, "server_us": 1e6 * used / result["messages"]}
 
 
@@ -58,7 +58,7 @@ def publishing(
         messages = int((count or COUNTS[size]) * share * scale)
         arguments = ["--nats", side.nats, "--stream", STREAM, "--count", str(messages)]
         try:
-            return measured(side.pids, "publisher", mode, *arguments, "--size", str(size))
+            return measured(sides, side, "publisher", mode, *arguments, "--size", str(size))
         finally:
             delete_stream(side)
 
@@ -72,7 +72,7 @@ def routing(size: int) -> Callable[[Sides, float], Measurement]:
         side = sides.jetstream
         count = str(int(4 * COUNTS[size] * scale))
         arguments = ["--nats", side.nats, "--count", count, "--size", str(size)]
-        return measured(side.pids, "publisher", "core", *arguments)
+        return measured(sides, side, "publisher", "core", *arguments)
 
     return run
 
@@ -89,7 +89,7 @@ def round_trip(size: int) -> Callable[[Sides, float], Measurement]:
             count = str(int(COUNTS[size] * scale))
             arguments = ["--nats", side.nats, "--count", count, "--size", str(size)]
             try:
-                return measured(side.pids, "publisher", "acked", *arguments)
+                return measured(sides, side, "publisher", "acked", *arguments)
             finally:
                 responder.terminate()
 
@@ -173,37 +173,40 @@ def consumer_case(size: int) -> Case:
     def prepare(sides: Sides, scale: float) -> None:
         for side in (sides.jetstream, sides.streamlog):
             create_stream(side)
-            count = str(int(COUNTS[size] * scale))
-            arguments = ["--nats", side.nats, "--stream", STREAM, "--count", count]
+            arguments = ["--nats", side.nats, "--stream", STREAM, "--count", count(scale)]
             run_client("publisher", "acked", *arguments, "--size", str(size))
 
     def clear(sides: Sides) -> None:
         for side in (sides.jetstream, sides.streamlog):
             delete_stream(side)
 
-    def read(side: Side, mode: str, server: str, source: str, count: int) -> Measurement:
-        arguments = ["--server", server, "--source", source]
-        arguments += ["--count", str(count), "--size", str(size)]
-        return measured(side.pids, "consumer", mode, *arguments)
+    def read(sides: Sides, side: Side, mode: str, *arguments: str) -> Measurement:
+        return measured(sides, side, "consumer", mode, *arguments, "--size", str(size))
+
+    def count(scale: float) -> str:
+        return str(int(COUNTS[size] * scale))
 
     def push(sides: Sides, scale: float) -> Measurement:
         side = sides.jetstream
         create_push_consumer(side, DELIVER_SUBJECT)
+        source = ["--server", side.nats, "--source", DELIVER_SUBJECT]
         try:
-            return read(side, "push", side.nats, DELIVER_SUBJECT, int(COUNTS[size] * scale))
+            return read(sides, side, "push", *source, "--count", count(scale))
         finally:
             delete_consumer(side, "push")
 
     def pull(sides: Sides, scale: float) -> Measurement:
         side = sides.jetstream
+        source = ["--server", side.nats, "--source", STREAM]
         try:
-            return read(side, "pull", side.nats, STREAM, int(COUNTS[size] * scale * PULL_SHARE))
+            return read(sides, side, "pull", *source, "--count", count(PULL_SHARE * scale))
         finally:
             delete_consumer(side, "pull")
 
     def kafka(sides: Sides, scale: float) -> Measurement:
         side = sides.streamlog
-        return read(side, "kafka", side.kafka, STREAM, int(COUNTS[size] * scale))
+        source = ["--server", side.kafka, "--source", STREAM]
+        return read(sides, side, "kafka", *source, "--count", count(scale))
 
     variants = (
         Variant("JetStream, push consumer, raw socket", push),

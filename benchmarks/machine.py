@@ -1,6 +1,5 @@
 """What the figures were taken on, and how it is brought to the same state before each run."""
 
-import mmap
 import os
 import platform
 import subprocess
@@ -10,8 +9,9 @@ from statistics import median
 
 from benchmarks.processes import binary
 
-TOUCHED_BYTES_MAX = 1 << 30
 SETTLE_S = 0.3
+WARM_BYTES = 1 << 30
+WARM_BLOCK_BYTES = 1 << 18
 SYNC_BYTES = 64 * 1024
 SYNC_ROUNDS = 100
 
@@ -48,28 +48,20 @@ def sync_ms(directory: Path) -> float:
     return median(times)
 
 
-def settle() -> None:
+def settle(directory: Path) -> None:
     """The same start for every run: nothing waits to be written, and free memory is really there.
 
-    What an earlier run left in the page cache is not this run's to write. And the host of a virtual
-    machine takes free memory back after some seconds; whoever writes first then pays for having it
-    returned, four times the price of the write itself.
+    The host of a virtual machine takes free memory back after some seconds and returns it at the
+    first touch, which makes a write into the page cache ten times slower. So as much as a run may
+    write is written and dropped right before it.
     """
     os.sync()
     time.sleep(SETTLE_S)
-    size = min(TOUCHED_BYTES_MAX, _available_bytes() // 4)
-    flags = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS | mmap.MAP_POPULATE
-    mmap.mmap(-1, size, flags=flags).close()
-
-
-def _available_bytes() -> int:
-    """Memory to be had, by the system and by the limit of our control group if it has one."""
-    lines = Path("/proc/meminfo").read_text().splitlines()
-    limits = [1024 * int(line.split()[1]) for line in lines if line.startswith("MemAvailable:")]
-    group = Path("/sys/fs/cgroup/memory.max")
-    if group.exists() and (limit := group.read_text().strip()).isdigit():
-        limits.append(int(limit))
-    return min(limits)
+    path, block = directory / "warm-up", bytes(WARM_BLOCK_BYTES)
+    with path.open("wb", buffering=0) as file:
+        for _ in range(WARM_BYTES // WARM_BLOCK_BYTES):
+            file.write(block)
+    path.unlink()
 
 
 def _processor() -> str:

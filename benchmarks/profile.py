@@ -20,7 +20,7 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from benchmarks import report
+from benchmarks import machine, report
 from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
@@ -54,6 +54,7 @@ def main() -> int:
         try:
             for size in COUNTS:
                 for sync in ("os", "commit"):
+                    machine.settle(directory)
                     processes[f"{size} B, sync={sync}"] = process_ns(side, size, sync)
         finally:
             side.stop()
@@ -129,8 +130,8 @@ def process_ns(side: Streamlog, size: int, sync: str) -> Mapping[str, float]:
     def grown(key: str) -> float:
         return counted_after.get(key, 0.0) - counted.get(key, 0.0)
 
-    batches, syncs = grown("streamlog_append_batches_total"), grown("streamlog_sync_seconds_count")
-    costs["records/batch"] = result["messages"] / max(batches, 1)
+    costs["records/batch"] = result["messages"] / grown("streamlog_append_batches_total")
+    syncs = grown("streamlog_sync_seconds_count") if sync == "commit" else 0.0
     costs["records/sync"] = result["messages"] / syncs if syncs else 0.0
     costs["ms/sync"] = 1000 * grown("streamlog_sync_seconds_sum") / syncs if syncs else 0.0
     return costs

@@ -74,7 +74,7 @@ class Sides:
     """The servers of one run, started when first asked for."""
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self.directory = directory
         self._started: dict[str, JetStream | Streamlog] = {}
 
     @property
@@ -103,7 +103,7 @@ class Sides:
         self, name: str, create: Callable[[Path], JetStream | Streamlog]
     ) -> JetStream | Streamlog:
         if name not in self._started:
-            self._started[name] = create(self._directory / name)
+            self._started[name] = create(self.directory / name)
         return self._started[name]
 
 
