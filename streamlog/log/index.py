@@ -20,7 +20,6 @@ from streamlog.log.files import FilePool
 OFFSET_ENTRY: Final = struct.Struct(">II")
 TIME_ENTRY: Final = struct.Struct(">qI")
 RELATIVE_OFFSET_MAX: Final = 2**31 - 1
-POSITION_MAX: Final = 2**31 - 1
 
 FIRST: Final = 0
 SECOND: Final = 1
@@ -87,12 +86,6 @@ class IndexEntries:
 
     def last(self) -> Entry | None:
         return self._at(-1) if self._packed else None
-
-    def keep_below(self, field: int, bound: int) -> None:
-        """Drop the entries whose ``field`` is ``bound`` or more."""
-        count = self.count_up_to(field, bound - 1)
-        del self._fields[0][count:], self._fields[1][count:]
-        del self._packed[count * self._entry.size :]
 
     def packed(self) -> bytes:
         return bytes(self._packed)

@@ -137,7 +137,7 @@ class PartitionLog:
             if (
                 size + len(batch) > self.settings.segment_bytes
                 or (first_ms is not None and now_ms - first_ms >= self.settings.segment_age_ms)
-                or next_offset - active.segment.base_offset > RELATIVE_OFFSET_MAX
+                or next_offset - 1 - active.segment.base_offset > RELATIVE_OFFSET_MAX
             ):
                 self.roll()
                 active = self._active
@@ -295,7 +295,7 @@ class PartitionLog:
             raise storage_error(error, self._directory) from error
 
     def first_timestamp_ms(self) -> int | None:
-        """The time of the first record, if there is one and its batch is whole."""
+        """The time of the first record, if there is one; damaged batches are passed over."""
         start = self.log_start_offset
         if start == self.log_end_offset:
             return None
@@ -392,7 +392,8 @@ class PartitionLog:
         except OSError as error:
             self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
             raise StorageFailed(self.failure) from error
-        self._end_at(self._active.segment.next_offset)
+        end = self._active.segment.next_offset
+        self._end_at(end, epochs_kept_to=end)
 
     def truncate_fully_to(self, offset: int) -> None:
         """Forget all records; the next one gets ``offset``. Raises as above."""
@@ -409,16 +410,16 @@ class PartitionLog:
         self._segments = Segments([segment])
         self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
         self.log_start_offset = offset
-        self._end_at(offset)
+        self._end_at(offset, epochs_kept_to=0)
 
-    def _end_at(self, offset: int) -> None:
+    def _end_at(self, offset: int, *, epochs_kept_to: int) -> None:
         """The log ends there now, also for a sync that is running and for the epochs."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
-        if self.epochs.truncate(offset):
+        if self.epochs.truncate(epochs_kept_to):
             self._store_epochs()
 
     def _store_epochs(self) -> None:

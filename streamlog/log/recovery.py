@@ -235,8 +235,6 @@ class Recovery:
 
     def _resume(self, segment: Segment, found: Rescan) -> ActiveSegment:
         """The stored indexes are believed; the batches are verified when they are first read."""
-        if found.last is not None:
-            self._last_epoch = found.last.leader_epoch
         active = self._activate(segment, found)
         segment.unverified_bytes = segment.size_bytes
         active.indexes_are_stored = found.indexes_are_stored
@@ -270,22 +268,25 @@ class Recovery:
             epochs = LeaderEpochs.decode(data, path)
         if epochs is not None:
             epochs.truncate(min(end_offset, self._epochs_read_from))
+            before = self._epoch_before(self._epochs_read_from)
+            if before not in (NO_EPOCH, epochs.latest):
+                epochs = None
+        if epochs is not None:
             for epoch, offset in self._epoch_starts:
                 epochs.assign(epoch, offset)
-        if epochs is None or epochs.latest != self._epoch_of_last_batch():
+        else:
             epochs = epochs_of_batches(self._pool, self._segments)
             if end_offset > self._segments[0].base_offset:
                 self.report.rebuilt.append(path)
         epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
         return epochs, self._store(epochs, path, data)
 
-    def _epoch_of_last_batch(self) -> int:
-        """Not always read yet: the active segment may be empty."""
+    def _epoch_before(self, offset: int) -> int:
+        """The epoch of the last batch in the segments that begin below ``offset``."""
         for segment in reversed(self._segments):
-            if self._last_epoch == NO_EPOCH:
-                for place in segment.tail():
-                    self._last_epoch = place.leader_epoch
-        return self._last_epoch
+            if segment.base_offset < offset and (tail := list(segment.tail())):
+                return tail[-1].leader_epoch
+        return NO_EPOCH
 
     def _store(self, epochs: LeaderEpochs, path: str, data: bytes) -> bool:
         """Whether the checkpoint has these epochs now; a full disk is no reason not to open."""

@@ -169,11 +169,10 @@ def _whole_at(file: DiskFile, position: int, end: int, offset: int) -> int | Non
 
 
 def _candidates(file: DiskFile, position: int, end: int, offset: int) -> Iterator[int]:
-    """Where a header could begin: the upper half of the base offset, and the magic, are as they
-    should be.
-    """
-    upper = re.escape((offset >> 32).to_bytes(4, "big"))
-    pattern = re.compile(b"(?=" + upper + b".{12}" + re.escape(bytes([MAGIC])) + b")", re.DOTALL)
+    """Where a header could begin: the upper half of the base offset, and the magic, are right."""
+    upper = [re.escape(half.to_bytes(4, "big")) for half in (offset >> 32, (offset >> 32) + 1)]
+    magic = re.escape(bytes([MAGIC]))
+    pattern = re.compile(b"(?=(?:" + b"|".join(upper) + b").{12}" + magic + b")", re.DOTALL)
     while position < end:
         piece = file.pread(min(_CONTENT_BYTES, end - position), position)
         for match in pattern.finditer(piece):

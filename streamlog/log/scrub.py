@@ -103,7 +103,8 @@ class IndexCheck:
         if theirs is not None:
             last = theirs.last()
             reached = ours.offsets.count_up_to(SECOND, last[1] if last else -1)
-            if reached + _MISSING_TAIL_MAX <= len(ours.offsets):
+            missing = len(ours.offsets) - reached
+            if missing >= _MISSING_TAIL_MAX or (missing and not reached):
                 self.problems.setdefault(self._offset_path, "its end is missing")
         if self._times is not None and self._times.last() != ours.times.last():
             self.problems.setdefault(self._time_path, "its end is missing")

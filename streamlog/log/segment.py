@@ -136,7 +136,8 @@ class Segment:
             self.mend_indexes(check.indexer, problems)
             for path, problem in problems.items():
                 logger.warning("index rebuilt", extra={"file": path, "problem": problem})
-        self.damages = tuple(d for d in damages if d.position < self.unverified_bytes)
+        end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
+        self.damages = tuple(damage for damage in damages if damage.position < end)
         self.unverified_bytes = 0
 
     def mend_indexes(self, indexer: Indexer, paths: Iterable[str]) -> None:
@@ -181,6 +182,8 @@ class Segment:
         hint = self._hints.get(offset)
         if hint is not None:
             return hint, offset
+        if offset == self.base_offset and not self.damages:
+            return 0, offset
         low, high = self._whole_range(offset)
         entry = self.offsets.floor(FIRST, offset - self.base_offset)
         start = max(low, entry[1]) if entry else low

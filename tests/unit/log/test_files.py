@@ -1,0 +1,120 @@
+import pytest
+
+from streamlog.log.files import FilePool
+from streamlog.log.slice import FileSlice
+from tests.simulation.disk import SimDisk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    disk = SimDisk()
+    for name in "abcdef":
+        disk.replace(f"/{name}", name.encode() * 10)
+    return disk
+
+
+def touch(pool: FilePool, *paths: str) -> None:
+    for path in paths:
+        pool.unpin(pool.pin(path))
+
+
+def test_a_file_is_opened_once_while_it_is_used(disk: SimDisk) -> None:
+    pool = FilePool(disk, 2)
+    touch(pool, "/a", "/b", "/a", "/b")
+    assert disk.calls["open"] == 2
+    assert pool.open_count == disk.open_files == 2
+
+
+def test_the_one_longest_unused_is_closed(disk: SimDisk) -> None:
+    pool = FilePool(disk, 2)
+    touch(pool, "/a", "/b", "/a", "/c")
+    assert disk.open_files == 2
+    touch(pool, "/a")
+    assert disk.calls["open"] == 3
+    touch(pool, "/b")
+    assert disk.calls["open"] == 4
+
+
+def test_pinned_files_stay_open_beyond_the_limit(disk: SimDisk) -> None:
+    pool = FilePool(disk, 2)
+    pinned = [pool.pin(f"/{name}") for name in "abcd"]
+    assert disk.open_files == 4
+    assert [p.file.pread(1, 0) for p in pinned] == [b"a", b"b", b"c", b"d"]
+    for p in pinned:
+        pool.unpin(p)
+    assert pool.open_count == disk.open_files == 2
+
+
+def test_a_file_pinned_twice_is_unpinned_twice(disk: SimDisk) -> None:
+    pool = FilePool(disk, 1)
+    first, second = pool.pin("/a"), pool.pin("/a")
+    assert first is second
+    pool.unpin(first)
+    touch(pool, "/b", "/c")
+    assert second.file.pread(1, 0) == b"a"
+    pool.unpin(second)
+    assert disk.open_files == 1
+
+
+def test_a_forgotten_file_is_closed_with_its_last_pin(disk: SimDisk) -> None:
+    pool = FilePool(disk, 4)
+    old = pool.pin("/a")
+    pool.forget("/a")
+    disk.unlink("/a")
+    disk.replace("/a", b"new")
+    new = pool.pin("/a")
+    assert old.file.pread(10, 0) == b"a" * 10
+    assert new.file.pread(10, 0) == b"new"
+    pool.unpin(old)
+    pool.unpin(new)
+    assert disk.open_files == 1
+    pool.forget("/a")
+    pool.forget("/a")
+    assert disk.open_files == 0
+
+
+def test_create_takes_the_place_of_what_was_open(disk: SimDisk) -> None:
+    pool = FilePool(disk, 4)
+    touch(pool, "/a")
+    pool.create("/a")
+    pooled = pool.pin("/a")
+    assert pooled.file.size() == 0
+    pool.unpin(pooled)
+    assert disk.open_files == 1
+
+
+def test_close_lets_go_of_all_but_the_pinned(disk: SimDisk) -> None:
+    pool = FilePool(disk, 4)
+    touch(pool, "/a", "/b")
+    piece = FileSlice(pool, pool.pin("/c"), 2, 3)
+    pool.close()
+    assert disk.open_files == 1
+    assert piece.read() == b"ccc"
+    piece.close()
+    assert disk.open_files == 0
+
+
+def test_a_file_that_is_not_there(disk: SimDisk) -> None:
+    pool = FilePool(disk, 4)
+    with pytest.raises(FileNotFoundError):
+        pool.pin("/nothing")
+    assert pool.open_count == 0
+
+
+def test_an_empty_slice_has_no_file(disk: SimDisk) -> None:
+    with FileSlice(FilePool(disk, 4), None, 0, 0) as piece:
+        assert len(piece) == 0
+        assert piece.read() == b""
+        with pytest.raises(AssertionError):
+            piece.fileno()
+
+
+def test_a_slice_is_closed_once_however_often(disk: SimDisk) -> None:
+    pool = FilePool(disk, 0)
+    piece = FileSlice(pool, pool.pin("/a"), 0, 4)
+    assert (len(piece), piece.position) == (4, 0)
+    piece.close()
+    piece.close()
+    assert disk.open_files == 0
+    with pytest.raises(AssertionError):
+        piece.read()

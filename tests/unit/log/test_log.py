@@ -1,0 +1,515 @@
+import errno
+import struct
+
+import pytest
+
+from streamlog.errors import CorruptBatch, OffsetOutOfRange, StorageFailed, StorageFull
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.record.batch import batches
+from tests.log_folder import FOLDER, SMALL, append, make_batch, open_log, read_batches, sync
+from tests.simulation.disk import SimDisk
+
+SEGMENT = f"{FOLDER}/{0:020d}"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk()
+
+
+@pytest.fixture
+def log(disk: SimDisk) -> PartitionLog:
+    return open_log(disk)
+
+
+def names(disk: SimDisk) -> list[str]:
+    return sorted(disk.sizes(str(FOLDER)))
+
+
+def offsets(log: PartitionLog, offset: int, max_bytes: int, upper: int) -> list[int]:
+    """Base offsets of the batches that a read returns."""
+    with log.read(offset, max_bytes, upper) as piece:
+        return [header.base_offset for header, _ in batches(piece.read())]
+
+
+# Appending
+
+
+def test_a_new_log_is_empty(disk: SimDisk, log: PartitionLog) -> None:
+    assert (log.log_start_offset, log.log_end_offset, log.recovery_point) == (0, 0, 0)
+    assert (log.size_bytes, log.segment_count) == (0, 1)
+    assert names(disk) == [f"{0:020d}.log"]
+
+
+def test_a_log_may_begin_at_any_offset(disk: SimDisk) -> None:
+    log = open_log(disk, log_start_offset=4711)
+    assert (log.log_start_offset, log.log_end_offset) == (4711, 4711)
+    assert names(disk) == [f"{4711:020d}.log"]
+
+
+def test_what_is_appended_lies_in_the_file_as_it_came(disk: SimDisk, log: PartitionLog) -> None:
+    first, second = append(log, 3), append(log, 2)
+    assert log.log_end_offset == 5
+    assert log.size_bytes == len(first + second)
+    assert disk.content(SEGMENT + ".log") == first + second
+
+
+def test_one_system_call_for_each_batch(disk: SimDisk, log: PartitionLog) -> None:
+    append(log)
+    disk.calls.clear()
+    for _ in range(10):
+        append(log)
+    assert disk.calls == {"pwrite": 10}
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        b"",
+        make_batch(0)[:60],
+        make_batch(0)[:-1],
+        make_batch(0) + b"x",
+        make_batch(1),
+        make_batch(0)[:16] + b"\x01" + make_batch(0)[17:],
+        make_batch(0)[:23] + struct.pack(">i", -1) + make_batch(0)[27:],
+        make_batch(0) + make_batch(1),
+    ],
+    ids=["nothing", "header", "cut", "long", "base offset", "magic", "delta", "two"],
+)
+def test_what_cannot_follow_is_refused(log: PartitionLog, batch: bytes) -> None:
+    with pytest.raises(CorruptBatch):
+        log.append(batch, 1_000)
+    assert (log.log_end_offset, log.size_bytes, log.failed) == (0, 0, False)
+
+
+def test_an_older_epoch_is_refused(log: PartitionLog) -> None:
+    append(log, epoch=5)
+    with pytest.raises(CorruptBatch, match="epoch 4"):
+        append(log, epoch=4)
+    append(log, epoch=6)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(5, 0), (6, 1)]
+
+
+# A disk that is full or fails
+
+
+def test_a_full_disk_keeps_nothing_of_the_batch(disk: SimDisk, log: PartitionLog) -> None:
+    kept = append(log)
+    disk.capacity_bytes = len(kept) + 20
+    for _ in range(3):
+        with pytest.raises(StorageFull, match=SEGMENT):
+            append(log)
+        assert disk.content(SEGMENT + ".log") == kept
+    disk.capacity_bytes = None
+    append(log)
+    assert [header.base_offset for header, _ in read_batches(log)] == [0, 1]
+
+
+def test_short_writes_are_finished(disk: SimDisk, log: PartitionLog) -> None:
+    disk.short_writes = True
+    wanted = [append(log, 5) for _ in range(5)]
+    assert [data for _, data in read_batches(log)] == wanted
+
+
+def test_a_short_write_before_the_disk_is_full_is_undone(disk: SimDisk, log: PartitionLog) -> None:
+    kept = append(log)
+    disk.fail("pwrite", errno.ENOSPC, skip=1)
+    disk.short_writes = True
+    with pytest.raises(StorageFull):
+        append(log, 50)
+    assert disk.content(SEGMENT + ".log") == kept
+
+
+@pytest.mark.parametrize("code", [errno.EIO, errno.EROFS])
+def test_a_failing_write_takes_the_log_offline(disk: SimDisk, log: PartitionLog, code: int) -> None:
+    kept = append(log)
+    disk.fail("pwrite", code)
+    with pytest.raises(StorageFailed):
+        append(log)
+    assert log.failed
+    with pytest.raises(StorageFailed):
+        append(log)
+    with pytest.raises(StorageFailed):
+        log.begin_sync()
+    with pytest.raises(StorageFailed):
+        log.roll()
+    assert [data for _, data in read_batches(log)] == [kept]
+    log.close()
+    log = open_log(disk)
+    append(log)
+    assert log.log_end_offset == 2
+
+
+def test_a_write_that_cannot_be_undone_takes_the_log_offline(
+    disk: SimDisk, log: PartitionLog
+) -> None:
+    append(log)
+    disk.capacity_bytes = disk.sizes(str(FOLDER))[f"{0:020d}.log"] + 20
+    disk.fail("truncate", errno.EIO)
+    with pytest.raises(StorageFailed, match="cut back"):
+        append(log)
+    assert log.failed
+    disk.kill()
+    disk.capacity_bytes = None
+    log = open_log(disk)
+    assert (log.log_end_offset, log.recovery.cut_bytes) == (1, 20)
+
+
+# Segments
+
+
+def test_it_rolls_by_size(disk: SimDisk) -> None:
+    size = len(make_batch(0))
+    log = open_log(disk, LogSettings(segment_bytes=3 * size))
+    for _ in range(7):
+        append(log)
+    assert [segment.base_offset for segment in log._segments] == [0, 3, 6]
+    assert log.size_bytes == 7 * size
+
+
+def test_a_batch_larger_than_a_segment_gets_one_of_its_own(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(segment_bytes=100))
+    for _ in range(3):
+        append(log, 40)
+    assert log.segment_count == 3
+
+
+def test_it_rolls_by_age_when_the_next_batch_comes(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(segment_age_ms=500))
+    append(log, timestamp_ms=1_000)
+    append(log, timestamp_ms=1_499)
+    assert log.segment_count == 1
+    append(log, timestamp_ms=1_500)
+    assert log.segment_count == 2
+    append(log, timestamp_ms=1_999)
+    assert log.segment_count == 2
+
+
+def test_the_age_is_that_of_the_first_batch_after_a_restart_too(disk: SimDisk) -> None:
+    settings = LogSettings(segment_age_ms=500)
+    log = open_log(disk, settings)
+    append(log, timestamp_ms=1_000)
+    append(log, timestamp_ms=1_400)
+    log.close()
+    log = open_log(disk, settings, recovery_point=2)
+    append(log, timestamp_ms=1_500)
+    assert log.segment_count == 2
+
+
+def test_an_empty_segment_is_not_rolled(log: PartitionLog) -> None:
+    log.roll()
+    append(log)
+    log.roll()
+    log.roll()
+    assert log.segment_count == 2
+
+
+def test_offsets_that_do_not_fit_an_index_entry_begin_a_new_segment(disk: SimDisk) -> None:
+    log = open_log(disk)
+    append(log)
+    batch = bytearray(make_batch(1))
+    struct.pack_into(">i", batch, 23, 2**31 - 2)  # compaction leaves such batches
+    log.append(bytes(batch), 1_000)
+    append(log)
+    assert [segment.base_offset for segment in log._segments] == [0, 2**31]
+
+
+def test_a_roll_on_a_full_disk_changes_nothing(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(segment_bytes=1_000, index_interval_bytes=0))
+    wanted = [append(log) for _ in range(5)]
+    disk.capacity_bytes = sum(disk.sizes(str(FOLDER)).values())
+    for _ in range(2):
+        with pytest.raises(StorageFull):
+            log.roll()
+        assert names(disk) == [f"{0:020d}.log"]
+    disk.capacity_bytes = None
+    wanted.append(append(log))
+    log.roll()
+    wanted.append(append(log))
+    assert [data for _, data in read_batches(log)] == wanted
+
+
+def test_a_sealed_segment_has_kafkas_indexes(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(index_interval_bytes=100))
+    sizes = [len(append(log, 2, timestamp_ms=time)) for time in (1_000, 1_005, 1_005, 1_002, 1_009)]
+    log.roll()
+    # Each entry: the last offset of a batch, and where that batch begins; never the first one.
+    index = list(struct.iter_unpack(">II", disk.content(SEGMENT + ".index")))
+    assert index == [(5, sum(sizes[:2])), (9, sum(sizes[:4]))]
+    # Each entry: the latest time so far, and the last offset of the batch that reached it.
+    times = list(struct.iter_unpack(">qI", disk.content(SEGMENT + ".timeindex")))
+    assert times == [(1_005, 3), (1_009, 9)]
+
+
+# Reading
+
+
+@pytest.fixture
+def three_by_two(log: PartitionLog) -> tuple[PartitionLog, int]:
+    """Two segments of three batches of two records: offsets 0-11; and a batch's size."""
+    size = 0
+    for _ in range(2):
+        for _ in range(3):
+            size = len(append(log, 2))
+        log.roll()
+    return log, size
+
+
+def test_a_read_begins_with_the_batch_of_its_offset(
+    three_by_two: tuple[PartitionLog, int],
+) -> None:
+    log, _ = three_by_two
+    assert offsets(log, 0, 10_000, 12) == [0, 2, 4]
+    assert offsets(log, 3, 10_000, 12) == [2, 4]
+    assert offsets(log, 5, 10_000, 12) == [4]
+    assert offsets(log, 6, 10_000, 12) == [6, 8, 10]
+
+
+def test_the_first_batch_comes_whole_and_only_whole_ones_follow(
+    three_by_two: tuple[PartitionLog, int],
+) -> None:
+    log, size = three_by_two
+    assert offsets(log, 0, 0, 12) == [0]
+    assert offsets(log, 1, size - 1, 12) == [0]
+    assert offsets(log, 0, size, 12) == [0]
+    assert offsets(log, 0, 2 * size - 1, 12) == [0]
+    assert offsets(log, 0, 2 * size, 12) == [0, 2]
+
+
+def test_nothing_that_ends_above_the_upper_offset(three_by_two: tuple[PartitionLog, int]) -> None:
+    log, _ = three_by_two
+    assert offsets(log, 0, 10_000, 4) == [0, 2]
+    assert offsets(log, 0, 10_000, 5) == [0, 2]
+    assert offsets(log, 4, 10_000, 5) == []
+    assert offsets(log, 4, 10_000, 4) == []
+    assert offsets(log, 8, 10_000, 4) == []
+    assert offsets(log, 0, 0, 1) == []
+    assert offsets(log, 6, 10_000, 9) == [6]
+
+
+def test_offsets_out_of_range(three_by_two: tuple[PartitionLog, int]) -> None:
+    log, _ = three_by_two
+    assert offsets(log, 12, 10_000, 12) == []
+    log.advance_log_start(3)
+    for offset in (-1, 2, 13):
+        with pytest.raises(OffsetOutOfRange, match=rf"{offset} is outside \[3, 12\]"):
+            log.read(offset, 10_000, 12)
+        assert log.segment_for_read(offset) is None
+    assert offsets(log, 3, 10_000, 12) == [2, 4]
+
+
+def test_a_tail_read_needs_no_look_at_the_file(disk: SimDisk, log: PartitionLog) -> None:
+    for _ in range(20):
+        append(log)
+        at = log.log_end_offset - 1
+        sync(log)
+        log.read(at, 1_000, at + 1).close()
+        append(log)
+        disk.calls.clear()
+        log.read(at + 1, 1_000, at + 2).close()
+        assert "pread" not in disk.calls
+
+
+def test_a_slice_outlives_retention_the_pool_and_the_log(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(segment_bytes=100))
+    first = append(log, 5)
+    piece = log.read(0, 1_000, log.log_end_offset)
+    for _ in range(40):
+        append(log, 5)
+        with log.read(log.log_end_offset - 1, 100, log.log_end_offset):
+            pass
+    log.advance_log_start(log.log_end_offset)
+    assert f"{0:020d}.log" not in names(disk)
+    log.close()
+    assert piece.read() == first
+    piece.close()
+    assert disk.open_files == 0
+
+
+def test_a_file_that_cannot_be_read(disk: SimDisk, three_by_two: tuple[PartitionLog, int]) -> None:
+    log, _ = three_by_two
+    disk.fail("pread", errno.EIO)
+    with pytest.raises(StorageFailed, match=SEGMENT):
+        log.read(3, 1_000, 12)
+    assert not log.failed
+    assert offsets(log, 3, 10_000, 12) == [2, 4]
+
+
+# Letting go
+
+
+def test_a_purge_frees_what_lies_wholly_below(
+    disk: SimDisk, three_by_two: tuple[PartitionLog, int]
+) -> None:
+    log, size = three_by_two
+    log.advance_log_start(5)
+    assert (log.log_start_offset, log.segment_count) == (5, 3)
+    log.advance_log_start(7)
+    assert (log.log_start_offset, log.size_bytes) == (7, 3 * size)
+    log.advance_log_start(3)
+    assert log.log_start_offset == 7
+    append(log)
+    log.advance_log_start(13)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (13, 13, 0)
+    assert [name for name in names(disk) if "." in name] == [f"{13:020d}.log"]
+
+
+def test_a_purge_of_all_survives_a_power_cut(disk: SimDisk) -> None:
+    for seed in range(10):
+        disk = SimDisk(seed)
+        log = open_log(disk)
+        append(log, 5)
+        sync(log)
+        log.advance_log_start(5)
+        disk.crash()
+        assert open_log(disk).log_end_offset == 5  # or an offset would be given twice
+
+
+def test_a_purge_frees_a_full_disk(disk: SimDisk, log: PartitionLog) -> None:
+    append(log, 20)
+    disk.capacity_bytes = sum(disk.sizes(str(FOLDER)).values())
+    with pytest.raises(StorageFull):
+        append(log)
+    log.advance_log_start(20)
+    append(log, 20)
+    assert log.log_end_offset == 40
+
+
+def test_retention_by_bytes_messages_and_age(disk: SimDisk) -> None:
+    size = len(make_batch(0))
+    for limits, kept in (
+        ({"retention_bytes": 4 * size}, 3),
+        ({"retention_messages": 5}, 3),
+        ({"retention_ms": 350}, 2),
+        ({}, 5),
+    ):
+        disk = SimDisk()
+        log = open_log(disk, LogSettings(segment_bytes=2 * size, **limits))
+        for i in range(9):
+            append(log, timestamp_ms=1_000 + 100 * i)
+        deleted = log.apply_retention(1_950, log.log_end_offset)
+        assert log.segment_count == kept
+        assert deleted == [f"{2 * i:020d}.log" for i in range(5 - kept)]
+        assert log.log_start_offset == 2 * (5 - kept)
+        assert next(read_batches(log))[0].base_offset == log.log_start_offset
+
+
+def test_retention_rolls_an_active_segment_that_is_all_too_old(disk: SimDisk) -> None:
+    log = open_log(disk, LogSettings(retention_ms=100))
+    append(log, 3, timestamp_ms=1_000)
+    assert log.apply_retention(1_100, 3) == []
+    assert log.apply_retention(1_101, 2) == []
+    assert log.apply_retention(1_101, 3) == [f"{0:020d}.log"]
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
+    assert log.apply_retention(9_999, 3) == []
+
+
+def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
+    log = open_log(disk)
+    for i in range(10):
+        append(log, 20, timestamp_ms=1_000 + i)
+    log.roll()
+    log.close()
+    end = log.log_end_offset
+    path = f"{FOLDER}/{0:020d}.timeindex"
+    for damage in (b"", struct.pack(">qI", 5, 3), b"\xff" * 12, disk.content(path)[:12]):
+        disk.replace(path, damage)
+        log = open_log(disk, LogSettings(retention_ms=100), recovery_point=end)
+        assert log.apply_retention(1_050, end) == []
+        assert log.log_start_offset == 0
+
+
+@pytest.mark.parametrize("offset", range(13))
+def test_truncation_drops_the_batch_with_the_offset(
+    disk: SimDisk, three_by_two: tuple[PartitionLog, int], offset: int
+) -> None:
+    log, size = three_by_two
+    sync(log)
+    log.read(0, size, 2).close()
+    log.truncate_to(offset)
+    end = offset - offset % 2
+    assert log.log_end_offset == log.recovery_point == end
+    assert log.size_bytes == end // 2 * size
+    disk.crash()
+    log = open_log(disk, recovery_point=end)
+    assert log.log_end_offset == end
+    append(log, 3)
+    assert log.log_end_offset == end + 3
+    assert [header.base_offset for header, _ in read_batches(log)] == [*range(0, end, 2), end]
+
+
+def test_reads_after_a_truncation_find_the_new_batches(log: PartitionLog) -> None:
+    append(log, 1)
+    append(log, [b"long" * 50])
+    append(log, 1)
+    for offset in range(3):
+        log.read(offset, 1, 3).close()
+    log.truncate_to(1)
+    wanted = [append(log, 1), append(log, [b"x"])]
+    assert [data for _, data in read_batches(log, 1)] == wanted
+    assert [data for _, data in read_batches(log, 2)] == wanted[1:]
+
+
+def test_truncation_forgets_epochs_at_once(disk: SimDisk, log: PartitionLog) -> None:
+    append(log, epoch=1)
+    append(log, epoch=2)
+    sync(log)
+    log.truncate_to(0)
+    append(log, 2, epoch=2)
+    disk.kill()
+    log = open_log(disk, recovery_point=0)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(2, 0)]
+
+
+def test_truncation_takes_back_what_a_running_sync_would_cover(log: PartitionLog) -> None:
+    append(log, 4)
+    append(log, 4)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    log.truncate_to(4)
+    append(log, 10)
+    ticket.run()
+    assert log.finish_sync(ticket) == 4
+
+
+def test_truncation_to_another_place_entirely(disk: SimDisk, log: PartitionLog) -> None:
+    append(log, 4, epoch=3)
+    log.roll()
+    append(log, 4, epoch=4)
+    log.truncate_fully_to(100)
+    assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (100, 100, 0)
+    assert log.epochs.latest == -1
+    append(log, 2, epoch=5)
+    disk.crash()
+    assert open_log(disk).log_start_offset == 100
+
+
+def test_a_failing_truncation_takes_the_log_offline(disk: SimDisk, log: PartitionLog) -> None:
+    append(log)
+    append(log)
+    disk.fail("truncate", errno.EIO)
+    with pytest.raises(StorageFailed):
+        log.truncate_to(1)
+    with pytest.raises(StorageFailed):
+        append(log)
+
+
+def test_delete_leaves_nothing(disk: SimDisk, log: PartitionLog) -> None:
+    append(log)
+    log.delete()
+    assert disk.open_files == 0
+    with pytest.raises(FileNotFoundError):
+        disk.sizes(str(FOLDER))
+    with pytest.raises(StorageFailed):
+        append(log)
+
+
+def test_statistics_are_a_snapshot(disk: SimDisk) -> None:
+    log = open_log(disk, SMALL)
+    append(log, 3)
+    before = log.statistics()
+    append(log, 3)
+    assert (before.log_end_offset, log.statistics().log_end_offset) == (3, 6)
+    assert before.segment_count == 1
+    assert not before.failed

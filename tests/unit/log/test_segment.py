@@ -1,0 +1,176 @@
+"""What is damaged is found, named, and never served; all the rest is."""
+
+import errno
+import threading
+
+import pytest
+
+from streamlog.errors import CorruptBatch, StorageFailed
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.record.batch import batches
+from tests.log_folder import FOLDER, append, make_batch, open_log
+from tests.simulation.disk import SimDisk
+
+SIZE = len(make_batch(0, 2))
+SETTINGS = LogSettings(segment_bytes=6 * SIZE, index_interval_bytes=SIZE)
+PATH = f"{FOLDER}/{0:020d}.log"
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """Two segments of six batches of two records, and an active one of two; closed."""
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    for i in range(14):
+        append(log, 2, timestamp_ms=1_000 + i)
+    log.close()
+    disk.kill()
+    return disk
+
+
+def reopen(disk: SimDisk) -> PartitionLog:
+    return open_log(disk, SETTINGS, recovery_point=28)
+
+
+def overwrite(disk: SimDisk, position: int, data: bytes, path: str = PATH) -> None:
+    content = bytearray(disk.content(path))
+    content[position : position + len(data)] = data
+    disk.replace(path, bytes(content))
+
+
+def offsets(log: PartitionLog, offset: int, upper: int = 28) -> list[int]:
+    with log.read(offset, 10_000, upper) as piece:
+        return [header.base_offset for header, _ in batches(piece.read())]
+
+
+def test_a_segment_is_checked_once_when_it_is_first_read(disk: SimDisk) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(3)
+    assert segment is not None
+    assert not segment.verified
+    assert offsets(log, 3) == [2, 4, 6, 8, 10]
+    assert segment.verified
+    disk.calls.clear()
+    assert offsets(log, 5) == [4, 6, 8, 10]
+    segment.verify()
+    assert disk.calls["pread"] < 5
+
+
+def test_what_this_process_wrote_is_not_checked(disk: SimDisk) -> None:
+    log = reopen(disk)
+    log.roll()
+    append(log, 2)
+    segment = log.segment_for_read(28)
+    assert segment is not None
+    assert segment.verified
+    last = log.segment_for_read(26)
+    assert last is not None
+    assert not last.verified
+    assert offsets(log, 24, 30) == [24, 26]
+
+
+def test_of_the_active_segment_only_what_was_there_is_checked(disk: SimDisk) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(24)
+    assert segment is not None
+    append(log, 2)
+    segment.verify()
+    append(log, 2)
+    assert segment.damages == ()
+    assert offsets(log, 24, 32) == [24, 26, 28, 30]
+
+
+@pytest.mark.parametrize("at", [3, 9, 16, 20, 40, 61, SIZE - 1])
+@pytest.mark.parametrize("index", range(6))
+def test_a_flipped_byte_hides_one_batch(
+    disk: SimDisk, at: int, index: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    position = index * SIZE
+    overwrite(disk, position + at, bytes([disk.content(PATH)[position + at] ^ 0x10]))
+    log = reopen(disk)
+    good = [i for i in range(0, 12, 2) if i != 2 * index]
+    for offset in range(12):
+        if offset // 2 == index:
+            with pytest.raises(CorruptBatch, match=f"{PATH} position {position}: offsets") as error:
+                log.read(offset, 10_000, 28)
+            assert f"[{2 * index}, {2 * index + 2})" in str(error.value)
+            continue
+        start = offset - offset % 2
+        expected = [i for i in good if i >= start and (i < 2 * index or start > 2 * index)]
+        assert offsets(log, offset) == expected
+        assert offsets(log, offset, start + 2) == [start]
+    [record] = [record for record in caplog.records if "damaged batch" in record.message]
+    assert record.__dict__["file"] == PATH
+    assert (record.__dict__["position"], record.__dict__["offset"]) == (position, 2 * index)
+    assert log.statistics().damage_count == 1
+
+
+def test_two_damages_are_told_apart(disk: SimDisk) -> None:
+    for index in (1, 4):
+        overwrite(disk, index * SIZE + 70, b"\xff")
+    log = reopen(disk)
+    assert [offsets(log, offset) for offset in (0, 4, 10)] == [[0], [4, 6], [10]]
+    for offset in (2, 3, 8, 9):
+        with pytest.raises(CorruptBatch):
+            log.read(offset, 10_000, 28)
+
+
+def test_a_damaged_batch_in_the_active_segment(disk: SimDisk) -> None:
+    overwrite(disk, 70, b"\xff", f"{FOLDER}/{24:020d}.log")
+    log = reopen(disk)
+    with pytest.raises(CorruptBatch):
+        log.read(24, 10_000, 28)
+    append(log, 2)
+    assert offsets(log, 26, 30) == [26, 28]
+    log.truncate_to(25)
+    assert log.log_end_offset == 24
+    append(log, 4)
+    assert offsets(log, 24) == [24]
+    assert log.statistics().damage_count == 0
+
+
+def test_a_segment_cut_short_misses_its_last_records(disk: SimDisk) -> None:
+    disk.replace(PATH, disk.content(PATH)[: 4 * SIZE - 10])
+    log = reopen(disk)
+    assert offsets(log, 0) == [0, 2, 4]
+    for offset in range(6, 12):
+        with pytest.raises(CorruptBatch, match=PATH):
+            log.read(offset, 10_000, 28)
+    assert offsets(log, 12) == [12, 14, 16, 18, 20, 22]
+
+
+def test_an_unreadable_segment_is_not_taken_for_checked(disk: SimDisk) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(0)
+    assert segment is not None
+    disk.fail("pread", errno.EIO)
+    with pytest.raises(StorageFailed, match=PATH):
+        segment.verify()
+    assert not segment.verified
+    assert offsets(log, 0) == [0, 2, 4, 6, 8, 10]
+
+
+def test_two_threads_check_a_segment_once(disk: SimDisk) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(0)
+    assert segment is not None
+    disk.calls.clear()
+    threads = [threading.Thread(target=segment.verify) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert segment.verified
+    assert disk.calls["read_small"] == 2
+
+
+def test_a_wrong_entry_in_a_believed_index_costs_time_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = open_log(SimDisk(), LogSettings(index_interval_bytes=10_000))
+    for _ in range(5):
+        append(log, 2)
+    log._active.indexer.offsets.append(3, 2 * SIZE - 3)
+    assert offsets(log, 4, 10) == [4, 6, 8]
+    assert "index entry is wrong" in caplog.text

@@ -1,0 +1,170 @@
+import errno
+
+import pytest
+
+from streamlog.errors import StorageFailed
+from streamlog.log.log import PartitionLog
+from tests.log_folder import FOLDER, append, open_log, read_batches, sync
+from tests.simulation.disk import SimDisk
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    return SimDisk()
+
+
+@pytest.fixture
+def log(disk: SimDisk) -> PartitionLog:
+    return open_log(disk)
+
+
+def test_there_is_no_ticket_when_there_is_nothing_to_sync(log: PartitionLog) -> None:
+    assert log.begin_sync() is None
+    append(log)
+    sync(log)
+    assert log.begin_sync() is None
+
+
+def test_one_ticket_covers_what_came_before_it(disk: SimDisk, log: PartitionLog) -> None:
+    for _ in range(3):
+        append(log, 2)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    append(log, 2)
+    disk.calls.clear()
+    ticket.run()
+    assert log.recovery_point == 0
+    assert log.finish_sync(ticket) == log.recovery_point == 6
+    assert disk.calls["sync"] == 2  # the segment, and once the epochs
+    assert sync(log) == 8
+
+
+def test_only_one_ticket_is_out(log: PartitionLog) -> None:
+    append(log)
+    ticket = log.begin_sync()
+    append(log)
+    with pytest.raises(AssertionError):
+        log.begin_sync()
+    assert ticket is not None
+    ticket.run()
+    log.finish_sync(ticket)
+    with pytest.raises(AssertionError):
+        log.finish_sync(ticket)
+
+
+def test_a_segment_rolled_out_is_covered_with_its_indexes_and_the_new_name(disk: SimDisk) -> None:
+    for seed in range(20):
+        disk = SimDisk(seed)
+        log = open_log(disk)
+        append(log, 3)
+        sync(log)
+        wanted = [data for _, data in read_batches(log)]
+        wanted.append(append(log, 3))
+        log.roll()
+        wanted.append(append(log, 3))
+        sync(log)
+        append(log, 3)
+        disk.crash()
+        log = open_log(disk, recovery_point=0)
+        assert [data for _, data in read_batches(log)][:3] == wanted
+
+
+def test_a_sealed_segment_is_synced_even_when_its_data_were(disk: SimDisk) -> None:
+    log = open_log(disk)
+    append(log, 3)
+    sync(log)
+    log.roll()
+    disk.calls.clear()
+    sync(log)
+    assert disk.calls["sync"] == 3  # the segment and two indexes
+    assert disk.calls["sync_directory"] == 1
+
+
+@pytest.mark.parametrize("operation", ["sync", "sync_directory", "write_small"])
+def test_a_failed_sync_takes_the_log_offline(
+    disk: SimDisk, log: PartitionLog, operation: str
+) -> None:
+    append(log)
+    sync(log)
+    log.roll()
+    append(log, epoch=1)
+    disk.fail(operation, errno.EIO)
+    ticket = log.begin_sync()
+    assert ticket is not None
+    with pytest.raises(StorageFailed, match="sync failed"):
+        ticket.run()
+    assert log.failed
+    with pytest.raises(StorageFailed):
+        append(log)
+    with pytest.raises(StorageFailed):
+        log.finish_sync(ticket)
+    assert log.recovery_point == 1
+    log.close()
+    assert disk.open_files == 0
+
+
+def test_a_full_disk_does_not_fail_a_sync_for_the_epochs(disk: SimDisk, log: PartitionLog) -> None:
+    append(log)
+    append(log, epoch=7)
+    disk.fail("write_small", errno.ENOSPC)
+    assert sync(log) == 2
+    disk.crash()
+    log = open_log(disk, recovery_point=2)
+    assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (7, 1)]
+    assert [path.rpartition("/")[2] for path in log.recovery.rebuilt] == ["leader-epoch-checkpoint"]
+
+
+def test_a_failed_sync_may_not_pass_for_one_after_a_restart(disk: SimDisk) -> None:
+    """The kernel has the pages as clean; only writing them again brings them to the disk."""
+    for seed in range(10):
+        disk = SimDisk(seed)
+        log = open_log(disk)
+        append(log, 3)
+        disk.fail("sync", errno.EIO)
+        with pytest.raises(StorageFailed):
+            sync(log)
+        disk.kill()
+        log = open_log(disk)
+        assert log.log_end_offset == log.recovery_point == 3
+        disk.crash()
+        assert open_log(disk, recovery_point=3).log_end_offset == 3
+
+
+def test_a_ticket_keeps_its_files_open(disk: SimDisk, log: PartitionLog) -> None:
+    append(log, 3)
+    log.roll()
+    ticket = log.begin_sync()
+    assert ticket is not None
+    log.advance_log_start(3)
+    assert f"{0:020d}.log" not in disk.sizes(str(FOLDER))
+    ticket.run()
+    assert log.finish_sync(ticket) == 3
+
+
+def test_close_syncs_what_no_ticket_has(disk: SimDisk, log: PartitionLog) -> None:
+    append(log, 3)
+    log.begin_sync()
+    append(log, 3)
+    log.close()
+    assert log.recovery_point == 6
+    disk.crash()
+    log = open_log(disk, recovery_point=6)
+    assert (log.log_end_offset, log.recovery.scanned_segments) == (6, 0)
+
+
+def test_a_closed_log_takes_nothing_more(disk: SimDisk, log: PartitionLog) -> None:
+    log.close()
+    with pytest.raises(StorageFailed, match="closed"):
+        append(log)
+    assert disk.open_files == 0
+
+
+def test_close_on_a_failing_disk_tells_and_goes_on(
+    disk: SimDisk, log: PartitionLog, caplog: pytest.LogCaptureFixture
+) -> None:
+    append(log, 3)
+    disk.fail("sync", errno.EIO)
+    log.close()
+    assert "log closed without a sync" in caplog.text
+    assert disk.open_files == 0
+    assert log.recovery_point == 0
