@@ -1,7 +1,6 @@
 """The metadata store on a disk that fails and forgets: what was answered survives any crash."""
 
 import errno
-import logging
 import random
 from pathlib import Path
 from uuid import UUID
@@ -117,7 +116,6 @@ class Cluster:
 
 
 def test_what_was_answered_is_there() -> None:
-    logging.getLogger("streamlog").setLevel(logging.CRITICAL)
     for seed in SEEDS:
         cluster = Cluster(seed)
         try:

@@ -1,6 +1,5 @@
 """A few hundred lives of a partition. ``SIMULATION_SEEDS=from:to`` plays others, or one again."""
 
-import logging
 import os
 
 import pytest
@@ -8,12 +7,6 @@ import pytest
 from tests.simulation.world import World
 
 SEEDS = range(200)
-
-
-@pytest.fixture(autouse=True)
-def quiet() -> None:
-    """The node has much to say about what is done to it."""
-    logging.getLogger("streamlog").setLevel(logging.CRITICAL)
 
 
 def play(seeds: range) -> None:
