@@ -152,12 +152,12 @@ def skip_if_missing(client: str, codec: str) -> None:
 
 
 def test_the_admin_client_sees_what_there_is(dev: Dev) -> None:
-    create(dev, "seen", subject="seen.>", **{"retention.ms": "3600000"})
+    create(dev, "kafka-seen", subject="seen.>", **{"retention.ms": "3600000"})
     metadata = AdminClient({"bootstrap.servers": dev.kafka}).list_topics(timeout=30)
     assert list(metadata.brokers) == [1]
-    assert metadata.topics["seen"].partitions[0].leader == 1
-    asyncio.run(publish(dev.nats, "seen.by.anyone", 0, 1))
-    assert READERS["confluent"](dev.kafka, "seen", "beginning", 1) == expected(0, 1)
+    assert metadata.topics["kafka-seen"].partitions[0].leader == 1
+    asyncio.run(publish(dev.nats, "kafka-seen.by.anyone", 0, 1))
+    assert READERS["confluent"](dev.kafka, "kafka-seen", "beginning", 1) == expected(0, 1)
 
 
 def test_offsets_out_of_range_are_an_error_to_the_client(dev: Dev) -> None:
@@ -188,9 +188,9 @@ def test_a_deleted_topic_is_gone_and_may_come_again_empty(dev: Dev) -> None:
 def test_topics_that_cannot_be_are_refused_in_words(dev: Dev) -> None:
     from confluent_kafka import KafkaError, KafkaException
 
-    create(dev, "taken")
+    create(dev, "kafka-taken")
     for name, configs, code in (
-        ("taken", {}, KafkaError.TOPIC_ALREADY_EXISTS),
+        ("kafka-taken", {}, KafkaError.TOPIC_ALREADY_EXISTS),
         ("not.a.name", {}, KafkaError.TOPIC_EXCEPTION),
         ("__reserved", {}, KafkaError.TOPIC_EXCEPTION),
         ("odd", {"no.such": "config"}, KafkaError.INVALID_CONFIG),
