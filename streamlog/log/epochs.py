@@ -46,9 +46,7 @@ class LeaderEpochs:
         return True
 
     def epoch_at(self, offset: int) -> int:
-        """The epoch in which the record at ``offset`` was written; -1 if it is older than all
-        known.
-        """
+        """The epoch in which the record at ``offset`` was written; -1 if that is not known."""
         at = bisect_right(self._entries, offset, key=lambda entry: entry.start_offset) - 1
         return self._entries[at].epoch if at >= 0 else NO_EPOCH
 

@@ -1,5 +1,4 @@
-"""Sparse indexes: files of fixed-size big-endian entries of two fields, both of which grow from
-entry to entry.
+"""Sparse indexes: files of big-endian entries of two fields, both of which only grow.
 
 Kafka's layouts. The offset index has (relative offset u32, position u32): at that position starts
 the batch that *ends* with that offset. The time index has (timestamp i64 ms, relative offset u32):

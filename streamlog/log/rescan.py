@@ -1,6 +1,4 @@
-"""Reads the end of a log when it is opened: as little as will do, and all of it where it may be
-torn.
-"""
+"""Reads the end of a log when it is opened: as little as will do, but all that may be torn."""
 
 from dataclasses import dataclass, field
 from struct import Struct

@@ -28,8 +28,7 @@ def expired_count(
     high_watermark: int,
     latest_time: Callable[[S], int | None],
 ) -> int:
-    """How many segments from the first on may go. All of them only if the last, active one is too
-    old.
+    """How many segments may go, from the first on; the last, active one only if it is too old.
 
     ``latest_time`` is asked as seldom as possible; a segment whose time is not known is not too
     old.

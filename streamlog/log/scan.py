@@ -48,8 +48,7 @@ class Damage(NamedTuple):
 def scan(
     file: DiskFile, position: int, end: int, offset: int, *, check_crc: bool = True
 ) -> Iterator[BatchPlace | Damage]:
-    """The batches in ``[position, end)``, the first of which should have the base offset
-    ``offset``.
+    """The batches in ``[position, end)``, which should begin with the base offset ``offset``.
 
     A damage is the last thing to come, and reaches to ``end``: it is not known where the next batch
     starts.
@@ -136,8 +135,9 @@ def scan_past_damage(
 
 
 def next_whole(file: DiskFile, position: int, end: int, offset: int) -> tuple[int, int]:
-    """Position and base offset of the next whole batch after a damaged one; else the end, and what
-    is known.
+    """Position and base offset of the next whole batch after a damaged one.
+
+    If there is none, ``end``, and the damaged one's own next offset if its header can be believed.
     """
     next_offset = offset
     head = file.pread(HEADER.size, position)
@@ -195,9 +195,7 @@ def find_batch(file: DiskFile, position: int, end: int, offset: int) -> tuple[in
 
 
 def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[int, int] | None:
-    """End position and next offset of the last batch from ``position`` on that ends at ``limit`` or
-    before.
-    """
+    """End position and next offset of the last batch from ``position`` on that ends by ``limit``."""
     found = None
     for _, stop, _, next_offset in _places(file, position, end):
         if stop > limit:
@@ -209,9 +207,7 @@ def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[
 
 
 def _places(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
-    """Position, end position, base offset and next offset of each batch: headers only, as cheap as
-    can be.
-    """
+    """Position, end position, base and next offset of each batch, as cheaply as can be."""
     piece, start = b"", position
     while position < end:
         at = position - start

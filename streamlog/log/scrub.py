@@ -17,9 +17,7 @@ from streamlog.log.scan import BatchPlace, Damage, scan_past_damage
 MISSING: Final = "is missing"
 
 _MISSING_TAIL_MAX: Final = 2
-"""From this many entries on that we would make after a sealed index's last one, it counts as cut
-short.
-"""
+"""A sealed index counts as cut short if so many entries are missing at its end."""
 
 
 class _Audit:

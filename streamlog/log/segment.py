@@ -1,6 +1,4 @@
-"""A segment: a run of batches in a file named by its base offset, with two sparse indexes beside
-it.
-"""
+"""A segment: a run of batches in a file named by its base offset, with two sparse indexes."""
 
 import logging
 import threading
