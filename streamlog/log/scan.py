@@ -195,7 +195,7 @@ def find_batch(file: DiskFile, position: int, end: int, offset: int) -> tuple[in
 
 
 def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[int, int] | None:
-    """End position and next offset of the last batch from ``position`` on that ends by ``limit``."""
+    """End position and next offset of the last batch that ends at ``limit`` or before."""
     found = None
     for _, stop, _, next_offset in _places(file, position, end):
         if stop > limit:
