@@ -156,7 +156,7 @@ def test_the_admin_client_sees_what_there_is(dev: Dev) -> None:
     metadata = AdminClient({"bootstrap.servers": dev.kafka}).list_topics(timeout=30)
     assert list(metadata.brokers) == [1]
     assert metadata.topics["kafka-seen"].partitions[0].leader == 1
-    asyncio.run(publish(dev.nats, "kafka-seen.by.anyone", 0, 1))
+    asyncio.run(publish(dev.nats, "seen.by.anyone", 0, 1))
     assert READERS["confluent"](dev.kafka, "kafka-seen", "beginning", 1) == expected(0, 1)
 
 
