@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine, report
-from benchmarks.case import Case, Figures
+from benchmarks.case import Case, Figures, Measurement, Variant
 from benchmarks.cases import CASES
 from benchmarks.connection import BenchmarkError
 from benchmarks.side import Sides
@@ -18,6 +18,7 @@ from benchmarks.side import Sides
 README = Path(__file__).with_name("README.md")
 QUICK_SCALE = 0.1
 REPORT_WIDTH = 170
+ATTEMPTS = 3
 
 
 def main() -> int:
@@ -69,12 +70,22 @@ def measure(
             for _ in range(options.rounds):
                 for variant in case.variants:
                     progress.update(task, description=f"{case.title}: {variant.label}")
-                    figures.add(variant.label, variant.run(sides, scale))
+                    figures.add(variant.label, run(variant, figures, sides, scale))
                     progress.advance(task)
             case.clear(sides)
             progress.remove_task(task)
             all_figures.append(figures)
     return all_figures
+
+
+def run(variant: Variant, figures: Figures, sides: Sides, scale: float) -> Measurement:
+    """A void run is noted and made again; so many in a row are not chance."""
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return variant.run(sides, scale)
+        except BenchmarkError as error:
+            figures.voids.append(f"{figures.case.title}, {variant.label}: {error}")
+    return variant.run(sides, scale)
 
 
 def _parse() -> argparse.Namespace:

@@ -51,6 +51,8 @@ class Figures:
 
     case: Case
     runs: dict[str, list[Measurement]] = field(default_factory=dict)
+    voids: list[str] = field(default_factory=list)
+    """Runs that gave no figure and were made again: of what, and why."""
 
     def add(self, label: str, measurement: Measurement) -> None:
         self.runs.setdefault(label, []).append(measurement)

@@ -80,6 +80,9 @@ def markdown(all_figures: Sequence[Figures], machine: Mapping[str, str], rounds:
             for row in rows(figures, metric):
                 cells = (row.label, row.value, row.spread, row.ratio, row.cpu, row.lost)
                 lines.append("| " + " | ".join(cells) + " |")
+    voids = [void for figures in all_figures for void in figures.voids]
+    if voids:
+        lines += ["", "Void, and run again:", "", *(f"- {void}" for void in voids)]
     return "\n".join(lines)
 
 
