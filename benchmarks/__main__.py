@@ -4,6 +4,7 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
@@ -33,17 +34,21 @@ def main() -> int:
     directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=options.dir))
     facts = machine.describe(directory)
     sides = Sides(directory)
+    figures: list[Figures] = []
+    failure = ""
     try:
-        figures = measure(console, sides, chosen, options)
+        figures.extend(measure(console, sides, chosen, options))  # those before a failure stay
     except BenchmarkError as error:
-        console.print(f"[bold red]void:[/] {error}")
-        return 1
+        failure = str(error)
     finally:
         sides.stop()
         shutil.rmtree(directory, ignore_errors=True)
     report.print_table(console, figures)
     if options.json:
         report.write_json(options.json, figures, facts)
+    if failure:
+        console.print(f"[bold red]void:[/] {failure}")
+        return 1
     if len(chosen) == len(CASES) and not options.quick:
         report.write_section(README, report.markdown(figures, facts, options.rounds))
         console.print(f"written to {README}")
@@ -52,8 +57,8 @@ def main() -> int:
 
 def measure(
     console: Console, sides: Sides, cases: list[Case], options: argparse.Namespace
-) -> list[Figures]:
-    """All rounds of all cases; within a round the variants take turns."""
+) -> Iterator[Figures]:
+    """All rounds of each case; within a round the variants take turns. Raises BenchmarkError."""
     scale = QUICK_SCALE if options.quick else 1.0
     columns = (
         TextColumn("{task.description}"),
@@ -61,7 +66,6 @@ def measure(
         MofNCompleteColumn(),
         TimeElapsedColumn(),
     )
-    all_figures = []
     with Progress(*columns, console=console, transient=True) as progress:
         for case in cases:
             figures = Figures(case)
@@ -74,8 +78,7 @@ def measure(
                     progress.advance(task)
             case.clear(sides)
             progress.remove_task(task)
-            all_figures.append(figures)
-    return all_figures
+            yield figures
 
 
 def run(variant: Variant, figures: Figures, sides: Sides, scale: float) -> Measurement:

@@ -34,6 +34,9 @@ class JetStream:
         always = ", sync_interval: always" if sync_always else ""
         config.write_text(
             f'listen: "127.0.0.1:-1"\nports_file_dir: "{directory}"\n'
+            # A push consumer knows no back-pressure: at its default of 64 MB the server cuts off a
+            # reader that does not take 400 MB as fast as they are pushed.
+            f"max_pending: 1GB\n"
             f'jetstream {{ store_dir: "{directory}/store"{always} }}\n'
         )
         self._process = start([binary("nats-server"), "-c", str(config)], directory / "log")
