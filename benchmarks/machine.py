@@ -21,7 +21,7 @@ def describe(directory: Path) -> dict[str, str]:
     return {
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "memory": f"{os.sysconf('SC_PHYS_PAGES') * os.sysconf('SC_PAGE_SIZE') / (1 << 30):.0f} GiB",
-        "system": f"{platform.system()} {platform.release().partition("-")[0]}",
+        "system": f"{platform.system()} {platform.release().partition('-')[0]}",
         "python": platform.python_version(),
         "nats-server": _printed([binary("nats-server"), "--version"]).rpartition("v")[2],
         "confluent-kafka": _printed(
