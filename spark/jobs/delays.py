@@ -17,6 +17,7 @@ from pyspark_streamlog.java import prepare_environment
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+JAVA_EXIT_TIMEOUT_S = 60
 FLIGHT = "carrier STRING, origin STRING, dep_delay INT, arr_delay INT"
 
 
@@ -61,6 +62,16 @@ def open_session() -> "SparkSession":
     return spark
 
 
+def close_session(spark: "SparkSession") -> None:
+    """Stop, and return when the Java process that was started for it has ended."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    process = getattr(gateway, "proc", None)  # none under spark-submit, whose own it is
+    if process is not None:
+        process.stdin.close()  # at which it ends
+        process.wait(JAVA_EXIT_TIMEOUT_S)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description="Delay by carrier and origin.")
     parser.add_argument("--path", required=True, help="a node's data folder")
@@ -77,7 +88,7 @@ def main() -> None:
         rows = [row.asDict() for row in result.collect()]
         seconds = time.monotonic() - started
     finally:
-        spark.stop()
+        close_session(spark)
     for row in rows:
         print(*(f"{value:>16.4f}" if isinstance(value, float) else value for value in row.values()))
     if arguments.json:
