@@ -26,7 +26,7 @@ def test_promises_hold() -> None:
 
 @pytest.mark.slow
 def test_promises_hold_for_long() -> None:
-    play(range(1_000, 11_000))
+    play(range(1_000, 21_000))
 
 
 def test_a_seed_tells_the_same_story_twice() -> None:
