@@ -1,0 +1,57 @@
+"""Answers to those who stand for election. Pure."""
+
+from uuid import UUID
+
+from streamlog.raft.log import RaftLog
+from streamlog.raft.messages import Fault, VoteAnswer, VoteRequest
+from streamlog.raft.standing import Standing
+from streamlog.raft.voters import ReplicaKey
+
+
+class Ballot:
+    """Whoever asks counts the answers of voters only, so that every replica may give one: one that
+    has become a voter may not know it yet (KIP-853).
+    """
+
+    def __init__(self, me: ReplicaKey, log: RaftLog, standing: Standing, voters_id: UUID) -> None:
+        self._me = me
+        self._log = log
+        self._standing = standing
+        self._voters_id = voters_id
+
+    def is_foreign(self, request: VoteRequest) -> bool:
+        """While nothing is known but the configuration, that must be the same."""
+        return self._log.end_offset == 0 and request.voters_id != self._voters_id
+
+    def answer(self, request: VoteRequest, now_ms: int) -> VoteAnswer:
+        """Its epoch has been heard of."""
+        standing = self._standing
+        own = standing.epoch
+        if request.epoch < own or (request.pre_vote and request.epoch == own):
+            return self.refuse(Fault.FENCED_EPOCH, now_ms)
+        if not self._may_elect(request, now_ms):
+            return self.refuse(Fault.NONE, now_ms)
+        log = self._log
+        if (request.last_epoch, request.end_offset) < (log.last_epoch, log.end_offset):
+            if not standing.hears(now_ms):
+                standing.hurry(now_ms)
+            return self.refuse(Fault.NONE, now_ms)
+        if request.pre_vote:
+            standing.make_way(now_ms)
+        else:
+            standing.vote(request.candidate, now_ms)
+        return VoteAnswer(own, None, True, self._me)
+
+    def refuse(self, fault: Fault, now_ms: int) -> VoteAnswer:
+        """A leader that has been silent is not recommended to anybody."""
+        standing = self._standing
+        leader = standing.leader if standing.hears(now_ms) else None
+        return VoteAnswer(standing.epoch, leader, False, self._me, fault)
+
+    def _may_elect(self, request: VoteRequest, now_ms: int) -> bool:
+        """Whether there is no leader to be kept (thesis 9.6), nor a vote already given (5.2)."""
+        standing = self._standing
+        if request.pre_vote:
+            leader_asks = standing.leader == request.candidate.node_id != self._me.node_id
+            return leader_asks or not standing.hears(now_ms)
+        return standing.leader is None and standing.voted_for in (None, request.candidate)

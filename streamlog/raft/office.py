@@ -1,0 +1,168 @@
+"""What a leader does: it serves fetches, makes itself known, and knows when to go. Pure."""
+
+from streamlog.model import NO_EPOCH, EpochEnd, NodeId
+from streamlog.raft.events import Effect, Reply, Send, Token
+from streamlog.raft.leadership import Leadership
+from streamlog.raft.log import RaftLog
+from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, FetchRequest
+from streamlog.raft.settings import RaftSettings
+from streamlog.raft.voters import ReplicaKey, VoterSet
+from streamlog.raft.waiting import WaitingFetches
+
+
+class Office:
+    """Of one leader in one epoch."""
+
+    def __init__(
+        self, me: ReplicaKey, log: RaftLog, settings: RaftSettings, epoch: int, now_ms: int
+    ) -> None:
+        self.epoch = epoch
+        self.replicas = Leadership(me, epoch_start_offset=log.end_offset, now_ms=now_ms)
+        self.successor: NodeId | None = None
+        """Who is to lead instead, as soon as it has all of the log."""
+        self._hand_over_ms = 0
+        """It has had time enough then; if it has not been heard of, nothing comes of it."""
+        self._me = me
+        self._log = log
+        self._settings = settings
+        self._waiting = WaitingFetches()
+        self._announce_ms = now_ms
+
+    def serve(
+        self,
+        token: Token,
+        request: FetchRequest,
+        voters: VoterSet,
+        high_watermark: int,
+        now_ms: int,
+    ) -> list[Effect]:
+        """Of this epoch. A fetch that fits is counted, and waits for ``answer_waiting``."""
+        if request.replica == self._me:
+            return [Reply(token, FetchAnswer(self.epoch, self._me.node_id, Fault.NOT_LEADER))]
+        parting = self._parting(request)
+        if parting is not None:
+            self.replicas.heard(request.replica, voters, now_ms)
+            return [Reply(token, parting)]
+        self.replicas.fetched(
+            request.replica,
+            voters,
+            request.offset,
+            log_end=self._log.end_offset,
+            now_ms=now_ms,
+        )
+        before = self._waiting.hold(token, request, now_ms)
+        return [] if before is None else [Reply(before.token, self._news(high_watermark))]
+
+    def abandon(self, token: Token) -> None:
+        self._waiting.drop(token)
+
+    def answer_waiting(self, high_watermark: int, now_ms: int) -> list[Effect]:
+        """Those for whom there is something new, and those who have waited long enough."""
+        due = self._waiting.take_due(
+            log_end=self._log.end_offset, high_watermark=high_watermark, now_ms=now_ms
+        )
+        return [Reply(fetch.token, self._news(high_watermark)) for fetch in due]
+
+    def announce(self, voters: VoterSet, now_ms: int) -> list[Effect]:
+        """To the voters that do not fetch: at once in a new epoch, then again and again."""
+        if now_ms < self._announce_ms:
+            return []
+        interval_ms = self._announce_interval_ms
+        self._announce_ms = now_ms + interval_ms
+        request = BeginEpochRequest(self.epoch, self._me.node_id)
+        silent = self.replicas.silent(voters, now_ms - interval_ms)
+        return [Send(node_id, request) for node_id in silent]
+
+    def hand_over(self, successor: NodeId, now_ms: int) -> None:
+        self.successor = successor
+        self._hand_over_ms = now_ms + self._settings.election_timeout_ms // 2
+
+    def is_to_end(self, voters: VoterSet, now_ms: int) -> bool:
+        """Out of touch with a majority (thesis 6.2), or the successor is ready (3.10)."""
+        is_out_of_touch = now_ms >= self._patient_until_ms(voters, now_ms)
+        return is_out_of_touch or self._is_handed_over(voters, now_ms)
+
+    @property
+    def has_begun(self) -> bool:
+        """Something was written in this epoch; without that nothing will be committed."""
+        return self._log.end_offset > self.replicas.epoch_start_offset
+
+    def is_stuck(self, now_ms: int) -> bool:
+        return not self.has_begun and now_ms >= self._begins_until_ms
+
+    def deadline_ms(self, voters: VoterSet, now_ms: int) -> int:
+        """When to look again."""
+        times = [self._announce_ms, self._patient_until_ms(voters, now_ms)]
+        if self._waiting.deadline_ms is not None:
+            times.append(self._waiting.deadline_ms)
+        if self.successor is not None:
+            times.append(self._hand_over_ms)
+        if not self.has_begun:
+            times.append(self._begins_until_ms)
+        return min(times)
+
+    def close(self, answer: FetchAnswer) -> list[Effect]:
+        """Whoever waits is told so."""
+        return [Reply(fetch.token, answer) for fetch in self._waiting.take_all()]
+
+    def _is_handed_over(self, voters: VoterSet, now_ms: int) -> bool:
+        """One that is always a little behind will catch up; one that is silent shall not lead."""
+        if self.successor is None:
+            return False
+        if self.replicas.end_of(self.successor, voters) >= self._log.end_offset:
+            return True
+        if now_ms < self._hand_over_ms:
+            return False
+        if self.successor in self.replicas.silent(voters, now_ms - self._announce_interval_ms):
+            self.successor = None
+            return False
+        return True
+
+    def _parting(self, request: FetchRequest) -> FetchAnswer | None:
+        """What a replica is told whose log is not a part of this one's; None if it is."""
+        log = self._log
+        if log.start_offset == 0 and request.offset == 0:
+            return None
+        end = self._epoch_end(request.last_epoch)
+        if end is None or request.offset < log.start_offset:
+            if log.snapshot is None:
+                return FetchAnswer(self.epoch, self._me.node_id, Fault.OUT_OF_RANGE)
+            return FetchAnswer(self.epoch, self._me.node_id, snapshot=log.snapshot)
+        if end.epoch == request.last_epoch and request.offset <= end.end_offset:
+            return None
+        return FetchAnswer(self.epoch, self._me.node_id, diverging=end)
+
+    def _epoch_end(self, epoch: int) -> EpochEnd | None:
+        """Where ``epoch``, or the newest before it, ends; None if that cannot be told.
+
+        The log knows the epochs of what it has. One that has nothing there ended in the snapshot
+        or before, and may not have been at all; of all those only the snapshot's last is known.
+        """
+        log, start, snapshot = self._log, self._log.start_offset, self._log.snapshot
+        end = log.epoch_end(epoch)
+        if end.end_offset > start:
+            return end
+        if start == 0:
+            return EpochEnd(NO_EPOCH, 0)
+        if snapshot is not None and snapshot.end_offset == start and epoch >= snapshot.epoch:
+            return EpochEnd(snapshot.epoch, start)
+        return None
+
+    def _news(self, high_watermark: int) -> FetchAnswer:
+        return FetchAnswer(
+            self.epoch,
+            self._me.node_id,
+            high_watermark=high_watermark,
+            end_offset=self._log.end_offset,
+        )
+
+    @property
+    def _announce_interval_ms(self) -> int:
+        return max(self._settings.election_timeout_ms // 2, 1)
+
+    @property
+    def _begins_until_ms(self) -> int:
+        return self.replicas.began_ms + self._settings.election_timeout_ms
+
+    def _patient_until_ms(self, voters: VoterSet, now_ms: int) -> int:
+        return self.replicas.contact_ms(voters, now_ms) + self._settings.patience_ms

@@ -1,0 +1,499 @@
+"""One member of the quorum: events in, effects out. Pure.
+
+Its roles, and what leads from one to another::
+
+    OBSERVER     does not vote: follows, or looks for a leader; a voter as soon as the log says so
+    UNATTACHED   knows no leader; when its time comes -> PROSPECTIVE
+    FOLLOWER     follows; when the leader is gone -> UNATTACHED, when it is silent -> PROSPECTIVE
+    PROSPECTIVE  asks who would vote for it; when a majority would -> CANDIDATE, in the next epoch
+    CANDIDATE    when a majority does -> LEADER; when none can, or after a while -> UNATTACHED
+    LEADER       out of touch with a majority, asked to, or no voter any more -> RESIGNED
+    RESIGNED     as UNATTACHED, but in no hurry
+
+A higher epoch makes any of them UNATTACHED (OBSERVER, who does not vote), the leader of the epoch,
+once it is known, FOLLOWER.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final
+from uuid import UUID
+
+from streamlog.model import NodeId
+from streamlog.raft import events
+from streamlog.raft.ballot import Ballot
+from streamlog.raft.campaign import Campaign
+from streamlog.raft.events import Effect, Event, Reply, Role, Send, Token
+from streamlog.raft.following import Following
+from streamlog.raft.log import RaftLog
+from streamlog.raft.messages import (
+    Answer,
+    BeginEpochRequest,
+    EndEpochRequest,
+    EpochAnswer,
+    Fault,
+    FetchAnswer,
+    FetchRequest,
+    Request,
+    VoteAnswer,
+    VoteRequest,
+)
+from streamlog.raft.office import Office
+from streamlog.raft.progress import ReplicaProgress
+from streamlog.raft.settings import RaftSettings
+from streamlog.raft.standing import Standing
+from streamlog.raft.voters import ReplicaKey, VoterSet
+
+__all__ = ["Raft", "RaftLog", "RaftSettings"]
+
+IDLE_MS: Final = 60_000
+"""Between Ticks when there is nothing to wait for."""
+UNFIT_TIMEOUTS: Final = 10
+"""Election timeouts; a leader that cannot write does not stand again for so long."""
+
+
+class Raft:
+    """Whoever drives it carries out the effects of a step, in order, before the next step.
+
+    Each event is a look at the clock as well: a Tick is only needed when nothing else happens.
+    """
+
+    def __init__(
+        self,
+        me: ReplicaKey,
+        log: RaftLog,
+        *,
+        epoch: int,
+        voted_for: ReplicaKey | None,
+        voters: VoterSet,
+        voters_offset: int,
+        voters_id: UUID,
+        high_watermark: int,
+        settings: RaftSettings,
+        random: Callable[[], float],
+        now_ms: int,
+        acquaintances: Iterable[NodeId] = (),
+    ) -> None:
+        """Of what is durable; all that is in the log is synced. ``random``: from 0 up to 1.
+        ``acquaintances``: nodes that may know who leads, such as the voters of the configuration.
+        """
+        self.me = me
+        self.log = log
+        self.voters = voters
+        self.high_watermark = high_watermark
+        """All below is committed. Never falls."""
+        self._voters_offset = voters_offset
+        self._settings = settings
+        self._now_ms = now_ms
+        self._standing = Standing(
+            me, epoch=epoch, voted_for=voted_for, settings=settings, random=random
+        )
+        self._following = Following(me, log, settings)
+        self._ballot = Ballot(me, log, self._standing, voters_id)
+        self._campaign = Campaign(me, log, voters_id=voters_id, settings=settings, random=random)
+        """Running while prospective or candidate."""
+        self._office: Office | None = None
+        """While leader."""
+        self._unfit_until_ms = now_ms
+        """This node could not write when it led: it does not stand before."""
+        self._acquaintances = (frozenset(acquaintances) | voters.ids) - {me.node_id}
+        """Also voters of the past: this log's end may know none who still is one."""
+        self._asked: NodeId | None = None
+        """The one that was asked last who leads."""
+        self._out: list[Effect] = []
+        self._standing.begin(is_voter=self._is_voter, is_alone=len(voters) == 1, now_ms=now_ms)
+
+    # What it is
+
+    @property
+    def role(self) -> Role:
+        return self._standing.role
+
+    @property
+    def epoch(self) -> int:
+        return self._standing.epoch
+
+    @property
+    def leader(self) -> NodeId | None:
+        """Of this epoch, if it is known."""
+        return self._standing.leader
+
+    @property
+    def epoch_start_offset(self) -> int:
+        """Where the leader's epoch begins; -1 on all others."""
+        return -1 if self._office is None else self._office.replicas.epoch_start_offset
+
+    @property
+    def is_active(self) -> bool:
+        """Leads, and knows all that was committed before: a record of its epoch is committed."""
+        return self._office is not None and self.high_watermark > self.epoch_start_offset
+
+    @property
+    def deadline_ms(self) -> int:
+        """When a Tick is due at the latest."""
+        if self._office is not None:
+            return self._office.deadline_ms(self.voters, self._now_ms)
+        times = [self._now_ms + IDLE_MS]
+        if self._fetch_target() is not None and self._following.deadline_ms is not None:
+            times.append(self._following.deadline_ms)
+        if self._campaign.deadline_ms is not None:
+            times.append(self._campaign.deadline_ms)
+        elif self._is_eligible and self._following.is_settled:
+            times.append(max(self._standing.stands_ms, self._unfit_until_ms))
+        return min(times)
+
+    def replicas(self, now_ms: int) -> list[ReplicaProgress]:
+        """As the leader sees them, itself first, then by when they fetched; empty elsewhere."""
+        if self._office is None:
+            return []
+        myself = ReplicaProgress(self.me, self.log.end_offset, 0, 0)
+        return [myself, *self._office.replicas.replicas(now_ms)]
+
+    def change_voters_refusal(self, now_ms: int) -> str | None:
+        """Why the voters cannot be changed now, by one: two changes at a time, or one before
+        anything of the epoch is committed, could make two majorities without a common voter
+        (thesis 4.1, and Ongaro's correction of 2015).
+        """
+        if self._office is None:
+            return "this node does not lead the quorum"
+        if not self.is_active:
+            return "nothing of the leader's epoch is committed yet"
+        if self._voters_offset >= self.high_watermark:
+            return "the last change of the voters is not committed yet"
+        if self._office.successor is not None:
+            return "another node is about to lead"
+        return None
+
+    def unrecorded_directories(self) -> list[ReplicaKey]:
+        """Of voters that are only known by their id: the replicas that act for them."""
+        return [] if self._office is None else self._office.replicas.unrecorded(self.voters)
+
+    def replaced_voters(self) -> list[ReplicaKey]:
+        """Replicas in a new folder, with all that is committed, of voters whose recorded folder
+        is silent. To record the new one is safe if the old one never comes back.
+        """
+        if self._office is None:
+            return []
+        return self._office.replicas.replaced(
+            self.voters,
+            high_watermark=self.high_watermark,
+            silent_since_ms=self._now_ms - self._settings.patience_ms,
+        )
+
+    # Steps
+
+    def step(self, event: Event, now_ms: int) -> list[Effect]:
+        """What to do about ``event``: a vote is saved first of all, then what is committed and
+        the role are told, then come the messages and changes of the log.
+        """
+        standing = self._standing
+        self._now_ms = max(self._now_ms, now_ms)
+        vote = standing.epoch, standing.voted_for
+        role = standing.role, standing.epoch, standing.leader
+        high_watermark = self.high_watermark
+        self._following.begin_step()
+        self._take(event)
+        self._do_what_is_due()
+        effects: list[Effect] = []
+        if vote != (standing.epoch, standing.voted_for):
+            effects.append(events.SaveVote(standing.epoch, standing.voted_for))
+        if self.high_watermark > high_watermark and not isinstance(event, events.SnapshotInstalled):
+            effects.append(events.Committed(self.high_watermark))
+        if role != (standing.role, standing.epoch, standing.leader):
+            effects.append(events.RoleChanged(standing.role, standing.epoch, standing.leader))
+        effects += self._out
+        self._out = []
+        return effects
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case events.Received(token, request):
+                self._receive(token, request)
+            case events.Abandoned(token):
+                if self._office is not None:
+                    self._office.abandon(token)
+            case events.Answered(peer, request, answer):
+                self._learn(answer.epoch, answer.leader, said_by=peer)
+                self._take_answer(peer, request, answer)
+            case events.Failed(peer, request):
+                self._take_failure(peer, request)
+            case events.PeerGone(peer):
+                self._take_absence(peer)
+            case events.Synced(end_offset):
+                self._following.synced(end_offset)
+                self._commit()
+            case events.VotersChanged(voters, offset):
+                self._change_voters(voters, offset)
+            case events.SnapshotInstalled(snapshot):
+                self._following.installed(snapshot.end_offset, self._now_ms)
+                self.high_watermark = max(self.high_watermark, snapshot.end_offset)
+            case events.SnapshotFailed():
+                self._following.not_installed(self._now_ms)
+            case events.Resign(successor):
+                self._be_asked_to_resign(successor)
+            case events.Tick() | events.Appended():
+                pass
+
+    def _do_what_is_due(self) -> None:
+        if self._office is None:
+            self._elect()
+        if self._office is None:
+            self._fetch()
+        else:
+            self._tend(self._office)
+
+    # Epochs and leaders
+
+    def _learn(self, epoch: int, leader: NodeId | None, *, said_by: NodeId | None = None) -> None:
+        """A newer epoch ends whatever this node did in its own."""
+        standing = self._standing
+        if epoch > standing.epoch:
+            standing.enter(epoch, self._now_ms)
+            self._turn()
+        if epoch < standing.epoch or leader is None:
+            return
+        is_direct = said_by == leader
+        if standing.may_follow(leader, directly=is_direct, now_ms=self._now_ms):
+            standing.follow(leader, directly=is_direct, now_ms=self._now_ms)
+            self._turn()
+
+    def _turn(self) -> None:
+        """Whatever was under way is void: another epoch, another leader, or none."""
+        self._campaign.stop()
+        self._following.turn(self._now_ms)
+        if self._office is not None:
+            office, self._office = self._office, None
+            self._out += office.close(self._not_leader())
+
+    def _lose_leader(self, *, turn: int = 0) -> None:
+        self._standing.lose_leader(turn=turn, now_ms=self._now_ms)
+        self._turn()
+
+    def _not_leader(self) -> FetchAnswer:
+        return FetchAnswer(self.epoch, self.leader, Fault.NOT_LEADER)
+
+    # Requests
+
+    def _receive(self, token: Token, request: Request) -> None:
+        match request:
+            case VoteRequest():
+                self._out.append(Reply(token, self._answer_vote(request)))
+            case BeginEpochRequest():
+                self._out.append(Reply(token, self._begin_epoch(request)))
+            case EndEpochRequest():
+                self._out.append(Reply(token, self._end_epoch(request)))
+            case FetchRequest():
+                self._answer_fetch(token, request)
+
+    def _answer_vote(self, request: VoteRequest) -> VoteAnswer:
+        if self._ballot.is_foreign(request):
+            return self._ballot.refuse(Fault.WRONG_VOTERS, self._now_ms)
+        # Whoever asks beforehand is in the epoch before; to join the others, they must be there.
+        self._learn(request.epoch - 1 if request.pre_vote else request.epoch, None)
+        answer = self._ballot.answer(request, self._now_ms)
+        if answer.granted and not request.pre_vote:
+            self._campaign.stop()
+        return answer
+
+    def _begin_epoch(self, request: BeginEpochRequest) -> EpochAnswer:
+        self._learn(request.epoch, request.leader, said_by=request.leader)
+        if request.epoch < self.epoch:
+            return EpochAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
+        if request.leader != self.leader or self._office is not None:
+            return EpochAnswer(self.epoch, self.leader, Fault.NOT_LEADER)
+        self._standing.hear(self._now_ms)
+        return EpochAnswer(self.epoch, self.leader)
+
+    def _end_epoch(self, request: EndEpochRequest) -> EpochAnswer:
+        """The first successor asks nobody whether to stand: there is no leader to be kept."""
+        self._learn(request.epoch, None)
+        if request.epoch < self.epoch:
+            return EpochAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
+        if self.leader in (None, request.leader) and self._office is None:
+            successors = request.successors
+            mine = self.me.node_id
+            turn = successors.index(mine) if mine in successors else len(successors)
+            self._lose_leader(turn=turn)
+            if turn == 0 and self._may_stand:
+                self._stand()
+        return EpochAnswer(self.epoch, self.leader)
+
+    def _answer_fetch(self, token: Token, request: FetchRequest) -> None:
+        """A leader that is behind the one who asks cannot serve it, and leads no more."""
+        self._learn(request.epoch, None)
+        if request.epoch < self.epoch:
+            answer = FetchAnswer(self.epoch, self.leader, Fault.FENCED_EPOCH)
+            self._out.append(Reply(token, answer))
+        elif self._office is None:
+            self._out.append(Reply(token, self._not_leader()))
+        else:
+            self._out += self._office.serve(
+                token, request, self.voters, self.high_watermark, self._now_ms
+            )
+            self._commit()
+
+    # Answers
+
+    def _take_answer(self, peer: NodeId, request: Request, answer: Answer) -> None:
+        match request, answer:
+            case VoteRequest(), VoteAnswer():
+                self._campaign.count(peer, request, answer)
+                self._conclude()
+            case FetchRequest(), FetchAnswer() if self._following.awaits(peer, request):
+                self._take_fetched(peer, answer)
+
+    def _take_fetched(self, peer: NodeId, answer: FetchAnswer) -> None:
+        now_ms = self._now_ms
+        is_leaders = peer == self.leader and answer.epoch == self.epoch
+        if is_leaders and answer.fault is Fault.NONE:
+            self._standing.hear(now_ms)
+            self._out += self._following.take(answer, self.high_watermark, now_ms)
+            self._commit()
+        elif is_leaders and answer.fault is Fault.NOT_LEADER and answer.leader != peer:
+            self._lose_leader()  # it has resigned, or does not remember that it led
+        else:
+            self._following.failed(now_ms)
+
+    def _take_failure(self, peer: NodeId, request: Request) -> None:
+        if isinstance(request, VoteRequest):
+            self._campaign.fail(peer, request)
+            self._conclude()
+        elif isinstance(request, FetchRequest) and self._following.awaits(peer, request):
+            if self.role is Role.OBSERVER and peer == self.leader:
+                self._lose_leader()  # others may know a better one
+            self._following.failed(self._now_ms)
+
+    def _take_absence(self, peer: NodeId) -> None:
+        self._campaign.fail(peer)
+        self._conclude()
+        if peer == self.leader and self._office is None:
+            self._standing.leader_gone(self._now_ms)
+            self._turn()
+
+    # Elections
+
+    @property
+    def _is_voter(self) -> bool:
+        return self.me in self.voters
+
+    @property
+    def _is_eligible(self) -> bool:
+        """Until a change of the voters is committed, one whom it leaves out may be the only one who
+        can be elected, by the votes of the others (thesis 4.2.2).
+        """
+        return self._is_voter or self._voters_offset >= self.high_watermark
+
+    @property
+    def _may_stand(self) -> bool:
+        """A log that is being changed is about to be another one."""
+        is_fit = self._now_ms >= self._unfit_until_ms
+        return self._is_eligible and is_fit and self._following.is_settled
+
+    def _elect(self) -> None:
+        if self._campaign.is_running:
+            self._ask_around()
+        elif self._now_ms >= self._standing.stands_ms and self._may_stand:
+            self._standing.ask()
+            self._turn()
+            self._campaign.ask_beforehand(self.epoch + 1)
+            self._ask_around()
+
+    def _stand(self) -> None:
+        self._standing.stand(self._now_ms)
+        self._turn()
+        self._campaign.stand(self.epoch, self._now_ms)
+        self._ask_around()
+
+    def _ask_around(self) -> None:
+        self._out += self._campaign.go_on(self.voters, self._acquaintances, self._now_ms)
+        self._conclude()
+
+    def _conclude(self) -> None:
+        """Whatever the election has come to."""
+        campaign, voters = self._campaign, self.voters
+        if campaign.has_support(voters):
+            self._stand()
+        elif campaign.is_won(voters):
+            self._lead()
+        elif campaign.is_lost(voters, self._now_ms):
+            self._standing.lost_election(self._now_ms)
+            self._turn()
+
+    # Leading
+
+    def _lead(self) -> None:
+        self._turn()
+        self._standing.lead()
+        self._office = Office(self.me, self.log, self._settings, self.epoch, self._now_ms)
+
+    def _tend(self, office: Office) -> None:
+        now_ms, voters = self._now_ms, self.voters
+        self._out += office.answer_waiting(self.high_watermark, now_ms)
+        self._out += office.announce(voters, now_ms)
+        is_removed = not self._is_voter and self._voters_offset < self.high_watermark
+        if office.is_stuck(now_ms):
+            self._unfit_until_ms = now_ms + UNFIT_TIMEOUTS * self._settings.election_timeout_ms
+            self._resign(office)
+        elif is_removed or office.is_to_end(voters, now_ms):
+            self._resign(office)
+
+    def _be_asked_to_resign(self, successor: NodeId | None) -> None:
+        if self._office is None or self.voters.ids <= {self.me.node_id}:
+            return  # nobody else could lead
+        if successor is None or successor not in self.voters.ids - {self.me.node_id}:
+            self._resign(self._office)
+        else:
+            self._office.hand_over(successor, self._now_ms)
+
+    def _resign(self, office: Office) -> None:
+        """For good in this epoch; the others need not wait until they miss the leader."""
+        successors = office.replicas.by_progress(self.voters)
+        if office.successor in successors:
+            successors.remove(office.successor)
+            successors.insert(0, office.successor)
+        request = EndEpochRequest(self.epoch, self.me.node_id, tuple(successors))
+        self._standing.resign(self._now_ms)
+        self._out += [Send(node_id, request) for node_id in successors]
+        self._turn()
+
+    def _commit(self) -> None:
+        """A leader counts a majority; others believe the leader, as far as they have it."""
+        if self._office is None:
+            reached = self._following.committed_offset
+        else:
+            synced_end = self._following.synced_end
+            reached = self._office.replicas.committed_offset(self.voters, synced_end)
+        self.high_watermark = max(self.high_watermark, reached)
+
+    def _change_voters(self, voters: VoterSet, offset: int) -> None:
+        if self._office is not None:
+            changed = self.voters.ids ^ voters.ids
+            assert len(changed) <= 1, f"voters change one at a time, not {sorted(changed)}"
+            self._office.replicas.voters_since_ms = self._now_ms
+        self.voters = voters
+        self._voters_offset = offset
+        self._acquaintances |= voters.ids - {self.me.node_id}
+        self._standing.voters_changed(is_voter=self._is_voter, now_ms=self._now_ms)
+        if not self._is_voter:
+            self._campaign.stop()
+        self._commit()
+
+    # Following
+
+    def _fetch_target(self) -> NodeId | None:
+        """The leader; a voter without one asks for votes, any other asks around who leads."""
+        if self.leader is not None or self._is_voter or self._campaign.is_running:
+            return self.leader
+        others = sorted(self._acquaintances)
+        later = [it for it in others if self._asked is not None and it > self._asked]
+        return next(iter(later or others), None)
+
+    def _fetch(self) -> None:
+        target = self._fetch_target()
+        if target is None:
+            return
+        fetch = self._following.fetch_from(
+            target, epoch=self.epoch, may_wait=target == self.leader, now_ms=self._now_ms
+        )
+        if fetch is not None:
+            self._asked = target
+            self._out.append(fetch)

@@ -1,0 +1,182 @@
+"""Where a member stands: its epoch, its vote, its leader, and how long that holds. Pure."""
+
+from collections.abc import Callable
+
+from streamlog.model import NodeId
+from streamlog.raft.events import Role
+from streamlog.raft.settings import RaftSettings
+from streamlog.raft.voters import ReplicaKey
+
+LONG_AGO_MS = -(1 << 60)
+
+
+class Standing:
+    """``epoch`` and ``voted_for`` are durable before anybody hears of them; the rest is not kept.
+
+    Invariants: the epoch never falls; a vote is given once in an epoch; an epoch has one leader,
+    which is not forgotten for another one.
+    """
+
+    def __init__(
+        self,
+        me: ReplicaKey,
+        *,
+        epoch: int,
+        voted_for: ReplicaKey | None,
+        settings: RaftSettings,
+        random: Callable[[], float],
+    ) -> None:
+        self.epoch = epoch
+        self.voted_for = voted_for
+        self.role = Role.OBSERVER
+        self.leader: NodeId | None = None
+        self.is_voter = False
+        self.stands_ms = 0
+        """When a voter stands for election, unless it hears something better."""
+        self._me = me
+        self._timeout_ms = settings.election_timeout_ms
+        self._moment_ms = settings.moment_ms
+        self._random = random
+        self._heard_ms = LONG_AGO_MS
+        """When the leader itself was last heard of; what others say of it does not count."""
+        self._gone: NodeId | None = None
+        """The leader of this epoch, whose process has gone; what others say of it is outdated."""
+        self._gone_until_ms = LONG_AGO_MS
+
+    def begin(self, *, is_voter: bool, is_alone: bool, now_ms: int) -> None:
+        """Asking early does no harm: where there is a leader, it is heard of in this way."""
+        self.is_voter = is_voter
+        self._be_idle()
+        if not is_voter:
+            self.be_patient(now_ms)
+        else:
+            self.stands_ms = now_ms if is_alone else now_ms + self._up_to(self._timeout_ms // 4)
+
+    def enter(self, epoch: int, now_ms: int) -> None:
+        """A newer epoch, of which nothing else is known."""
+        assert epoch > self.epoch
+        self.epoch = epoch
+        self.voted_for = None
+        self._gone = None
+        self._be_idle()
+        self.be_patient(now_ms)
+
+    def ask(self) -> None:
+        """Would others vote for this one?"""
+        self.role = Role.PROSPECTIVE
+        self.leader = None
+
+    def stand(self, now_ms: int) -> None:
+        """For the next epoch, with a vote of its own."""
+        self.enter(self.epoch + 1, now_ms)
+        self.role = Role.CANDIDATE
+        self.voted_for = self._me
+
+    def lead(self) -> None:
+        assert self.role is Role.CANDIDATE
+        assert self.voted_for == self._me
+        self.role = Role.LEADER
+        self.leader = self._me.node_id
+
+    def resign(self, now_ms: int) -> None:
+        """It has voted for itself, and so for nobody else in this epoch."""
+        assert self.role is Role.LEADER
+        self.role = Role.RESIGNED
+        self.leader = None
+        self.be_patient(now_ms)
+
+    def vote(self, candidate: ReplicaKey, now_ms: int) -> None:
+        """It gets the time that it needs."""
+        assert self.voted_for in (None, candidate)
+        assert self.leader is None
+        self.voted_for = candidate
+        self._be_idle()
+        self.be_patient(now_ms)
+
+    def may_follow(self, leader: NodeId, *, directly: bool, now_ms: int) -> bool:
+        """``directly``: the leader says so itself. This node is none in an epoch that it had
+        forgotten, whatever the others think.
+        """
+        if leader == self._me.node_id or self.leader is not None:
+            return False
+        return directly or leader != self._gone or now_ms >= self._gone_until_ms
+
+    def follow(self, leader: NodeId, *, directly: bool, now_ms: int) -> None:
+        assert self.role is not Role.LEADER
+        assert leader != self._me.node_id
+        self.leader = leader
+        self.role = Role.FOLLOWER if self.is_voter else Role.OBSERVER
+        self._gone = None
+        self._heard_ms = LONG_AGO_MS
+        if directly:
+            self.hear(now_ms)
+        else:
+            quarter_ms = self._timeout_ms // 4
+            self.stands_ms = now_ms + quarter_ms + self._up_to(quarter_ms)
+
+    def hear(self, now_ms: int) -> None:
+        """Of the leader, from itself."""
+        self._heard_ms = now_ms
+        self.be_patient(now_ms)
+
+    def hears(self, now_ms: int) -> bool:
+        """The leader is there, as far as one can know."""
+        if self.role is Role.LEADER:
+            return True
+        is_recent = now_ms < self._heard_ms + self._timeout_ms
+        return self.leader is not None and is_recent
+
+    def lose_leader(self, *, turn: int, now_ms: int) -> None:
+        """It leads no more; this voter stands soon, after ``turn`` others."""
+        self.leader = None
+        self._be_idle()
+        if not self.is_voter:  # it may have to lead as well, if nobody else can
+            self.be_patient(now_ms)
+        else:
+            turn_ms = 2 * turn * self._moment_ms
+            self.stands_ms = now_ms + turn_ms + self._up_to(self._moment_ms)
+
+    def leader_gone(self, now_ms: int) -> None:
+        """Its process is not there."""
+        self._gone = self.leader
+        self._gone_until_ms = now_ms + self._timeout_ms
+        self.lose_leader(turn=0, now_ms=now_ms)
+
+    def voters_changed(self, *, is_voter: bool, now_ms: int) -> None:
+        if is_voter == self.is_voter:
+            return
+        self.is_voter = is_voter
+        if self.role in (Role.LEADER, Role.RESIGNED):
+            return
+        if self.leader is None:
+            self._be_idle()
+        else:
+            self.role = Role.FOLLOWER if is_voter else Role.OBSERVER
+        self.be_patient(now_ms)
+
+    def lost_election(self, now_ms: int) -> None:
+        """Nobody wins, or another does and will be heard of."""
+        assert self.role in (Role.CANDIDATE, Role.PROSPECTIVE)
+        self._be_idle()
+        self.stands_ms = now_ms + 1 + self._up_to(2 * self._moment_ms)
+
+    def make_way(self, now_ms: int) -> None:
+        """For another whose turn it seems to be."""
+        pause_ms = 2 * self._moment_ms
+        self.stands_ms = max(self.stands_ms, now_ms + pause_ms + self._up_to(pause_ms))
+
+    def hurry(self, now_ms: int) -> None:
+        """Someone stands who must not win: this log has more."""
+        self.stands_ms = min(self.stands_ms, now_ms + self._up_to(self._moment_ms))
+
+    def be_patient(self, now_ms: int) -> None:
+        """For one to two election timeouts."""
+        self.stands_ms = now_ms + self._timeout_ms + self._up_to(self._timeout_ms)
+
+    def _up_to(self, limit_ms: int) -> int:
+        """Members that waited equally long would stand against each other for ever."""
+        return int(limit_ms * self._random())
+
+    def _be_idle(self) -> None:
+        self.leader = None
+        self.role = Role.UNATTACHED if self.is_voter else Role.OBSERVER
