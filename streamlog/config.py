@@ -8,9 +8,16 @@ import json
 import os
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 from pydantic_core import ErrorDetails
 from pydantic_settings import (
     BaseSettings,
@@ -92,6 +99,42 @@ class KafkaSection(Section):
     idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
 
 
+class ClusterSection(Section):
+    """The metadata quorum, and how it notices that a node is gone."""
+
+    id: str | None = None
+    """The same on every node; needed where there are voters beside this node."""
+    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
+    heartbeat_ms: Annotated[int, Field(ge=10)] = 500
+    session_ms: Annotated[int, Field(ge=100)] = 3_000
+    """A node that is not heard of for so long is fenced: others lead in its place."""
+    lease_ms: Annotated[int, Field(ge=100)] = 2_400
+    """A node that does not hear from the controller for so long stops acknowledging."""
+    election_timeout_ms: Annotated[int, Field(ge=50)] = 1_000
+    """A voter that does not hear of a quorum leader for one to two of these stands for election."""
+    request_timeout_ms: Annotated[int, Field(ge=50)] = 2_000
+    leader_rebalance_ms: Annotated[int, Field(ge=0)] = 30_000
+    """How often leaders are moved back to preferred replicas; 0: only when asked to."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.heartbeat_ms < self.lease_ms < self.session_ms:
+            raise ValueError("heartbeat_ms < lease_ms < session_ms is needed")
+        return self
+
+
+class ReplicationSection(Section):
+    """How followers keep up with leaders."""
+
+    replica_lag_time_ms: Annotated[int, Field(ge=100)] = 10_000
+    """A follower that has not been caught up for so long leaves the in-sync replicas."""
+    fetch_wait_ms: Annotated[int, Field(ge=10)] = 500
+    fetch_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 16 * MIB
+    retry_ms: Annotated[int, Field(ge=1)] = 100
+    """The pause after a leader could not be reached."""
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -143,6 +186,8 @@ class Settings(BaseSettings):
     nats: NatsSection = NatsSection()
     kafka: KafkaSection = KafkaSection()
     http: HttpSection = HttpSection()
+    cluster: ClusterSection = ClusterSection()
+    replication: ReplicationSection = ReplicationSection()
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()

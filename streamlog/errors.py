@@ -14,12 +14,20 @@
         OffsetOutOfRange          below the log start or above the end
         RecordTooLarge
         FencedLeaderEpoch         the caller's epoch is older than ours
+        StalePartition            the caller's view of a partition is not the current one
+        StaleNode                 the caller is not the node's present incarnation
+        NodeNotFound
+        NodeIdTaken               another process of this id is alive
+        OtherCluster              the node asked belongs to another cluster
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
         Overloaded                a named limit is reached
         StorageFull               no room on the disk; nothing of the append was kept
         StorageFailed             the disk failed; the partition is offline until a restart
+        NotEnoughReplicas         fewer in-sync replicas than ``min_isr``; nothing was stored
+        OffsetNotAvailable        a new leader does not know yet what is committed
+        NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
         RequestTimedOut
       CorruptData                 bytes on disk or wire are not what was written
@@ -92,6 +100,26 @@ class FencedLeaderEpoch(InvalidRequest):
     """The caller's leader epoch is older than the partition's."""
 
 
+class StalePartition(InvalidRequest):
+    """A change was proposed upon a state of the partition that is not the current one."""
+
+
+class StaleNode(InvalidRequest):
+    """Another incarnation of the node has registered; this process must not go on."""
+
+
+class NodeNotFound(InvalidRequest):
+    """The cluster has no node of that id."""
+
+
+class NodeIdTaken(InvalidRequest):
+    """A node of this id, with another folder, is alive; two must never run."""
+
+
+class OtherCluster(InvalidRequest):
+    """Two nodes talk that belong to different clusters; nothing was taken in."""
+
+
 class Unavailable(StreamlogError):
     """Not now; the same call may succeed later."""
 
@@ -118,8 +146,23 @@ class StorageFailed(Unavailable):
     """The disk failed; what was not yet synced is in doubt, so the partition stays offline."""
 
 
+class NotEnoughReplicas(Unavailable):
+    """Fewer in-sync replicas than the stream's ``min_isr``. Nothing was stored."""
+
+
+class OffsetNotAvailable(Unavailable):
+    """The leader is new: what is committed shows when its followers have fetched."""
+
+
+class NoController(Unavailable):
+    """The metadata quorum has no leader that this node can reach."""
+
+
 class NodeUnreachable(Unavailable):
     """A node cannot be reached, or its connection broke."""
+
+    refused = False
+    """Its address refuses connections: no process listens there."""
 
 
 class RequestTimedOut(Unavailable):

@@ -1,22 +1,28 @@
 """The node's folder: whose it is, and that nobody else uses it.
 
-``node.json`` names the cluster, the node and the version of the format; ``lock`` is held while the
-node runs. Whatever is wrong with the folder is a ConfigError of one line.
+``node.json`` names the cluster, the node, the folder itself and the version of the format; ``lock``
+is held while the node runs; ``last-run`` tells how the last one ended. Whatever is wrong with the
+folder is a ConfigError of one line.
 """
 
 import contextlib
 import fcntl
 import json
+import logging
 import os
 import uuid
 from pathlib import Path
 from typing import Final, Self
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import ConfigError
 from streamlog.log.disk import Disk, OsDisk
+from streamlog.metadata.last_run import LAST_RUN, Runs, this_boot
 from streamlog.model import NodeId
+
+logger = logging.getLogger(__name__)
 
 FORMAT_VERSION: Final = 1
 """Grows when an older streamlog would misread the folder."""
@@ -32,16 +38,21 @@ class NodeFile(BaseModel):
     cluster_id: str
     node_id: int
     format_version: int
+    directory_id: UUID | None = None
+    """Of this folder: one that was lost and made anew has another. None: not noted yet."""
 
 
 class DataDir:
     """The folder, locked."""
 
-    def __init__(self, path: Path, cluster_id: str, node_id: NodeId, lock_fd: int) -> None:
+    def __init__(self, path: Path, node: NodeFile, lock_fd: int, disk: Disk) -> None:
         self.path = path
-        self.cluster_id = cluster_id
-        self.node_id = node_id
+        self.cluster_id = node.cluster_id
+        self.node_id = NodeId(node.node_id)
+        assert node.directory_id is not None, "noted by now"
+        self.directory_id = node.directory_id
         self._lock_fd: int | None = lock_fd
+        self._runs = Runs(disk, path, this_boot())
 
     @property
     def streams(self) -> Path:
@@ -81,7 +92,32 @@ class DataDir:
         except BaseException:
             os.close(lock_fd)
             raise
-        return cls(path, node.cluster_id, node_id, lock_fd)
+        return cls(path, node, lock_fd, disk)
+
+    def begin_run(self) -> bool:
+        """Whether what was written and not synced is lost; see ``Runs``. Raises ConfigError."""
+        try:
+            return self._runs.begin()
+        except OSError as error:
+            raise self._cannot_be_noted(error) from None
+
+    def told_of_loss(self) -> None:
+        """The controller knows. If that cannot be noted, the next run tells it again."""
+        try:
+            self._runs.told()
+        except OSError as error:
+            logger.warning("run not noted", extra={"error": error.strerror})
+
+    def end_run(self) -> None:
+        """All is synced and closed. Raises ConfigError."""
+        try:
+            self._runs.end()
+        except OSError as error:
+            raise self._cannot_be_noted(error) from None
+
+    def _cannot_be_noted(self, error: OSError) -> ConfigError:
+        problem = f"{self.path}/{LAST_RUN} cannot be written ({error.strerror})"
+        return ConfigError(KEY, problem, "make room, or name another folder")
 
     def close(self) -> None:
         """Let others have the folder; may be called again."""
@@ -125,8 +161,9 @@ def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | No
             cluster_id=cluster_id or uuid.uuid4().hex,
             node_id=node_id,
             format_version=FORMAT_VERSION,
+            directory_id=uuid.uuid4(),
         )
-        disk.write_small(str(file), (json.dumps(node.model_dump(), indent=2) + "\n").encode())
+        _write(disk, file, node)
         return node
     if node.format_version > FORMAT_VERSION:
         problem = f"{path} has format {node.format_version}; this streamlog knows {FORMAT_VERSION}"
@@ -137,7 +174,15 @@ def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | No
     if cluster_id is not None and node.cluster_id != cluster_id:
         problem = f"{path} belongs to cluster {node.cluster_id}, not {cluster_id}"
         raise ConfigError(KEY, problem, "name another folder")
+    if node.directory_id is None:
+        node = node.model_copy(update={"directory_id": uuid.uuid4()})
+        _write(disk, file, node)
     return node
+
+
+def _write(disk: Disk, file: Path, node: NodeFile) -> None:
+    content = json.dumps(node.model_dump(mode="json"), indent=2) + "\n"
+    disk.write_small(str(file), content.encode())
 
 
 def _decode(file: Path, data: bytes) -> NodeFile:
@@ -145,7 +190,9 @@ def _decode(file: Path, data: bytes) -> NodeFile:
         return NodeFile.model_validate_json(data)
     except ValidationError:
         raise ConfigError(
-            KEY, f"{file} is damaged", "restore cluster_id, node_id and format_version in it"
+            KEY,
+            f"{file} is damaged",
+            "restore cluster_id, node_id, directory_id and format_version in it",
         ) from None
 
 

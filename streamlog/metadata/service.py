@@ -1,188 +1,338 @@
-"""The one shell of the metadata. One request at a time: decide, log, apply, tell, answer."""
+"""The metadata as the rest of the node sees it: an image, and ways to have it changed."""
 
 import asyncio
+import contextlib
 import logging
-import time
-import uuid
-from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Awaitable, Callable, Iterable
+from functools import partial
+from typing import Final
 from uuid import UUID
 
-from streamlog.errors import Overloaded, StorageFailed, StreamlogError
-from streamlog.metadata import controller
-from streamlog.metadata.controller import Decision
+from streamlog.config import ClusterSection
+from streamlog.errors import (
+    RequestTimedOut,
+    StorageFailed,
+    StreamlogError,
+)
+from streamlog.metadata.applier import Applier, Listener
+from streamlog.metadata.commands import (
+    AwaitApplied,
+    Command,
+    CreateStream,
+    DeleteStream,
+    RegisterNode,
+    ReportLeader,
+    UpdateStream,
+)
+from streamlog.metadata.duties import Duties
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.lease import Lease
+from streamlog.metadata.membership import Membership
+from streamlog.metadata.office import Office
+from streamlog.metadata.peers import Peers
+from streamlog.metadata.quorum import Quorum
+from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.snapshot import encode_snapshot, is_due, snapshot_id
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import NodeId
+from streamlog.metadata.watch import Watch
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.raft.events import Resign, Role
+from streamlog.raft.messages import Answer, Request, SnapshotId
+from streamlog.raft.voters import VoterSet
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_MAX: Final = 1_000
-"""Requests that wait; one more is refused as Overloaded."""
-
-Listener = Callable[[Image, Image], Awaitable[None]]
-"""Told of each change with the image before and after; awaited before the caller is answered."""
-
-T = TypeVar("T")
-
-
-@dataclass(frozen=True, slots=True)
-class _Request:
-    decide: Callable[[Image], Decision]
-    answer: asyncio.Future[tuple[Image, bool]]
+CHECKPOINT_S: Final = 1.0
+READY_WAIT_MS: Final = 5_000
+"""How long whoever creates a stream waits for its leaders to listen."""
+RESIGN_WAIT_S: Final = 1.0
+"""How long a controller that stops waits for another one."""
 
 
 class MetadataService:
-    """The cluster's metadata on this node, and the ways to change them.
+    """``open``; ``run`` as a task; ``register``; ``join`` as a task; ``leave`` and ``close``.
 
-    ``open``, then ``run`` as a task for as long as requests are to be answered, then ``close``.
+    What it raises beside a request's own errors: NoController and Overloaded, after which nothing
+    has been done, and RequestTimedOut and StorageFailed, after which it may have been.
     """
 
-    def __init__(self, store: MetadataStore, cluster_id: str) -> None:
-        self.image = Image(cluster_id)
-        """Replaced as a whole; never changes under whoever holds it."""
-        self.failure: StorageFailed | None = None
-        """Set once, when the metadata log has failed: changes are refused until a restart."""
-        self._store = store
-        self._listeners: list[Listener] = []
-        self._requests: asyncio.Queue[_Request | None] = asyncio.Queue()
-        self._closing = False
-        self._stopped = asyncio.Event()
-        self._stopped.set()
-        # One thread: what the store does is done in order, also after a cancelled wait.
-        self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="metadata")
+    def __init__(
+        self,
+        replica: MetadataReplica,
+        cluster_id: str,
+        *,
+        node_id: NodeId,
+        incarnation: UUID,
+        settings: ClusterSection,
+        peers: Peers,
+    ) -> None:
+        self._node_id = node_id
+        self._settings = settings
+        self._peers = peers
+        self._applier = Applier(Image(cluster_id))
+        self._quorum = Quorum(
+            replica,
+            peers,
+            node_id=node_id,
+            request_timeout_ms=settings.request_timeout_ms,
+            committed=self._applier.committed,
+            changed=self._quorum_changed,
+        )
+        self._duties = Duties(self._quorum, Watch(peers), node_id=node_id, settings=settings)
+        self._office = Office(
+            self._quorum,
+            self._duties,
+            peers,
+            node_id=node_id,
+            settings=settings,
+            await_applied=self._await_applied,
+        )
+        self._membership = Membership(
+            node_id=node_id,
+            incarnation=incarnation,
+            settings=settings,
+            grant=self._office.grant,
+            applied_offset=lambda: self._applier.acted,
+            needs_no_lease=self._is_alone,
+        )
+        self._controller: NodeId | None = None
+        self._committed_offset = 0  # as last checkpointed
+
+    # What there is
+
+    @property
+    def is_open(self) -> bool:
+        """The log has been replayed: the quorum's epoch, role and voters are known."""
+        return hasattr(self._quorum.replica, "raft")
+
+    @property
+    def image(self) -> Image:
+        """What the node acts on; replaced as a whole."""
+        return self._applier.image
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        """Why this node takes no part in the quorum, if so; a restart may mend it."""
+        return self._quorum.failure
+
+    @property
+    def lease(self) -> Lease:
+        return self._membership.lease
+
+    @property
+    def node_epoch(self) -> int:
+        """Of this process; -1 before it has registered."""
+        return self._membership.node_epoch
+
+    @property
+    def waiting_for(self) -> str:
+        """Why the node has not registered yet."""
+        return self._membership.waiting_for
+
+    @property
+    def controller_id(self) -> NodeId | None:
+        return self._quorum.leader
+
+    @property
+    def quorum_epoch(self) -> int:
+        return self._quorum.replica.raft.epoch
+
+    @property
+    def quorum_role(self) -> Role:
+        return self._quorum.replica.raft.role
+
+    @property
+    def voters(self) -> VoterSet:
+        return self._quorum.replica.voters
 
     @property
     def recently_deleted(self) -> frozenset[UUID]:
         """Ids of streams whose folders may still lie around from before this start."""
-        return self._store.deleted
+        return frozenset(self._quorum.replica.deleted)
 
-    def add_listener(self, listener: Listener) -> None:
-        """``listener`` is awaited at each change, in the order in which listeners were added."""
-        self._listeners.append(listener)
+    async def attach(self, listener: Listener, begin: Callable[[Image], Awaitable[None]]) -> None:
+        """``begin`` with the image there is, then have ``listener`` awaited at each change, in the
+        order in which listeners were attached.
+        """
+        await self._applier.attach(listener, begin)
 
-    async def open(self) -> None:
-        """Replay the log. Raises CorruptData or StorageFailed. Listeners hear nothing yet."""
-        self.image = await self._in_worker(self._store.open)
-        logger.info(
-            "metadata replayed",
-            extra={
-                "offset": self.image.offset,
-                "epoch": self._store.epoch,
-                "streams": len(self.image.streams),
-            },
-        )
+    def tell_offline(self, offline: "Iterable[TopicPartition]") -> None:
+        """These partitions cannot be written here; the controller hears of it at once."""
+        self._membership.offline = frozenset(offline)
+        self._membership.hurry()
 
-    async def register(
-        self, node_id: NodeId, *, host: str, port: int, rack: str | None = None
-    ) -> None:
-        """Note where this node is, and lead its partitions in new epochs. Before ``run``."""
-        decision = controller.register_node(
-            self.image, node_id=node_id, incarnation=uuid.uuid4(), host=host, port=port, rack=rack
-        )
-        await self._put_in_force(await self._log(decision))
+    # To have it changed
+
+    async def request(self, command: Command) -> Granted:
+        """Have the controller carry it out, wherever that is; this node acts on it then."""
+        granted = await self._office.grant(command)
+        await self._await_applied(granted.offset)
+        return granted
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        """A command that came over the wire; one that was forwarded already goes no further."""
+        if forwarded:
+            return await self._office.take(command)
+        return await self._office.grant(command)
 
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
-        """The stream, and whether it is new. Raises InvalidRequest, StorageFull, StorageFailed."""
-        image, changed = await self._request(
-            lambda image: controller.create_stream(
-                image, config, new_id=uuid.uuid4(), now_ms=time.time_ns() // 1_000_000
-            )
-        )
-        return image.stream(config.name), changed
+        """The stream, and whether it is new; its leaders listen, or are not to be had."""
+        granted = await self.request(CreateStream(config=config))
+        stream = self.image.stream(config.name)
+        if granted.result["created"]:
+            await self._wait_for_leaders(stream, granted.offset)
+        return stream, granted.result["created"]
 
     async def update_stream(self, config: StreamConfig) -> StreamImage:
         """The stream as it is now."""
-        image, _ = await self._request(lambda image: controller.update_stream(image, config))
-        return image.stream(config.name)
+        granted = await self.request(UpdateStream(config=config))
+        stream = self.image.stream(config.name)
+        await self._wait_for_leaders(stream, granted.offset)
+        return stream
 
     async def delete_stream(self, name: str) -> None:
-        """The stream is gone, and nobody finds it after this; its files go in the background."""
-        await self._request(lambda image: controller.delete_stream(image, name))
+        """The stream is gone; nobody finds it here, nor is it listened for, after this."""
+        known = self.image.streams.get(name)
+        granted = await self.request(DeleteStream(name=name))
+        if known is not None:
+            await self._wait_for_leaders(known, granted.offset)
+
+    async def report_leader(self, tp: TopicPartition, leader: NodeId, leader_epoch: int) -> None:
+        """This node is in sync and cannot reach the leader."""
+        await self._office.grant(
+            ReportLeader(
+                node_id=self._node_id,
+                node_epoch=self.node_epoch,
+                stream=tp.stream,
+                partition=tp.partition,
+                leader=leader,
+                leader_epoch=leader_epoch,
+            )
+        )
+
+    # For other members of the quorum
+
+    async def raft_request(self, request: Request) -> Answer:
+        return await self._quorum.raft_request(request)
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """A piece of it, and how long it is in all. Raises OffsetOutOfRange where it is gone."""
+        store = self._quorum.replica.store
+        data = await self._quorum.read(lambda: store.read_snapshot(snapshot))
+        return data[position : position + max_bytes], len(data)
+
+    # Its life
+
+    async def open(self) -> None:
+        """Replay the log. Raises CorruptData or StorageFailed. Listeners hear nothing yet."""
+        await self._quorum.open()
+        replica = self._quorum.replica
+        self._applier.start_from(replica.image)
+        self._committed_offset = replica.image.offset
+        logger.info(
+            "metadata replayed",
+            extra={
+                "offset": replica.image.offset,
+                "end": replica.store.end_offset,
+                "epoch": replica.raft.epoch,
+                "streams": len(replica.image.streams),
+            },
+        )
 
     async def run(self) -> None:
-        """Answer requests, one at a time, until ``close``."""
-        self._stopped.clear()
+        """Take part in the quorum, until ``close``."""
+        async with asyncio.TaskGroup() as group:
+            others = [
+                group.create_task(service)
+                for service in (self._applier.run(), self._duties.run(), self._keep_short())
+            ]
+            await self._quorum.run()
+            for task in others:
+                task.cancel()
+
+    async def register(self, wanted: RegisterNode) -> None:
+        """Until the controller accepts it, and the node knows all that was decided before.
+
+        Raises NodeIdTaken.
+        """
+        offset = await self._membership.register(wanted)
+        await self._applier.wait(offset)
+        configured = self._quorum.replica.configured.ids
+        if configured != self.voters.ids:
+            logger.warning(
+                "cluster.voters is not what the cluster says, which holds",
+                extra={"configured": sorted(configured), "voters": sorted(self.voters.ids)},
+            )
+
+    async def join(self) -> None:
+        """Send heartbeats for as long as the node runs. Raises StaleNode."""
+        await self._membership.run()
+
+    async def leave(self) -> None:
+        """Have others lead, in the quorum too, if there are any."""
         try:
-            while (request := await self._requests.get()) is not None:
-                await self._serve(request)
-        finally:
-            self._stopped.set()
+            async with asyncio.timeout(self._settings.request_timeout_ms / 1000):
+                await self._membership.stop()
+        except (StreamlogError, TimeoutError) as error:
+            logger.warning("leaving without a word", extra={"error": str(error)})
+        if self._quorum.is_active and len(self.voters) > 1:
+            self._quorum.tell(Resign())
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(RESIGN_WAIT_S):
+                    while self.controller_id in (None, self._node_id):
+                        await self._office.pause()
 
     async def close(self) -> None:
         """Refuse what waits, finish what has begun, close the log. May be called again."""
-        if self._closing:
-            return
-        self._closing = True
-        while not self._requests.empty():
-            request = self._requests.get_nowait()
-            if request is not None and not request.answer.done():
-                request.answer.set_exception(_closed())
-        self._requests.put_nowait(None)
-        await self._stopped.wait()
-        await self._in_worker(self._store.close)
-        self._worker.shutdown(wait=False)
+        await self._quorum.close()
 
-    async def _request(self, decide: Callable[[Image], Decision]) -> tuple[Image, bool]:
-        if self._closing:
-            raise _closed()
-        if self._requests.qsize() >= REQUESTS_MAX:
-            raise Overloaded(f"{REQUESTS_MAX} metadata requests wait already")
-        answer: asyncio.Future[tuple[Image, bool]] = asyncio.get_running_loop().create_future()
-        self._requests.put_nowait(_Request(decide, answer))
-        return await answer
+    def _is_alone(self) -> bool:
+        return self.voters.ids == {self._node_id}
 
-    async def _serve(self, request: _Request) -> None:
-        """A caller who no longer waits does not stop what has begun."""
-        answer = request.answer
-        if answer.done():
-            return
+    def _quorum_changed(self) -> None:
+        """The quorum has taken a step."""
+        self._duties.look()
+        self._office.look()
+        if self._controller != self.controller_id:
+            self._controller = self.controller_id
+            self._membership.hurry()
+
+    async def _await_applied(self, offset: int) -> None:
         try:
-            try:
-                decision = request.decide(self.image)
-                after = await self._log(decision)
-            except StreamlogError as error:
-                if not answer.done():
-                    answer.set_exception(error)
-                return
-            await self._put_in_force(after)
-            if not answer.done():
-                answer.set_result((self.image, decision.changes))
-        finally:
-            if not answer.done():
-                answer.set_exception(_closed())
+            async with asyncio.timeout(READY_WAIT_MS / 1000):
+                await self._applier.wait(offset)
+        except TimeoutError:
+            raise RequestTimedOut(
+                f"done at metadata offset {offset}, which this node has not reached yet"
+            ) from None
 
-    async def _log(self, decision: Decision) -> Image:
-        """The image after the decision, which is on the disk then."""
-        if not decision.changes:
-            return self.image
-        if self.failure is not None:
-            raise self.failure
-        records, now_ms = decision.records, time.time_ns() // 1_000_000
-        try:
-            offset = await self._in_worker(lambda: self._store.append(records, now_ms))
-        except StorageFailed as error:
-            self.failure = error
-            logger.error("metadata log failed", extra={"error": str(error)})
-            raise
-        return self.image.apply_all(records, offset=offset, epoch=self._store.epoch)
+    async def _wait_for_leaders(self, stream: StreamImage, offset: int) -> None:
+        """A leader that does not answer is no reason to fail what has been done."""
+        leaders = {it.leader for it in stream.partitions} - {NO_LEADER, self._node_id}
+        command = AwaitApplied(offset=offset, wait_ms=READY_WAIT_MS)
+        asked = [self._office.ask(leader, command) for leader in leaders]
+        for answer in await asyncio.gather(*asked, return_exceptions=True):
+            if isinstance(answer, StreamlogError):
+                logger.warning(
+                    "a leader may not be ready", extra={"stream": stream.name, "error": str(answer)}
+                )
+            elif isinstance(answer, BaseException):
+                raise answer
 
-    async def _put_in_force(self, image: Image) -> None:
-        """Whatever a listener raises stops the node: it must handle what it can."""
-        old, self.image = self.image, image
-        if image is old:
-            return
-        for listener in self._listeners:
-            await listener(old, image)
-        if self._store.snapshot_due(self.image):
-            await self._in_worker(lambda: self._store.snapshot(self.image))
-
-    async def _in_worker(self, call: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._worker, call)
-
-
-def _closed() -> StreamlogError:
-    return Overloaded("the node is stopping")
+    async def _keep_short(self) -> None:
+        """Checkpoints, so that a start knows what is committed; snapshots, so that it is quick."""
+        replica = self._quorum.replica
+        while True:
+            await asyncio.sleep(CHECKPOINT_S)
+            offset = self._applier.acted
+            if offset > self._committed_offset and self.failure is None:
+                self._committed_offset = offset
+                self._quorum.do(partial(replica.store.checkpoint, offset))
+            image = self._applier.image
+            if image.offset == offset and is_due(image, replica.store.snapshot):
+                data = await asyncio.to_thread(encode_snapshot, image)
+                at = snapshot_id(image)
+                self._quorum.do(partial(replica.store.add_snapshot, at, data))

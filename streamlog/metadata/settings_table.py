@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream import NO_LIMIT, StreamConfig, default_min_isr
 
 OUR_KEYS = "streamlog."
 _NS_PER_MS = 1_000_000
@@ -111,6 +111,7 @@ SETTINGS: tuple[Setting, ...] = (
     _number("segment_age_ms", None, "segment.ms"),
     _number("index_interval_bytes", None, "index.interval.bytes"),
     _number("min_isr", None, "min.insync.replicas"),
+    _flag("unclean_election", None, "unclean.leader.election.enable"),
     _text("acks", None, "streamlog.acks"),
     _text("cleanup_policy", None, "cleanup.policy"),
     _text("discard", "discard", "streamlog.discard"),
@@ -156,7 +157,7 @@ def to_jetstream(config: StreamConfig) -> dict[str, Any]:
         value = getattr(config, row.name)
         if row.jetstream is not None:
             fields[row.jetstream] = row.to_json(value)
-        if row.key in _BY_KEY and not _is_default(row, value) and not _says_it_all(row, value):
+        if row.key in _BY_KEY and not _is_default(row, config) and not _says_it_all(row, value):
             ours[row.key] = row.to_text(value)
     fields["metadata"] = {**config.metadata, **ours}
     return fields
@@ -195,8 +196,10 @@ def _put_text(settings: dict[str, Any], row: Setting | None, key: str, text: Any
         raise InvalidStreamConfig(f"{key}: {text!r} is not a value of it") from None
 
 
-def _is_default(row: Setting, value: Any) -> bool:
-    return bool(value == StreamConfig.model_fields[row.name].default)
+def _is_default(row: Setting, config: StreamConfig) -> bool:
+    if row.name == "min_isr":
+        return config.min_isr == default_min_isr(config.replicas)
+    return bool(getattr(config, row.name) == StreamConfig.model_fields[row.name].default)
 
 
 def _says_it_all(row: Setting, value: Any) -> bool:

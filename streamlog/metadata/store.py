@@ -1,19 +1,21 @@
-"""The metadata log on disk: what is appended, synced, snapshotted and replayed. Blocking calls.
+"""The metadata folder on disk: the log, the vote, the snapshots. Blocking calls, no asyncio.
 
 Single owner, not thread-safe. After a failed sync nothing more is appended: what is on the disk is
 in doubt until the next start reads it.
 """
 
 import logging
-from collections.abc import Iterator, Sequence
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.errors import (
     CorruptBatch,
     CorruptData,
     CorruptFile,
+    OffsetOutOfRange,
     StorageFailed,
     Unavailable,
 )
@@ -24,63 +26,114 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.metadata.damage import check_tail
 from streamlog.metadata.image import Image
-from streamlog.metadata.records import (
-    MetadataRecord,
-    StreamDeleted,
-    decode_record,
-    encode_record,
-)
+from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
 from streamlog.metadata.snapshot import (
     SNAPSHOTS_KEPT,
+    decode_snapshot,
     find_snapshots,
-    read_epoch,
-    read_snapshot,
-    write_epoch,
-    write_snapshot,
+    snapshot_path,
 )
-from streamlog.model import TopicPartition
-from streamlog.record.batch import batches
+from streamlog.metadata.vote import StoredVote, read_vote, write_vote
+from streamlog.model import EpochEnd, TopicPartition
+from streamlog.raft.messages import SnapshotId
+from streamlog.record.batch import batches, check_batch
 from streamlog.record.codec import RecordRun, iter_records
 
 logger = logging.getLogger(__name__)
 
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
-SNAPSHOT_RECORDS_MIN: Final = 1_000
 _READ_BYTES: Final = 1 << 20
 _SETTINGS: Final = LogSettings(segment_bytes=1 << 20)
 
 
+class StoredBatch(NamedTuple):
+    """One change: all of its records hold, or none."""
+
+    base_offset: int
+    epoch: int
+    records: tuple[MetadataRecord, ...]
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + len(self.records)
+
+
 class MetadataStore:
-    """``<data_dir>/metadata/`` of one node."""
+    """``<data_dir>/metadata/`` of one node. A ``raft.quorum.RaftLog``."""
 
     def __init__(self, directory: Path, cluster_id: str, *, disk: Disk, files: FilePool) -> None:
-        self.epoch = 0
-        """The epoch of this run: larger than any that a batch here was written in."""
-        self.deleted: frozenset[UUID] = frozenset()
-        """Streams whose deletion was replayed, and so may not have been carried out in full."""
-        self._directory = directory
+        self.snapshot: SnapshotId | None = None
+        """The newest one here."""
+        self.high_watermark = 0
+        """All below was known to be committed when the checkpoint was written; it may be more."""
+        self.vote: StoredVote | None = None
+        """None: there was no file, or it is damaged (``vote_damage``)."""
+        self.vote_damage = ""
+        self.directory = directory
         self._cluster_id = cluster_id
         self._disk = disk
         self._files = files
         self._log: PartitionLog | None = None
         self._run = RecordRun()
-        self._snapshot_offset = 0  # all below is in a snapshot
-        self._checkpoint = OffsetCheckpoint(directory / "recovery-point-offset-checkpoint", disk)
+        self._recovery = OffsetCheckpoint(directory / "recovery-point-offset-checkpoint", disk)
+        self._installing = directory / "installing-snapshot"
+        """There while the log is being replaced by the snapshot of that offset."""
+        self._committed = OffsetCheckpoint(directory / "high-watermark-checkpoint", disk)
 
     def open(self) -> Image:
-        """Replay what is there and begin a new epoch. Raises CorruptData, StorageFailed."""
+        """The image of the newest snapshot, which ``batches_from`` its offset continue.
+
+        Raises CorruptData, StorageFailed.
+        """
         try:
-            self._disk.make_directory(str(self._directory))
+            self._disk.make_directory(str(self.directory))
             image = self._newest_snapshot()
             self._open_log(image.offset)
-            image = self._replay(image)
-            self._begin_epoch()
+            self.high_watermark = max(image.offset, self._checkpointed(self._committed))
+            self._read_vote()
         except OSError as error:
-            raise StorageFailed(f"{self._directory}: {error.strerror}") from error
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
         return image
 
-    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
-        """One batch, on the disk when this returns; its first offset.
+    # What the quorum's core looks at
+
+    @property
+    def start_offset(self) -> int:
+        return self._opened().log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._opened().log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch; of the snapshot at whose end an empty log begins."""
+        log = self._opened()
+        if log.log_end_offset == log.log_start_offset and self.snapshot is not None:
+            return max(self.snapshot.epoch, log.epochs.latest)
+        return log.epochs.latest
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """The newest epoch up to ``epoch`` that has records here, and where it ends."""
+        log = self._opened()
+        if epoch >= self.last_epoch:
+            return EpochEnd(self.last_epoch, log.log_end_offset)
+        return log.epochs.end_offset_for(epoch, log.log_end_offset)
+
+    # The vote
+
+    def save_vote(self, vote: StoredVote) -> None:
+        """Durable when it returns. Raises StorageFailed."""
+        try:
+            write_vote(self._disk, self.directory, vote)
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+        self.vote = vote
+
+    # The log
+
+    def append(self, records: Sequence[MetadataRecord], epoch: int, now_ms: int) -> int:
+        """Write one batch, not yet synced; the end of the log.
 
         StorageFull: nothing of it was kept. StorageFailed: whether it is kept shows at the next
         start.
@@ -89,145 +142,223 @@ class MetadataStore:
         self._run.clear()
         for record in records:
             self._run.append(None, encode_record(record))
-        offset = log.log_end_offset
-        batch = self._run.seal(base_offset=offset, leader_epoch=self.epoch, timestamp_ms=now_ms)
+        batch = self._run.seal(
+            base_offset=log.log_end_offset, leader_epoch=epoch, timestamp_ms=now_ms
+        )
         log.append(batch, now_ms)
+        return log.log_end_offset
+
+    def append_fetched(self, data: memoryview, now_ms: int) -> Iterator[StoredBatch]:
+        """Write, and sync, batch by batch: a crash then tears the last one at most.
+
+        Raises CorruptData for what is no record, StorageFull, StorageFailed.
+        """
+        for header, batch in batches(data):
+            check_batch(batch)
+            records = tuple(_records_of(batch, 0))
+            self._opened().append(bytes(batch), now_ms)
+            self.sync()
+            yield StoredBatch(header.base_offset, header.leader_epoch, records)
+
+    def sync(self) -> None:
+        """All that is written is on the disk when this returns. Raises StorageFailed."""
+        log = self._opened()
         try:
-            self._sync(log)
+            ticket = log.begin_sync()
+            if ticket is not None:
+                ticket.run()
+                log.finish_sync(ticket)
         except Unavailable as error:  # in the log, and nobody has heard of it: not one step further
             log.failure = log.failure or str(error)
             raise StorageFailed(log.failure) from error
-        return offset
 
-    def snapshot_due(self, image: Image) -> bool:
-        """So many records that replaying them would cost as much as a snapshot."""
-        size = len(image.nodes) + 2 * len(image.streams)
-        return image.offset - self._snapshot_offset > max(SNAPSHOT_RECORDS_MIN, size)
+    def truncate(self, end_offset: int) -> None:
+        """Forget what stands at ``end_offset`` and above, durably. Raises StorageFailed."""
+        self._lower_recovery_point(end_offset)
+        self._opened().truncate_to(end_offset)
 
-    def snapshot(self, image: Image) -> None:
-        """Keep ``image``, on which all listeners have acted, and let go of the log below the one
-        before.
+    def read(self, offset: int, end_offset: int, max_bytes: int) -> bytes:
+        """Whole batches from ``offset`` on, at least one. Raises OffsetOutOfRange, Unavailable."""
+        with self._opened().read(offset, max_bytes, end_offset) as piece:
+            return piece.read()
+
+    def batches_from(self, offset: int) -> Iterator[StoredBatch]:
+        """What is in the log. Raises CorruptData, StorageFailed."""
+        end = self.end_offset
+        while offset < end:
+            for header, batch in batches(memoryview(self.read(offset, end, _READ_BYTES))):
+                try:
+                    records = tuple(_records_of(batch, offset))
+                except CorruptBatch as error:
+                    text = f"{self.directory}: at offset {offset}: {error}"
+                    raise CorruptData(text) from None
+                yield StoredBatch(offset, header.leader_epoch, records)
+                offset = header.next_offset
+
+    def checkpoint(self, high_watermark: int) -> None:
+        """Note how far all is synced, and committed. A full disk is no harm: less is known then."""
+        log = self._opened()
+        try:
+            self._recovery.write({METADATA_LOG: log.recovery_point})
+            self._committed.write({METADATA_LOG: high_watermark})
+        except OSError as error:
+            logger.warning("metadata checkpoint failed", extra={"error": error.strerror})
+        else:
+            self.high_watermark = high_watermark
+
+    def close(self) -> None:
+        """May be called again."""
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+    # Snapshots
+
+    def add_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Keep ``data``, all of which is committed; the log below the one before is let go.
 
         A full or failing disk leaves things as they were; the log has it all.
         """
         log = self._opened()
         try:
-            write_snapshot(self._disk, self._directory, image)
-            self._snapshot_offset = image.offset
-            snapshots = find_snapshots(self._disk, self._directory)
-            kept = snapshots[:SNAPSHOTS_KEPT]
-            for _, path in snapshots[SNAPSHOTS_KEPT:]:
-                self._disk.unlink(str(path))
+            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self.snapshot = snapshot
+            kept = self._drop_old_snapshots()
             if len(kept) == SNAPSHOTS_KEPT:
-                log.advance_log_start(kept[-1][0])
-            self._checkpoint.write({METADATA_LOG: log.recovery_point})
+                log.advance_log_start(kept[-1].end_offset)
         except (OSError, Unavailable) as error:
             logger.warning(
                 "metadata snapshot failed",
-                extra={"offset": image.offset, "error": str(error)},
+                extra={"offset": snapshot.end_offset, "error": str(error)},
             )
 
-    def close(self) -> None:
-        """Leave a mark of how far the log is whole. May be called again."""
-        log, self._log = self._log, None
-        if log is None:
-            return
+    def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> Image:
+        """Begin anew at the end of a snapshot that the leader gave. Raises CorruptFile and
+        StorageFailed.
+        """
+        image = decode_snapshot(data, f"the snapshot of the leader at {snapshot.end_offset}")
+        self._check_cluster(image, "the leader's snapshot")
         try:
-            self._checkpoint.write({METADATA_LOG: log.recovery_point})
+            # From here to the end a crash may leave less of the log than was synced.
+            self._disk.write_small(str(self._installing), b"%d\n" % snapshot.end_offset)
+            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self._begin_log_at(self._opened(), snapshot.end_offset)
+            self.snapshot = snapshot
+            self._drop_old_snapshots()
         except OSError as error:
-            logger.warning("metadata checkpoint failed", extra={"error": error.strerror})
-        log.close()
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+        self.high_watermark = snapshot.end_offset
+        return image
+
+    def read_snapshot(self, snapshot: SnapshotId) -> bytes:
+        """The file, whole. Raises OffsetOutOfRange where it is gone, StorageFailed."""
+        try:
+            return self._disk.read_small(str(snapshot_path(self.directory, snapshot)))
+        except FileNotFoundError:
+            end = 0 if self.snapshot is None else self.snapshot.end_offset
+            raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def _drop_old_snapshots(self) -> list[SnapshotId]:
+        found = find_snapshots(self._disk, self.directory)
+        for snapshot in found[SNAPSHOTS_KEPT:]:
+            self._disk.unlink(str(snapshot_path(self.directory, snapshot)))
+        return found[:SNAPSHOTS_KEPT]
+
+    # Opening
 
     def _opened(self) -> PartitionLog:
         if self._log is None:
-            raise StorageFailed(f"{self._directory}: the metadata log is closed")
+            raise StorageFailed(f"{self.directory}: the metadata log is closed")
         return self._log
-
-    @staticmethod
-    def _sync(log: PartitionLog) -> None:
-        ticket = log.begin_sync()
-        if ticket is not None:
-            ticket.run()
-            log.finish_sync(ticket)
 
     def _newest_snapshot(self) -> Image:
         """The newest one that is whole, else the empty image."""
-        for offset, path in find_snapshots(self._disk, self._directory):
+        for snapshot in find_snapshots(self._disk, self.directory):
+            path = snapshot_path(self.directory, snapshot)
             try:
-                image = read_snapshot(self._disk, path)
+                image = decode_snapshot(self._disk.read_small(str(path)), str(path))
             except CorruptFile as error:
                 logger.error("metadata snapshot damaged", extra={"problem": str(error)})
                 continue
-            if image.cluster_id != self._cluster_id:
-                raise CorruptData(f"{path} is of cluster {image.cluster_id}")
-            self._snapshot_offset = offset
+            self._check_cluster(image, str(path))
+            self.snapshot = snapshot
             return image
         return Image(self._cluster_id)
 
+    def _check_cluster(self, image: Image, where: str) -> None:
+        if image.cluster_id != self._cluster_id:
+            raise CorruptData(f"{where} is of cluster {image.cluster_id}")
+
     def _open_log(self, offset: int) -> None:
-        directory = self._directory / "log"
-        synced = self._read_checkpoint()
+        directory = self.directory / "log"
+        installing = self._is_installing(offset)
+        synced = 0 if installing else self._checkpointed(self._recovery)
         check_tail(self._disk, directory, synced_end=synced)
         log = PartitionLog.open(
-            directory,
-            _SETTINGS,
-            disk=self._disk,
-            files=self._files,
-            recovery_point=synced,
+            directory, _SETTINGS, disk=self._disk, files=self._files, recovery_point=synced
         )
-        if log.log_start_offset > offset or log.log_end_offset < offset:
+        if installing:
+            self._begin_log_at(log, offset)
+        if not log.log_start_offset <= offset <= log.log_end_offset:
             raise CorruptData(
                 f"{directory} has offsets {log.log_start_offset} to {log.log_end_offset}, and the"
                 f" newest whole snapshot ends at {offset}: metadata is missing"
             )
-        self._sync(log)
         self._log = log
+        self.sync()
 
-    def _read_checkpoint(self) -> int:
+    def _is_installing(self, offset: int) -> bool:
+        """Killed in the middle of it: the log goes, for the snapshot at ``offset`` has it all."""
         try:
-            return self._checkpoint.read().get(METADATA_LOG, 0)
+            noted = self._disk.read_small(str(self._installing))
+        except FileNotFoundError:
+            return False
+        if noted == b"%d\n" % offset:
+            return True
+        self._remove_mark()  # it was noted, and no more
+        return False
+
+    def _begin_log_at(self, log: PartitionLog, offset: int) -> None:
+        log.truncate_fully_to(offset)
+        self._recovery.write({METADATA_LOG: offset})
+        self._remove_mark()
+
+    def _remove_mark(self) -> None:
+        """For good: coming back with a power cut it would empty the log that has grown since."""
+        self._disk.unlink(str(self._installing))
+        self._disk.sync_directory(str(self.directory))
+
+    def _checkpointed(self, checkpoint: OffsetCheckpoint) -> int:
+        try:
+            return checkpoint.read().get(METADATA_LOG, 0)
         except CorruptFile as error:
             logger.warning("metadata checkpoint damaged", extra={"problem": str(error)})
             return 0
 
-    def _replay(self, image: Image) -> Image:
-        deleted = set()
-        for offset, epoch, record in self._records(image.offset):
-            image = image.apply(record, offset=offset, epoch=epoch)
-            if isinstance(record, StreamDeleted):
-                deleted.add(record.stream_id)
-        self.deleted = frozenset(deleted)
-        return image
-
-    def _records(self, offset: int) -> Iterator[tuple[int, int, MetadataRecord]]:
-        log = self._opened()
-        end = log.log_end_offset
-        while offset < end:
-            with log.read(offset, _READ_BYTES, end) as piece:
-                data = piece.read()
-            for header, batch in batches(data):
-                yield from self._of_batch(header.leader_epoch, batch, offset)
-                offset = header.next_offset
-
-    def _of_batch(
-        self, epoch: int, batch: memoryview, offset: int
-    ) -> Iterator[tuple[int, int, MetadataRecord]]:
+    def _lower_recovery_point(self, offset: int) -> None:
+        """A log that is cut on purpose must not look like one that has lost its end."""
         try:
-            for record in iter_records(batch):
-                if record.offset >= offset:
-                    yield record.offset, epoch, decode_record(record.value or b"")
-        except CorruptBatch as error:
-            raise CorruptData(f"{self._directory}: at offset {offset}: {error}") from None
+            if self._recovery.read().get(METADATA_LOG, 0) > offset:
+                self._recovery.write({METADATA_LOG: offset})
+        except (OSError, CorruptFile) as error:
+            raise StorageFailed(f"{self._recovery.path}: {error}") from error
 
-    def _begin_epoch(self) -> None:
-        """Never an epoch that was used: the file is synced before the first batch of the epoch."""
-        path = self._directory / "quorum-state"
-        latest = self._opened().epochs.latest
+    def _read_vote(self) -> None:
         try:
-            noted = read_epoch(self._disk, path)
+            self.vote = read_vote(self._disk, self.directory)
         except CorruptFile as error:
-            # One voter: an epoch without a batch was never seen by anybody.
-            logger.error("epoch file damaged, taken from the log", extra={"problem": str(error)})
-            noted = 0
-        self.epoch = max(noted, latest) + 1
-        write_epoch(self._disk, path, self.epoch)
+            logger.error("vote damaged", extra={"problem": str(error)})
+            self.vote_damage = str(error)
+
+
+def first_vote(directory_id: UUID | None, *, last_epoch: int) -> StoredVote:
+    """For a folder that has none: an epoch without a batch was never seen by anybody."""
+    return StoredVote(directory_id or uuid.uuid4(), max(last_epoch, 0))
+
+
+def _records_of(batch: memoryview, offset: int) -> Iterable[MetadataRecord]:
+    for record in iter_records(batch):
+        if record.offset >= offset:
+            yield decode_record(record.value or b"")

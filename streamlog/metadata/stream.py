@@ -38,6 +38,11 @@ def check_stream_name(name: str) -> None:
         raise InvalidStreamName(f"{name!r}: names that start with '__' are reserved")
 
 
+def default_min_isr(replicas: int) -> int:
+    """A majority: one replica may be away, and whatever is acknowledged is on two of three."""
+    return replicas // 2 + 1
+
+
 class StreamConfig(BaseModel):
     """One stream's settings; see ``settings_table`` for what others call them."""
 
@@ -61,6 +66,9 @@ class StreamConfig(BaseModel):
     segment_age_ms: Annotated[int, Field(ge=100)] | None = None
     index_interval_bytes: Annotated[int, Field(ge=0)] | None = None
     min_isr: Annotated[int, Field(ge=1)] = 1
+    """Fewer in sync than this, and writes with acks=all are refused. Default: a majority."""
+    unclean_election: bool = False
+    """Have a replica that lacks committed records lead when no other is alive: they are lost."""
     acks: Acks = "all"
     cleanup_policy: Literal["delete"] = "delete"
     discard: Literal["old"] = "old"
@@ -84,8 +92,14 @@ class StreamConfig(BaseModel):
             ) from None
 
     def changed(self, **settings: Any) -> Self:
-        """The same with some settings replaced, checked like a new one."""
-        return type(self).of(**{**self.model_dump(), **settings})
+        """The same with some settings replaced, checked like a new one.
+
+        A ``min_isr`` that was the default for the replicas is so for another number of them.
+        """
+        known = self.model_dump()
+        if self.min_isr == default_min_isr(self.replicas):
+            del known["min_isr"]
+        return type(self).of(**{**known, **settings})
 
     @model_validator(mode="before")
     @classmethod
@@ -95,6 +109,9 @@ class StreamConfig(BaseModel):
         filled = dict(values)
         if not filled.get("subjects") and isinstance(filled.get("name"), str):
             filled["subjects"] = (filled["name"],)
+        if filled.get("min_isr") is None:
+            replicas = filled.get("replicas", 1)
+            filled["min_isr"] = default_min_isr(replicas) if isinstance(replicas, int) else 1
         if filled.get("duplicate_window_ms") is None:
             retention_ms = filled.get("retention_ms", NO_LIMIT)
             limited = isinstance(retention_ms, int) and retention_ms > 0

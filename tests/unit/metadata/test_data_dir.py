@@ -30,9 +30,11 @@ def test_a_new_folder_gets_a_cluster_and_keeps_it(tmp_path: Path) -> None:
             "cluster_id": cluster_id,
             "node_id": 1,
             "format_version": FORMAT_VERSION,
+            "directory_id": str(first.directory_id),
         }
     with DataDir.open(path, ONE) as again:
         assert again.cluster_id == cluster_id
+        assert again.directory_id == first.directory_id
         assert again.metadata == path / "metadata"
         assert again.streams == path / "streams"
 

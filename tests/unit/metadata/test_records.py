@@ -6,31 +6,58 @@ import pytest
 from streamlog.errors import CorruptData
 from streamlog.metadata.records import (
     MetadataRecord,
+    NodeDraining,
+    NodeFenced,
     NodeRegistered,
+    NodeRemoved,
     PartitionChanged,
+    QuorumLeader,
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    VotersChanged,
     decode_record,
     encode_record,
 )
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from streamlog.raft.voters import Voter, VoterSet
 
 ID = UUID(int=7)
 CONFIG = StreamConfig.of(name="s", subjects=("a.>",), metadata={"k": "grüße"})
+CREATED = StreamCreated(stream_id=ID, config=CONFIG, created_ms=5)
 ONE = NodeId(1)
 
 RECORDS: list[MetadataRecord] = [
-    NodeRegistered(node_id=ONE, incarnation=ID, host="::1", port=9092, rack="r"),
-    StreamCreated(stream_id=ID, config=CONFIG, created_ms=5),
+    NodeRegistered(
+        node_id=ONE, incarnation=ID, host="::1", port=9092, rack="r", directory_id=ID, epoch=4,
+        fenced=True,
+    ),
+    CREATED,
     StreamUpdated(config=CONFIG),
     StreamDeleted(name="s", stream_id=ID),
     PartitionChanged(
         stream="s", partition=0, replicas=(ONE,), leader=ONE, leader_epoch=3, isr=(ONE,),
+        partition_epoch=4, adding=(ONE,), removing=(ONE,),
+    ),
+    NodeFenced(node_id=ONE, fenced=True, stopping=True),
+    NodeDraining(node_id=ONE, draining=True),
+    NodeRemoved(node_id=ONE),
+    QuorumLeader(node_id=ONE),
+    VotersChanged.of(VoterSet.of([Voter(ONE, "::1", 9092, ID), Voter(NodeId(2), "h", 9092)])),
+]  # fmt: skip
+
+VERSION_1 = {
+    b'{"type":"NodeRegistered","version":1,"node_id":1,'
+    b'"incarnation":"00000000-0000-0000-0000-000000000007","host":"h","port":9,"rack":null}':
+    NodeRegistered(node_id=ONE, incarnation=ID, host="h", port=9),
+    b'{"type":"PartitionChanged","version":1,"stream":"s","partition":0,"replicas":[1],'
+    b'"leader":1,"leader_epoch":3,"isr":[1],"partition_epoch":4}':
+    PartitionChanged(
+        stream="s", partition=0, replicas=(ONE,), leader=ONE, leader_epoch=3, isr=(ONE,),
         partition_epoch=4,
     ),
-]  # fmt: skip
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda r: type(r).__name__)
@@ -38,6 +65,31 @@ def test_round_trip(record: MetadataRecord) -> None:
     data = encode_record(record)
     assert b"\n" not in data
     assert decode_record(data) == record
+
+
+def test_what_an_earlier_streamlog_wrote_is_read() -> None:
+    for data, record in VERSION_1.items():
+        assert decode_record(data) == record
+    config = json.loads(encode_record(CREATED))["config"]
+    del config["unclean_election"]
+    record = {**json.loads(encode_record(CREATED)), "config": config}
+    assert decode_record(json.dumps(record, separators=(",", ":")).encode()) == CREATED
+
+
+def test_the_order_of_keys_and_white_space_do_not_matter() -> None:
+    for record in RECORDS:
+        body = json.loads(encode_record(record))
+        loose = json.dumps(dict(reversed(body.items())), indent=1).encode()
+        assert decode_record(loose) == record
+
+
+def test_the_tag_comes_first() -> None:
+    assert encode_record(RECORDS[3]).startswith(b'{"type":"StreamDeleted","version":1,"name":"s",')
+
+
+def test_a_set_of_voters_comes_back() -> None:
+    voters = VoterSet.of([Voter(ONE, "h", 1, ID), Voter(NodeId(2), "h", 2)])
+    assert VotersChanged.of(voters).voter_set == voters
 
 
 def changed(**fields: object) -> bytes:
@@ -58,6 +110,9 @@ def changed(**fields: object) -> bytes:
         changed(version=2),
         changed(version="1"),
         changed(extra=1),
+        encode_record(RECORDS[3]) + b"}",
+        encode_record(RECORDS[3])[:-9],
+        b'{"type":"StreamDeleted","version":1,',
         changed(stream_id="x"),
         encode_record(RECORDS[2]).replace(b'"s"', b'"a.b"'),
     ],

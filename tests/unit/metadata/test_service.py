@@ -1,187 +1,442 @@
+"""Members of a quorum on real sockets and folders, in one process."""
+
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+import errno
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
 
 from streamlog.errors import (
-    Overloaded,
+    InvalidRequest,
+    NoController,
+    NodeIdTaken,
+    OtherCluster,
+    RequestTimedOut,
+    StaleNode,
     StorageFailed,
     StorageFull,
     StreamExists,
     StreamNotFound,
     Unavailable,
 )
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
-from streamlog.metadata import service
+from streamlog.metadata.commands import (
+    AddVoter,
+    AwaitApplied,
+    DescribeCluster,
+    FenceNode,
+    RemoveNode,
+    RemoveVoter,
+    StopNode,
+    TransferController,
+)
 from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from tests.failing_disk import FailingDisk
+from tests.quorum_member import HOST, Member, until
+from tests.server_process import free_port
+
+ONE, TWO, THREE, FOUR = (NodeId(number) for number in (1, 2, 3, 4))
+Start = Callable[..., Awaitable[list[Member]]]
 
 
-class Store(MetadataStore):
-    """One whose appends can be made to fail."""
-
-    error: Unavailable | None = None
-
-    def append(self, records: Sequence[MetadataRecord], now_ms: int) -> int:
-        if self.error is not None:
-            raise self.error
-        return super().append(records, now_ms)
+def config(name: str, **settings: object) -> StreamConfig:
+    return StreamConfig.of(name=name, **settings)
 
 
-def store_at(directory: Path) -> Store:
-    disk = OsDisk()
-    return Store(directory, "c", disk=disk, files=FilePool(disk, 16))
+@pytest.fixture
+async def start(tmp_path: Path) -> AsyncIterator[Start]:
+    """``await start(voters)``, or with further nodes that only observe."""
+    members: list[Member] = []
+
+    async def start_all(voters: int, observers: int = 0) -> list[Member]:
+        ports = [free_port() for _ in range(voters + observers)]
+        texts = [f"{i + 1}@{HOST}:{port}" for i, port in enumerate(ports[:voters])]
+        for i, port in enumerate(ports):
+            member = Member(tmp_path / f"{i + 1}", i + 1, port, texts, disk=FailingDisk())
+            members.append(member)
+            await member.start()
+        await asyncio.gather(*(member.register() for member in members))
+        await until(lambda: all_live(members, len(members)))
+        return members
+
+    yield start_all
+    for member in members:
+        await member.kill()
 
 
-Running = Callable[[], "asyncio._AsyncGeneratorContextManager[MetadataService]"]
+def all_live(members: list[Member], count: int) -> bool:
+    """All of them know of ``count`` nodes that are not fenced."""
+    images = [member.service.image for member in members]
+    return all(sum(not it.fenced for it in image.nodes.values()) == count for image in images)
 
 
-@asynccontextmanager
-async def running(store: Store) -> AsyncIterator[MetadataService]:
-    metadata = MetadataService(store, "c")
-    await metadata.open()
-    await metadata.register(NodeId(1), host="h", port=1)
-    async with asyncio.TaskGroup() as group:
-        group.create_task(metadata.run())
-        yield metadata
-        await metadata.close()
+def controller(members: list[Member]) -> Member:
+    return next(it for it in members if it.service.controller_id == it.node_id)
 
 
-async def test_create_update_delete_and_again_after_a_restart(tmp_path: Path) -> None:
-    async with running(store_at(tmp_path)) as metadata:
-        stream, created = await metadata.create_stream(StreamConfig.of(name="s"))
-        assert created
-        assert metadata.image.stream("s") is stream
-        again, created = await metadata.create_stream(StreamConfig.of(name="s"))
-        assert (again, created) == (stream, False)
-        with pytest.raises(StreamExists):
-            await metadata.create_stream(StreamConfig.of(name="s", retention_ms=500))
-        wider = await metadata.update_stream(StreamConfig.of(name="s", subjects=("s", "t")))
-        assert wider.config.subjects == ("s", "t")
-        await metadata.create_stream(StreamConfig.of(name="gone"))
+def others(members: list[Member], *without: Member) -> list[Member]:
+    return [member for member in members if member not in without]
+
+
+async def agree(members: list[Member]) -> None:
+    """All of them have the image of the one that is furthest."""
+    end = max(member.service.image.offset for member in members)
+    await until(lambda: all(member.service.image.offset >= end for member in members))
+    images = [member.service.image for member in members]
+    assert all(image == images[0] for image in images)
+
+
+# One node
+
+
+async def test_create_update_delete_and_again_after_a_restart(start: Start) -> None:
+    (member,) = await start(1)
+    metadata = member.service
+    stream, created = await metadata.create_stream(config("s"))
+    assert created
+    assert metadata.image.stream("s") is stream
+    assert await metadata.create_stream(config("s")) == (stream, False)
+    with pytest.raises(StreamExists):
+        await metadata.create_stream(config("s", retention_ms=500))
+    wider = await metadata.update_stream(config("s", subjects=("s", "t")))
+    assert wider.config.subjects == ("s", "t")
+    await metadata.create_stream(config("gone"))
+    await metadata.delete_stream("gone")
+    with pytest.raises(StreamNotFound):
         await metadata.delete_stream("gone")
-        with pytest.raises(StreamNotFound):
-            await metadata.delete_stream("gone")
-    async with running(store_at(tmp_path)) as metadata:
-        assert set(metadata.image.streams) == {"s"}
-        partition = metadata.image.stream("s").partition(0)
-        assert partition.leader_epoch == 1, "a new start, a new leader epoch"
+    before = metadata.image.stream("s").partition(0).leader_epoch
+    await member.stop()
+    await member.start()
+    await member.register()
+    await until(lambda: member.service.image.stream("s").partition(0).leader == ONE)
+    assert set(member.service.image.streams) == {"s"}
+    assert member.service.image.stream("s").partition(0).leader_epoch > before
 
 
-async def test_listeners_have_acted_before_the_caller_is_answered(tmp_path: Path) -> None:
+async def test_listeners_have_acted_before_the_caller_is_answered(start: Start) -> None:
+    (member,) = await start(1)
     heard: list[tuple[str, int, int]] = []
 
-    def listener(name: str) -> service.Listener:
+    async def begin(_image: Image) -> None:
+        pass
+
+    def listener(name: str) -> Callable[[Image, Image], Awaitable[None]]:
         async def listen(old: Image, new: Image) -> None:
             await asyncio.sleep(0)
             heard.append((name, len(old.streams), len(new.streams)))
 
         return listen
 
-    async with running(store_at(tmp_path)) as metadata:
-        metadata.add_listener(listener("a"))
-        metadata.add_listener(listener("b"))
-        await metadata.create_stream(StreamConfig.of(name="s"))
-        assert heard == [("a", 0, 1), ("b", 0, 1)]
-        await metadata.create_stream(StreamConfig.of(name="s"))
-        assert len(heard) == 2, "no change, no call"
+    for name in ("a", "b"):
+        await member.service.attach(listener(name), begin)
+    await member.service.create_stream(config("s"))
+    assert heard == [("a", 0, 1), ("b", 0, 1)]
+    await member.service.create_stream(config("s"))
+    assert len(heard) == 2, "no change, no call"
 
 
-async def test_requests_are_served_one_at_a_time(tmp_path: Path) -> None:
-    inside = 0
-
-    async def listen(_old: Image, _new: Image) -> None:
-        nonlocal inside
-        inside += 1
-        assert inside == 1
-        await asyncio.sleep(0)
-        inside -= 1
-
-    async with running(store_at(tmp_path)) as metadata:
-        metadata.add_listener(listen)
-        creations = [metadata.create_stream(StreamConfig.of(name=f"s{i}")) for i in range(20)]
-        await asyncio.gather(*creations)
-        assert len(metadata.image.streams) == 20
+async def test_two_who_create_the_same_stream_both_succeed(start: Start) -> None:
+    (member,) = await start(1)
+    answers = await asyncio.gather(*(member.service.create_stream(config("s")) for _ in range(3)))
+    assert sorted(created for _, created in answers) == [False, False, True]
 
 
-async def test_two_who_create_the_same_stream_both_succeed(tmp_path: Path) -> None:
-    async with running(store_at(tmp_path)) as metadata:
-        config = StreamConfig.of(name="s")
-        answers = await asyncio.gather(*(metadata.create_stream(config) for _ in range(3)))
-        assert [created for _, created in answers] == [True, False, False]
+async def test_a_caller_who_goes_away_stops_nothing(start: Start) -> None:
+    (member,) = await start(1)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await member.service.create_stream(config("s"))
+    await member.service.create_stream(config("t"))
+    assert "t" in member.service.image.streams
 
 
-async def test_a_caller_who_goes_away_stops_nothing(tmp_path: Path) -> None:
-    async with running(store_at(tmp_path)) as metadata:
-        with pytest.raises(TimeoutError):
-            async with asyncio.timeout(0):
-                await metadata.create_stream(StreamConfig.of(name="s"))
-        await metadata.create_stream(StreamConfig.of(name="t"))
-        assert "t" in metadata.image.streams
+async def test_a_full_disk_refuses_and_recovers(start: Start) -> None:
+    (member,) = await start(1)
+    assert isinstance(member.disk, FailingDisk)
+    member.disk.faults.break_("pwrite", code=errno.ENOSPC, path=".log")
+    with pytest.raises(StorageFull):
+        await member.service.create_stream(config("s"))
+    member.disk.faults.mend()
+    await member.service.create_stream(config("s"))
 
 
-async def test_a_full_disk_refuses_and_recovers(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    async with running(store) as metadata:
-        store.error = StorageFull("full")
-        with pytest.raises(StorageFull):
-            await metadata.create_stream(StreamConfig.of(name="s"))
-        assert not metadata.image.streams
-        store.error = None
-        await metadata.create_stream(StreamConfig.of(name="s"))
+async def test_a_failed_disk_ends_all_changes_and_no_reads(start: Start) -> None:
+    (member,) = await start(1)
+    await member.service.create_stream(config("s"))
+    assert isinstance(member.disk, FailingDisk)
+    member.disk.faults.break_("sync", path=".log")
+    with pytest.raises(StorageFailed):
+        await member.service.delete_stream("s")
+    member.disk.faults.mend()
+    with pytest.raises(StorageFailed):
+        await member.service.delete_stream("s")
+    assert member.service.failure is not None
+    assert "s" in member.service.image.streams
 
 
-async def test_a_failed_disk_ends_all_changes_and_no_reads(tmp_path: Path) -> None:
-    store = store_at(tmp_path)
-    async with running(store) as metadata:
-        await metadata.create_stream(StreamConfig.of(name="s"))
-        store.error = StorageFailed("broken")
-        with pytest.raises(StorageFailed):
-            await metadata.delete_stream("s")
-        store.error = None
-        with pytest.raises(StorageFailed):
-            await metadata.delete_stream("s")
-        assert metadata.failure is not None
-        assert "s" in metadata.image.streams
+async def test_close_refuses_what_comes(start: Start) -> None:
+    (member,) = await start(1)
+    await member.service.close()
+    await member.service.close()
+    with pytest.raises(Unavailable):
+        await member.service.create_stream(config("s"))
 
 
-async def test_what_a_listener_raises_stops_the_node(tmp_path: Path) -> None:
-    async def listen(_old: Image, _new: Image) -> None:
-        raise LookupError("a fault of ours")
-
-    with pytest.raises(ExceptionGroup) as raised:
-        async with running(store_at(tmp_path)) as metadata:
-            metadata.add_listener(listen)
-            with pytest.raises(Overloaded):
-                await metadata.create_stream(StreamConfig.of(name="s"))
-    assert raised.group_contains(LookupError)
+# Three
 
 
-async def test_too_many_requests_are_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_any_member_takes_any_request(start: Start) -> None:
+    members = await start(3)
+    for i, member in enumerate(members):
+        stream, created = await member.service.create_stream(config(f"s{i}", replicas=3))
+        assert created
+        assert sorted(stream.partition(0).replicas) == [1, 2, 3]
+        assert member.service.image.stream(f"s{i}") == stream
+    await agree(members)
+
+
+async def test_another_controller_goes_on_at_once_and_forgets_nothing(start: Start) -> None:
+    members = await start(3)
+    made = []
+    for i in range(4):
+        gone = controller(members)
+        made.append((await gone.service.create_stream(config(f"s{i}", replicas=3)))[0].name)
+        await gone.kill()
+        rest = others(members, gone)
+        made.append((await rest[0].service.create_stream(config(f"t{i}")))[0].name)
+        await until(lambda gone=gone, rest=rest: rest[0].service.image.nodes[gone.node_id].fenced)
+        await gone.start()
+        await gone.register()
+        await until(lambda: all_live(members, 3))
+    await agree(members)
+    assert set(made) == set(members[0].service.image.streams)
+
+
+async def test_without_a_majority_nothing_is_decided_and_the_lease_ends(start: Start) -> None:
+    members = await start(3)
+    last = controller(members)
+    for member in others(members, last):
+        await member.kill()
+    with pytest.raises((NoController, RequestTimedOut)):
+        await last.service.create_stream(config("s"))
+    await until(lambda: not last.service.lease.held)
+    back = others(members, last)[0]
+    await back.start()
+    await back.register()
+    await until(lambda: last.service.lease.held)
+    await last.service.create_stream(config("t"))
+
+
+async def test_a_silent_node_is_fenced_and_comes_back(start: Start) -> None:
+    members = await start(3)
+    silent = others(members, controller(members))[0]
+    silent.service._membership._grant = _say_nothing
+    await until(lambda: members[0].service.image.nodes[silent.node_id].fenced)
+    await until(lambda: not silent.service.lease.held)
+    silent.service._membership._grant = silent.service._office.grant
+    await until(lambda: all_live(members, 3))
+
+
+async def _say_nothing(_command: object) -> None:
+    raise NoController("as if it were cut off")
+
+
+async def test_a_node_that_leaves_is_led_for_and_told_apart_from_a_dead_one(start: Start) -> None:
+    members = await start(3)
+    leaver = controller(members)
+    for i in range(6):
+        await leaver.service.create_stream(config(f"s{i}", replicas=3))
+    await leaver.stop()
+    rest = others(members, leaver)
+    await until(lambda: all(it.service.image.nodes[leaver.node_id].stopping for it in rest))
+    leaders = {it.partition(0).leader for it in rest[0].service.image.streams.values()}
+    assert leaver.node_id not in leaders
+
+
+async def test_all_at_once_forget_nothing(start: Start) -> None:
+    members = await start(3)
+    await members[0].service.create_stream(config("s", replicas=3))
+    for member in members:
+        await member.kill()
+    for member in members:
+        await member.start()
+    await asyncio.gather(*(member.register() for member in members))
+    await until(lambda: all_live(members, 3))
+    await agree(members)
+    await until(lambda: members[0].service.image.stream("s").partition(0).leader > 0)
+
+
+async def test_one_that_was_away_for_long_is_given_a_snapshot(start: Start) -> None:
+    members = await start(3)
+    away = others(members, controller(members))[0]
+    await away.kill()
+    rest = others(members, away)
+    store = controller(rest).service._quorum.replica.store
+    for _ in range(2):
+        before = store.snapshot
+        while store.snapshot == before:
+            names = [f"s{i}" for i in range(50)]
+            await asyncio.gather(*(rest[0].service.create_stream(config(it)) for it in names))
+            await asyncio.gather(*(rest[0].service.delete_stream(it) for it in names))
+    await until(lambda: controller(rest).service._quorum.replica.store.start_offset > 0)
+    await away.start()
+    await away.register()
+    await agree(members)
+    assert away.service._quorum.replica.store.start_offset > 0
+
+
+# Voters
+
+
+async def test_an_observer_becomes_a_voter_and_another_one_stops_voting(start: Start) -> None:
+    members = await start(3, observers=1)
+    await until(lambda: all(it.directory_id for it in members[0].service.voters.by_id.values()))
+    await members[3].service.request(AddVoter(node_id=FOUR))
+    await until(lambda: all(it.service.voters.ids == {1, 2, 3, 4} for it in members))
+    gone = controller(members)
+    await gone.service.request(RemoveVoter(node_id=gone.node_id))
+    rest = others(members, gone)
+    await until(lambda: all(gone.node_id not in it.service.voters.ids for it in members))
+    await until(lambda: controller(rest) is not None if any_controller(rest) else False)
+    await rest[0].service.create_stream(config("s"))
+    await agree(members)
+
+
+def any_controller(members: list[Member]) -> bool:
+    return any(it.service.controller_id == it.node_id for it in members)
+
+
+async def test_voters_are_known_by_their_folders(start: Start) -> None:
+    members = await start(3)
+    keys = {it.node_id: it.service._quorum.replica.key.directory_id for it in members}
+    await until(
+        lambda: (
+            {it.node_id: it.directory_id for it in members[0].service.voters.by_id.values()} == keys
+        )
+    )
+
+
+async def test_a_wiped_voter_votes_again_under_its_new_folder(start: Start) -> None:
+    members = await start(3)
+    await members[0].service.create_stream(config("s"))
+    await until(lambda: all(it.directory_id for it in members[0].service.voters.by_id.values()))
+    wiped = others(members, controller(members))[0]
+    await wiped.kill()
+    shutil.rmtree(wiped.directory)
+    await wiped.start()
+    await wiped.register()
+    new = wiped.service._quorum.replica.key.directory_id
+    rest = others(members, wiped)
+    await until(lambda: rest[0].service.voters.by_id[wiped.node_id].directory_id == new)
+    await agree(members)
+    await controller(members).kill() if controller(members) is not wiped else None
+    await until(lambda: any_controller(others(members, members[0])) or any_controller(members))
+
+
+async def test_the_controller_moves_when_it_is_told_to(start: Start) -> None:
+    members = await start(3)
+    for _ in range(3):
+        target = others(members, controller(members))[0]
+        await members[0].service.request(TransferController(node_id=target.node_id))
+        await until(lambda target=target: target.service._quorum.is_active)
+    with pytest.raises(InvalidRequest):
+        await members[0].service.request(TransferController(node_id=FOUR))
+
+
+# Bad input
+
+
+@pytest.mark.parametrize("of_the_controller", [False, True])
+async def test_a_second_node_of_the_same_id_is_refused(
+    start: Start, tmp_path: Path, of_the_controller: bool
 ) -> None:
-    monkeypatch.setattr(service, "REQUESTS_MAX", 3)
-    async with running(store_at(tmp_path)) as metadata:
-        creations = [metadata.create_stream(StreamConfig.of(name=f"s{i}")) for i in range(10)]
-        answers = await asyncio.gather(*creations, return_exceptions=True)
-        assert sum(isinstance(answer, Overloaded) for answer in answers) == 7
+    members = await start(3)
+    leader = controller(members)
+    first = leader if of_the_controller else others(members, leader)[0]
+    texts = [f"{it.node_id}@{HOST}:{it.port}" for it in members]
+    twin = Member(tmp_path / "twin", first.node_id, free_port(), texts)
+    await twin.start()
+    with pytest.raises(NodeIdTaken, match=f"node {first.node_id} is alive"):
+        await twin.register()
+    await twin.kill()
+    assert all_live(members, 3)
 
 
-async def test_close_refuses_what_waits_and_what_comes(tmp_path: Path) -> None:
-    metadata = MetadataService(store_at(tmp_path), "c")
-    await metadata.open()
-    waiting = asyncio.ensure_future(metadata.create_stream(StreamConfig.of(name="s")))
-    await asyncio.sleep(0)
-    await metadata.close()
-    await metadata.close()
-    with pytest.raises(Unavailable):
-        await waiting
-    with pytest.raises(Unavailable):
-        await metadata.create_stream(StreamConfig.of(name="s"))
+async def test_an_older_incarnation_hears_that_it_is_one(start: Start) -> None:
+    members = await start(3)
+    older = others(members, controller(members))[0]
+    stale = StopNode(node_id=older.node_id, node_epoch=older.service.node_epoch - 1)
+    with pytest.raises(StaleNode):
+        await older.service.request(stale)
+
+
+async def test_a_node_of_another_cluster_is_told_so(start: Start, tmp_path: Path) -> None:
+    members = await start(3)
+    texts = [f"{it.node_id}@{HOST}:{it.port}" for it in members]
+    stranger = Member(tmp_path / "stranger", 4, free_port(), texts, cluster_id="other")
+    await stranger.start()
+    with pytest.raises(OtherCluster, match="'c', not 'other'"):
+        await stranger.register()
+    await stranger.kill()
+    await members[0].service.create_stream(config("s"))
+
+
+async def test_one_stranger_among_the_voters_does_not_put_a_member_off(tmp_path: Path) -> None:
+    ports = [free_port() for _ in range(3)]
+    texts = [f"{i + 1}@{HOST}:{port}" for i, port in enumerate(ports)]
+    members = [
+        Member(tmp_path / f"{i + 1}", i + 1, port, texts) for i, port in enumerate(ports[:2])
+    ]
+    stranger = Member(tmp_path / "3", 3, ports[2], texts, cluster_id="other")
+    for member in (stranger, *members):
+        await member.start()
+    await asyncio.gather(*(member.register() for member in members))
+    await members[0].service.create_stream(config("s"))
+    for member in (stranger, *members):
+        await member.kill()
+
+
+async def test_other_voters_make_no_quorum_with_ours(tmp_path: Path) -> None:
+    ports = [free_port() for _ in range(3)]
+    texts = [f"{i + 1}@{HOST}:{port}" for i, port in enumerate(ports)]
+    two = Member(tmp_path / "2", 2, ports[1], texts[:2])
+    three = Member(tmp_path / "3", 3, ports[2], texts)
+    for member in (two, three):
+        await member.start()
+    await until(lambda: "cluster.voters" in two.service._quorum.complaint)
+    await until(lambda: "cluster.voters" in three.service._quorum.complaint)
+    assert not two.service._quorum.is_active
+    assert not three.service._quorum.is_active
+    for member in (two, three):
+        await member.kill()
+
+
+async def test_what_only_the_controller_may_ask_for_is_refused(start: Start) -> None:
+    (member,) = await start(1)
+    with pytest.raises(InvalidRequest):
+        await member.service.request(FenceNode(node_id=ONE, node_epoch=1))
+    with pytest.raises(InvalidRequest):
+        await member.service.request(RemoveVoter(node_id=ONE))
+    with pytest.raises(InvalidRequest):
+        await member.service.request(RemoveNode(node_id=ONE))
+
+
+async def test_a_description_tells_who_votes_and_how_far_they_are(start: Start) -> None:
+    members = await start(3)
+    told = (await members[1].service.request(DescribeCluster())).result
+    assert told["controller"] == controller(members).node_id
+    assert [it["node_id"] for it in told["voters"]] == [1, 2, 3]
+    assert {it["node_id"] for it in told["replicas"]} == {1, 2, 3}
+    assert [it["fenced"] for it in told["nodes"]] == [False] * 3
+
+
+async def test_what_is_waited_for_too_long_is_said(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamlog.metadata.service.READY_WAIT_MS", 50)
+    (member,) = await start(1)
+    with pytest.raises(RequestTimedOut, match="9999"):
+        await member.service.request(AwaitApplied(offset=9999, wait_ms=10))

@@ -61,6 +61,24 @@ def test_defaults_leave_no_trace_in_metadata() -> None:
     assert to_jetstream(StreamConfig.of(name="s"))["metadata"] == {}
 
 
+def test_the_default_of_min_isr_leaves_no_trace_so_that_replicas_can_be_edited() -> None:
+    fields = to_jetstream(StreamConfig.of(name="s", replicas=3))
+    assert fields["metadata"] == {}
+    edited = StreamConfig.of(**from_jetstream({**fields, "num_replicas": 1}))
+    assert edited.min_isr == 1
+    chosen = to_jetstream(StreamConfig.of(name="s", replicas=3, min_isr=1))
+    assert chosen["metadata"] == {"streamlog.min_isr": "1"}
+
+
+def test_unclean_elections_are_chosen_under_kafkas_name() -> None:
+    config = StreamConfig.of(
+        name="s", **from_topic_configs({"unclean.leader.election.enable": "true"})
+    )
+    assert config.unclean_election
+    assert to_topic_configs(config)["unclean.leader.election.enable"] == "true"
+    assert to_jetstream(config)["metadata"] == {"streamlog.unclean_election": "true"}
+
+
 def test_a_codec_jetstream_does_not_know_survives_an_edit() -> None:
     config = StreamConfig.of(name="s", compression="zstd")
     fields = to_jetstream(config)

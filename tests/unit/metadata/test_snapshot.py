@@ -9,14 +9,17 @@ from streamlog.log.disk import OsDisk
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import NodeRegistered, PartitionChanged, StreamCreated
 from streamlog.metadata.snapshot import (
+    SNAPSHOT_RECORDS_MIN,
+    decode_snapshot,
+    encode_snapshot,
     find_snapshots,
-    read_epoch,
-    read_snapshot,
-    write_epoch,
-    write_snapshot,
+    is_due,
+    snapshot_id,
+    snapshot_path,
 )
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from streamlog.raft.messages import SnapshotId
 
 ONE = NodeId(1)
 DISK = OsDisk()
@@ -35,53 +38,44 @@ def image(offset: int = 10) -> Image:
     return Image("c").apply_all(records, offset=offset - 3, epoch=7)
 
 
-def test_round_trip(tmp_path: Path) -> None:
-    path = write_snapshot(DISK, tmp_path, image())
-    assert path.name == "00000000000000000010-0000000007.checkpoint"
-    assert read_snapshot(DISK, path) == image()
+def test_round_trip() -> None:
+    assert decode_snapshot(encode_snapshot(image()), "x") == image()
+    assert snapshot_path(Path("d"), snapshot_id(image())).name == (
+        "00000000000000000010-0000000007.checkpoint"
+    )
 
 
-def test_an_empty_image(tmp_path: Path) -> None:
-    path = write_snapshot(DISK, tmp_path, Image("c"))
-    assert read_snapshot(DISK, path) == Image("c")
+def test_an_empty_image() -> None:
+    assert decode_snapshot(encode_snapshot(Image("c")), "x") == Image("c")
 
 
 def test_the_newest_comes_first_and_others_are_passed_over(tmp_path: Path) -> None:
-    for offset in (10, 2000, 30):
-        write_snapshot(DISK, tmp_path, image(offset))
+    ids = [SnapshotId(offset, 7) for offset in (10, 2000, 30)]
+    for it in ids:
+        snapshot_path(tmp_path, it).write_bytes(b"")
     (tmp_path / "00000000000000000099-0000000007.checkpoint.tmp").write_text("half")
     (tmp_path / "quorum-state").write_text("")
-    assert [offset for offset, _ in find_snapshots(DISK, tmp_path)] == [2000, 30, 10]
+    assert find_snapshots(DISK, tmp_path) == sorted(ids, reverse=True)
 
 
-def test_every_flipped_or_missing_byte_is_noticed(tmp_path: Path) -> None:
-    path = write_snapshot(DISK, tmp_path, image())
-    good = path.read_bytes()
+def test_every_flipped_or_missing_byte_is_noticed() -> None:
+    good = encode_snapshot(image())
     for position in range(len(good)):
-        path.write_bytes(good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :])
+        with pytest.raises(CorruptFile, match=r"^here: "):
+            decode_snapshot(
+                good[:position] + bytes([good[position] ^ 1]) + good[position + 1 :], "here"
+            )
         with pytest.raises(CorruptFile):
-            read_snapshot(DISK, path)
-        path.write_bytes(good[:position])
-        with pytest.raises(CorruptFile):
-            read_snapshot(DISK, path)
+            decode_snapshot(good[:position], "here")
 
 
 @pytest.mark.parametrize("content", [b"", b"\n", b"{}\n", b"7\n", b'{"version": 2}\n', b"\xff\n"])
-def test_a_right_checksum_over_something_else(tmp_path: Path, content: bytes) -> None:
-    path = tmp_path / "x.checkpoint"
-    path.write_bytes(b"crc32c %d\n" % crc32c(content) + content)
+def test_a_right_checksum_over_something_else(content: bytes) -> None:
     with pytest.raises(CorruptFile):
-        read_snapshot(DISK, path)
+        decode_snapshot(b"crc32c %d\n" % crc32c(content) + content, "x")
 
 
-def test_epoch_file(tmp_path: Path) -> None:
-    path = tmp_path / "quorum-state"
-    assert read_epoch(DISK, path) == 0
-    write_epoch(DISK, path, 41)
-    assert read_epoch(DISK, path) == 41
-    path.write_bytes(path.read_bytes().replace(b"41", b"14"))
-    with pytest.raises(CorruptFile):
-        read_epoch(DISK, path)
-    path.write_bytes(b"")
-    with pytest.raises(CorruptFile):
-        read_epoch(DISK, path)
+def test_snapshots_come_due_with_the_number_of_records() -> None:
+    assert not is_due(image(SNAPSHOT_RECORDS_MIN), None)
+    assert is_due(image(SNAPSHOT_RECORDS_MIN + 1), None)
+    assert not is_due(image(SNAPSHOT_RECORDS_MIN + 1), SnapshotId(1, 1))

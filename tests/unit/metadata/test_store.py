@@ -12,26 +12,50 @@ from streamlog.log.files import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.snapshot import find_snapshots
-from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.snapshot import (
+    encode_snapshot,
+    find_snapshots,
+    snapshot_id,
+    snapshot_path,
+)
+from streamlog.metadata.store import MetadataStore, StoredBatch
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import NodeId
+from streamlog.metadata.vote import StoredVote
+from streamlog.model import NO_EPOCH, EpochEnd, NodeId
+from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 
 DISK = OsDisk()
 
 
 class Node:
-    """A store and the image it makes, as the service keeps them."""
+    """A store and the image it makes, as a replica keeps them; all it writes is committed."""
 
     def __init__(self, directory: Path, disk: Disk = DISK) -> None:
         self.store = MetadataStore(directory, "c", disk=disk, files=FilePool(disk, 16))
         self.image = self.store.open()
+        for batch in self.store.batches_from(self.image.offset):
+            self.take(batch)
+        self.epoch = max(self.store.last_epoch, 0) + 1
+
+    def take(self, batch: StoredBatch) -> None:
+        self.image = self.image.apply_all(
+            batch.records, offset=batch.base_offset, epoch=batch.epoch
+        )
 
     def write(self, *records: MetadataRecord) -> None:
-        offset = self.store.append(records, 0)
+        offset = self.store.end_offset
+        assert self.store.append(records, self.epoch, 0) == offset + len(records)
         assert offset == self.image.offset
-        self.image = self.image.apply_all(records, offset=offset, epoch=self.store.epoch)
+        self.store.sync()
+        self.take(StoredBatch(offset, self.epoch, records))
+
+    def snapshot(self) -> None:
+        self.store.add_snapshot(snapshot_id(self.image), encode_snapshot(self.image))
+
+    def stop(self) -> None:
+        self.store.checkpoint(self.image.offset)
+        self.store.close()
 
     def register(self, run: int) -> None:
         self.write(
@@ -68,7 +92,10 @@ def segment(tmp_path: Path) -> Path:
 def test_a_new_store_is_empty(start: Callable[[], Node]) -> None:
     node = start()
     assert node.image == Image("c")
-    assert node.store.epoch == 1
+    assert (node.store.start_offset, node.store.end_offset) == (0, 0)
+    assert node.store.last_epoch == NO_EPOCH
+    assert node.store.vote is None
+    assert node.store.snapshot is None
 
 
 def test_what_was_appended_is_replayed(start: Callable[[], Node]) -> None:
@@ -77,26 +104,119 @@ def test_what_was_appended_is_replayed(start: Callable[[], Node]) -> None:
     node.create("s", partitions=3)
     again = start()  # without a close: as after kill -9
     assert again.image == node.image
-    assert again.store.epoch == 2
+    assert again.store.last_epoch == 1
 
 
-def test_the_epoch_grows_at_each_start_even_when_nothing_is_written(
-    start: Callable[[], Node],
-) -> None:
-    for epoch in (1, 2, 3):
-        node = start()
-        assert node.store.epoch == epoch
-        node.store.close()
+def test_the_vote_is_kept(start: Callable[[], Node]) -> None:
+    vote = StoredVote(UUID(int=1), 4, ReplicaKey(NodeId(2), UUID(int=2)))
+    start().store.save_vote(vote)
+    assert start().store.vote == vote
 
 
-def test_deletions_that_were_replayed_are_told(start: Callable[[], Node]) -> None:
+def test_a_damaged_vote_is_told(start: Callable[[], Node], tmp_path: Path) -> None:
+    start().store.save_vote(StoredVote(UUID(int=1), 4))
+    (tmp_path / "quorum-state").write_text("{")
+    store = start().store
+    assert store.vote is None
+    assert "checksum" in store.vote_damage
+
+
+def test_how_far_all_is_committed_is_kept_as_a_lower_bound(start: Callable[[], Node]) -> None:
     node = start()
     node.register(1)
+    assert start().store.high_watermark == 0
+    node.store.checkpoint(1)
+    assert start().store.high_watermark == 1
+
+
+def test_epochs_end_where_the_next_one_begins(start: Callable[[], Node]) -> None:
+    node = start()
+    node.register(1)
+    node.epoch = 4
+    node.register(2)
+    node.register(3)
+    store = node.store
+    assert [store.epoch_end(epoch) for epoch in (1, 2, 4, 9)] == [
+        EpochEnd(1, 1), EpochEnd(1, 1), EpochEnd(4, 3), EpochEnd(4, 3),
+    ]  # fmt: skip
+
+
+def test_what_another_wrote_is_taken_as_it_is(start: Callable[[], Node], tmp_path: Path) -> None:
+    leader, follower = start(), Node(tmp_path / "other")
+    leader.register(1)
+    leader.create("s")
+    data = leader.store.read(0, leader.store.end_offset, 1 << 20)
+    for batch in follower.store.append_fetched(memoryview(data), 0):
+        follower.take(batch)
+    assert follower.image == leader.image
+    assert Node(tmp_path / "other").image == leader.image
+
+
+def test_what_was_damaged_on_the_way_is_not_written(
+    start: Callable[[], Node], tmp_path: Path
+) -> None:
+    leader, follower = start(), Node(tmp_path / "other")
+    leader.register(1)
+    data = bytearray(leader.store.read(0, leader.store.end_offset, 1 << 20))
+    data[-1] ^= 1
+    with pytest.raises(CorruptData):
+        list(follower.store.append_fetched(memoryview(data), 0))
+    assert follower.store.end_offset == 0
+
+
+def test_what_is_cut_off_is_gone_for_good(start: Callable[[], Node]) -> None:
+    node = start()
+    node.register(1)
+    kept = node.image
     node.create("s")
-    stream_id = node.image.stream("s").stream_id
-    node.delete("s")
-    node.create("s")
-    assert start().store.deleted == {stream_id}
+    node.store.checkpoint(1)  # also notes that all of it is synced
+    node.store.truncate(kept.offset)
+    assert start().image == kept
+
+
+def test_a_snapshot_of_the_leader_replaces_the_log(
+    start: Callable[[], Node], tmp_path: Path
+) -> None:
+    leader, follower = start(), Node(tmp_path / "other")
+    filled(leader, 3)
+    filled(follower, 1)
+    follower.store.checkpoint(0)
+    at = snapshot_id(leader.image)
+    image = follower.store.install_snapshot(at, encode_snapshot(leader.image))
+    assert image == leader.image
+    store = follower.store
+    assert (store.start_offset, store.end_offset, store.last_epoch) == (*2 * (at[0],), at.epoch)
+    again = Node(tmp_path / "other")
+    assert again.image == leader.image
+    again.create("t")
+    assert Node(tmp_path / "other").image == again.image
+
+
+@pytest.mark.parametrize(
+    ("call", "file"),
+    [
+        ("write_small", ".checkpoint"),
+        ("write_small", "installing"),
+        ("unlink", ".log"),
+        ("create", ".log"),
+        ("write_small", "recovery-point"),
+        ("unlink", "installing"),
+    ],
+)
+def test_a_snapshot_half_installed_is_installed_at_the_next_start(
+    start: Callable[[], Node], tmp_path: Path, call: str, file: str
+) -> None:
+    leader = start()
+    filled(leader, 3)
+    disk = FailingDisk()
+    follower = Node(tmp_path / "other", disk)
+    filled(follower, 1)
+    before = follower.image
+    follower.store.checkpoint(0)
+    disk.faults.break_(call, path=file)
+    with pytest.raises(StorageFailed):
+        follower.store.install_snapshot(snapshot_id(leader.image), encode_snapshot(leader.image))
+    assert Node(tmp_path / "other").image in (before, leader.image)
 
 
 def test_a_torn_last_batch_is_cut(start: Callable[[], Node], tmp_path: Path) -> None:
@@ -135,23 +255,11 @@ def test_a_log_cut_below_what_was_synced_is_refused(
     node = start()
     node.register(1)
     node.create("s")
-    node.store.close()
+    node.stop()
     path = segment(tmp_path)
     path.write_bytes(path.read_bytes()[:-1])
     with pytest.raises(CorruptData, match="synced"):
         start()
-
-
-def test_a_damaged_epoch_file_is_made_up_for_by_the_log(
-    start: Callable[[], Node], tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    for run in (1, 2, 3):
-        node = start()
-        node.register(run)
-    (tmp_path / "quorum-state").write_text("{")
-    with caplog.at_level(logging.ERROR):
-        assert start().store.epoch == 4
-    assert "epoch file damaged" in caplog.text
 
 
 def test_a_damaged_recovery_checkpoint_is_done_without(
@@ -173,11 +281,10 @@ def filled(node: Node, count: int) -> None:
 def test_a_snapshot_stands_for_the_log_below_it(start: Callable[[], Node]) -> None:
     node = start()
     filled(node, 5)
-    node.store.snapshot(node.image)
+    node.snapshot()
     node.create("later")
     again = start()
     assert again.image == node.image
-    assert again.store.deleted == frozenset()
 
 
 def test_old_snapshots_go_and_the_log_below_them(start: Callable[[], Node], tmp_path: Path) -> None:
@@ -185,10 +292,10 @@ def test_old_snapshots_go_and_the_log_below_them(start: Callable[[], Node], tmp_
     filled(node, 2)
     for i in range(4):
         node.create(f"more{i}")
-        node.store.snapshot(node.image)
+        node.snapshot()
     kept = find_snapshots(DISK, tmp_path)
     assert len(kept) == 2
-    assert kept[0][0] == node.image.offset
+    assert kept[0].end_offset == node.image.offset
     assert start().image == node.image
 
 
@@ -197,11 +304,11 @@ def test_the_older_snapshot_stands_in_for_a_damaged_one(
 ) -> None:
     node = start()
     filled(node, 3)
-    node.store.snapshot(node.image)
+    node.snapshot()
     node.create("t")
-    node.store.snapshot(node.image)
+    node.snapshot()
     node.create("u")
-    newest = find_snapshots(DISK, tmp_path)[0][1]
+    newest = snapshot_path(tmp_path, find_snapshots(DISK, tmp_path)[0])
     newest.write_bytes(newest.read_bytes()[:-5])
     with caplog.at_level(logging.ERROR):
         assert start().image == node.image
@@ -215,10 +322,10 @@ def test_without_any_snapshot_a_shortened_log_is_refused(
     filled(node, 3)
     for _ in range(2):
         node.create(f"more{node.image.offset}")
-        node.store.snapshot(node.image)
-    node.store.close()
-    for _, path in find_snapshots(DISK, tmp_path):
-        path.unlink()
+        node.snapshot()
+    node.stop()
+    for it in find_snapshots(DISK, tmp_path):
+        snapshot_path(tmp_path, it).unlink()
     for path in (tmp_path / "log").glob("*.log"):
         path.unlink()
     (tmp_path / "recovery-point-offset-checkpoint").unlink()
@@ -232,21 +339,11 @@ def test_a_snapshot_of_another_cluster_is_refused(
 ) -> None:
     node = start()
     filled(node, 1)
-    node.store.snapshot(node.image)
+    node.snapshot()
     node.store.close()
     store = MetadataStore(tmp_path, "other", disk=DISK, files=FilePool(DISK, 16))
     with pytest.raises(CorruptData, match="cluster"):
         store.open()
-
-
-def test_snapshots_come_due_with_the_number_of_records(start: Callable[[], Node]) -> None:
-    node = start()
-    node.register(1)
-    assert not node.store.snapshot_due(node.image)
-    node.create("s", partitions=1_001)
-    assert node.store.snapshot_due(node.image)
-    node.store.snapshot(node.image)
-    assert not node.store.snapshot_due(node.image)
 
 
 def test_a_closed_store_refuses(start: Callable[[], Node]) -> None:
@@ -266,11 +363,11 @@ def test_a_snapshot_that_fails_changes_nothing(
     filled(node, 3)
     for _ in range(2):
         node.create(f"more{node.image.offset}")
-        node.store.snapshot(node.image)
+        node.snapshot()
     disk.faults.break_(operation, code=errno.ENOSPC)
     with caplog.at_level(logging.WARNING):
         node.create("last")
-        node.store.snapshot(node.image)
+        node.snapshot()
     assert "snapshot failed" in caplog.text
     disk.faults.mend()
     assert Node(tmp_path).image == node.image

@@ -21,6 +21,21 @@ def test_duplicate_window_is_not_longer_than_the_retention() -> None:
         StreamConfig.of(name="s", retention_ms=5_000, duplicate_window_ms=6_000)
 
 
+@pytest.mark.parametrize(("replicas", "min_isr"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
+def test_a_majority_in_sync_is_asked_for(replicas: int, min_isr: int) -> None:
+    assert StreamConfig.of(name="s", replicas=replicas).min_isr == min_isr
+
+
+def test_a_default_follows_the_replicas_and_a_choice_does_not() -> None:
+    config = StreamConfig.of(name="s", replicas=3)
+    assert config.changed(replicas=5).min_isr == 3
+    assert config.changed(replicas=1).min_isr == 1
+    chosen = StreamConfig.of(name="s", replicas=3, min_isr=1)
+    assert chosen.changed(replicas=5).min_isr == 1
+    with pytest.raises(InvalidStreamConfig, match="min_isr: 3 is more than the replicas"):
+        StreamConfig.of(name="s", replicas=3, min_isr=3).changed(replicas=2)
+
+
 @pytest.mark.parametrize("name", ["", "a.b", "a b", "a/b", "..", "__x", "ä", "a" * 250, "a\n", "*"])
 def test_bad_names(name: str) -> None:
     with pytest.raises(InvalidStreamName):

@@ -1,0 +1,245 @@
+"""What a node may ask the controller for: one JSON object per command, with a tag. Pure.
+
+Any node takes a command and hands it on; ``decode_command`` is what came over the wire.
+"""
+
+import json
+from typing import Literal
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from streamlog.config import SyncPolicy
+from streamlog.errors import InvalidRequest
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId
+
+
+class Command(BaseModel):
+    """A wish. Whoever grants it is ``metadata.controller``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+# Streams
+
+
+class CreateStream(Command):
+    """The same again is a success."""
+
+    config: StreamConfig
+
+
+class UpdateStream(Command):
+    """Another configuration; more partitions are added, other replicas are placed."""
+
+    config: StreamConfig
+
+
+class DeleteStream(Command):
+    """For good."""
+
+    name: str
+
+
+class MovePartition(Command):
+    """Have the partition kept by ``replicas``, the first of them preferred as leader."""
+
+    stream: str
+    partition: int
+    replicas: tuple[NodeId, ...]
+
+
+class CancelMove(Command):
+    """Stay with the replicas from before a move that has not ended."""
+
+    stream: str
+    partition: int
+
+
+class ElectLeader(Command):
+    """The preferred replica; ``leader`` names another one.
+
+    ``unclean``: any live replica, whatever is lost by it; for when no in-sync one will come back.
+    """
+
+    stream: str
+    partition: int
+    leader: NodeId | None = None
+    unclean: bool = False
+
+
+class RebalanceLeaders(Command):
+    """Every partition is led by its preferred replica, where that one is in sync."""
+
+
+# Nodes
+
+
+class RegisterNode(Command):
+    """A process has started. Refused while another one with this id is alive."""
+
+    node_id: NodeId
+    incarnation: UUID
+    directory_id: UUID
+    """Of the data folder; another one than before: what the node had is gone."""
+    host: str
+    port: int
+    rack: str | None = None
+    tail_lost: bool = False
+    """The machine may have lost writes that were not synced."""
+    sync: SyncPolicy = "commit"
+    """The node's default, for streams that name none."""
+
+
+class Heartbeat(Command):
+    """The node of this registration is alive, and has applied the metadata up to ``offset``."""
+
+    node_id: NodeId
+    node_epoch: int
+    offset: int
+    offline: tuple[tuple[str, int], ...] = ()
+    """Partitions whose log this node cannot write: it must neither lead them nor be in sync."""
+
+
+class StopNode(Command):
+    """The node is about to stop: others lead first, and it leaves the in-sync replicas."""
+
+    node_id: NodeId
+    node_epoch: int
+
+
+class FenceNode(Command):
+    """The node's session is over. Only the controller itself asks for it."""
+
+    node_id: NodeId
+    node_epoch: int
+
+
+class DrainNode(Command):
+    """Move everything off the node, and place nothing on it; ``undo`` ends that."""
+
+    node_id: NodeId
+    undo: bool = False
+
+
+class RemoveNode(Command):
+    """Forget a node that keeps nothing and is no voter."""
+
+    node_id: NodeId
+
+
+# Replication
+
+
+class IsrChange(BaseModel):
+    """What a leader proposes for one partition."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    stream_id: UUID
+    stream: str
+    partition: int
+    leader_epoch: int
+    partition_epoch: int
+    isr: tuple[tuple[NodeId, int], ...]
+    """Members with the node epoch in which each was seen; another one by now refuses the change."""
+
+
+class AlterIsr(Command):
+    """A leader's proposals; each is granted or refused by itself."""
+
+    node_id: NodeId
+    node_epoch: int
+    changes: tuple[IsrChange, ...]
+
+
+class ReportLeader(Command):
+    """A follower in sync cannot reach the leader. The word of a majority of the ISR counts."""
+
+    node_id: NodeId
+    node_epoch: int
+    stream: str
+    partition: int
+    leader: NodeId
+    leader_epoch: int
+
+
+# The quorum itself; granted by the shell, for Raft decides
+
+
+class AddVoter(Command):
+    """Have a registered node vote."""
+
+    node_id: NodeId
+
+
+class RemoveVoter(Command):
+    """Have a voter vote no longer."""
+
+    node_id: NodeId
+
+
+class TransferController(Command):
+    """Have another voter be the controller; None: the one most caught up."""
+
+    node_id: NodeId | None = None
+
+
+# Asked of a node itself, and never handed on
+
+
+class AwaitApplied(Command):
+    """Answer when the node acts on the metadata up to ``offset``."""
+
+    offset: int
+    wait_ms: int
+
+
+class DescribeCluster(Command):
+    """What the node knows of quorum and nodes; nothing is changed."""
+
+
+_TYPES: dict[str, type[Command]] = {
+    kind.__name__: kind
+    for kind in (
+        CreateStream,
+        UpdateStream,
+        DeleteStream,
+        MovePartition,
+        CancelMove,
+        ElectLeader,
+        RebalanceLeaders,
+        RegisterNode,
+        Heartbeat,
+        StopNode,
+        FenceNode,
+        DrainNode,
+        RemoveNode,
+        AlterIsr,
+        ReportLeader,
+        AddVoter,
+        RemoveVoter,
+        TransferController,
+        AwaitApplied,
+        DescribeCluster,
+    )
+}
+
+IsrVerdict = Literal["granted", "stale", "refused"]
+"""For each change of AlterIsr: in force; the proposer's view is old; a member may not be in."""
+
+
+def encode_command(command: Command) -> bytes:
+    body = command.model_dump(mode="json")
+    return json.dumps({"command": type(command).__name__, **body}, separators=(",", ":")).encode()
+
+
+def decode_command(data: bytes | memoryview) -> Command:
+    """Raises InvalidRequest."""
+    try:
+        body = json.loads(bytes(data))
+        kind = _TYPES[body.pop("command")]
+        return kind.model_validate(body)
+    except (ValueError, AttributeError, KeyError, TypeError, ValidationError) as error:
+        raise InvalidRequest(f"not a command: {error}") from None

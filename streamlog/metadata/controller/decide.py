@@ -1,0 +1,86 @@
+"""One command, one decision. Pure."""
+
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from streamlog.errors import InvalidRequest
+from streamlog.metadata import commands
+from streamlog.metadata.commands import Command
+from streamlog.metadata.controller import election, isr, moves, nodes, streams
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.draft import Draft, available_nodes
+from streamlog.metadata.image import Image
+from streamlog.model import NodeId
+
+
+def decide(
+    image: Image,
+    command: Command,
+    *,
+    now_ms: int,
+    new_id: UUID,
+    live: AbstractSet[NodeId],
+    voters: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """What ``command`` comes to upon ``image``, the newest one. Raises InvalidRequest.
+
+    ``live``: nodes with a session; ``heard_of``: those that this controller has heard of itself,
+    where others had a session with the one before it (None: all); ``now_ms``: wall clock;
+    ``new_id``: for what is created.
+
+    Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost"}`` (the latter two lists of
+    [stream, partition]); CreateStream ``{"created"}``; AlterIsr ``{"verdicts": [...]}``, one for
+    each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders ``{"moved", "left"}``;
+    Heartbeat ``{"fenced"}``.
+
+    A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
+    epoch unfences it, and has partitions led that could not be without it. After StopNode nothing
+    unfences it but a new registration.
+
+    ReportLeader acts at once: ask ``Sessions.report`` first whether enough others say so.
+    Quorum commands and questions to a node (AddVoter, AwaitApplied...) are InvalidRequest here.
+    """
+    match command:
+        case commands.CreateStream():
+            decision = streams.create_stream(
+                image, command.config, new_id=new_id, now_ms=now_ms, live=live
+            )
+        case commands.UpdateStream():
+            decision = streams.update_stream(image, command.config, live=live)
+        case commands.DeleteStream():
+            decision = streams.delete_stream(image, command.name)
+        case commands.RegisterNode():
+            decision = nodes.register(image, command, live, heard_of)
+        case commands.Heartbeat():
+            decision = nodes.heartbeat(image, command, live, heard_of)
+        case commands.FenceNode():
+            decision = nodes.fence(image, command, live, heard_of)
+        case commands.StopNode():
+            decision = nodes.stop(image, command, live, heard_of)
+        case commands.RemoveNode():
+            decision = nodes.remove_node(image, command, voters)
+        case _:
+            decision = _about_partitions(Draft(image, available_nodes(image, live)), command)
+    return decision
+
+
+def _about_partitions(draft: Draft, command: Command) -> Decision:
+    match command:
+        case commands.AlterIsr():
+            decision = isr.alter_isr(draft, command)
+        case commands.ElectLeader():
+            decision = election.elect_leader(draft, command)
+        case commands.RebalanceLeaders():
+            decision = election.rebalance_leaders(draft)
+        case commands.ReportLeader():
+            decision = election.replace_leader(draft, command)
+        case commands.MovePartition():
+            decision = moves.move_partition(draft, command)
+        case commands.CancelMove():
+            decision = moves.cancel_move(draft, command)
+        case commands.DrainNode():
+            decision = moves.drain_node(draft, command)
+        case _:
+            raise InvalidRequest(f"{type(command).__name__} is not for the controller to decide")
+    return decision

@@ -1,0 +1,160 @@
+"""A decision in the making: the partitions it changes, and the loads as they will be then. Pure.
+
+Every change of a partition goes through ``Draft.put``, which keeps the rules of its epochs.
+"""
+
+from collections.abc import Iterable, Iterator
+from collections.abc import Set as AbstractSet
+from typing import Any, NamedTuple
+
+from streamlog.errors import NodeNotFound, StaleNode
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.image import (
+    Image,
+    NodeImage,
+    PartitionImage,
+    StreamImage,
+    partition_changed,
+)
+from streamlog.metadata.records import MetadataRecord
+from streamlog.model import NO_LEADER, NodeId
+
+
+class Place(NamedTuple):
+    """One partition of an image."""
+
+    stream: StreamImage
+    number: int
+    partition: PartitionImage
+
+
+class Draft:
+    """Made of the newest image; thrown away once its ``decision`` is taken."""
+
+    def __init__(
+        self,
+        image: Image,
+        available: AbstractSet[NodeId],
+        *,
+        hearsay: AbstractSet[NodeId] = frozenset(),
+    ) -> None:
+        self.image = image
+        self.available = available
+        """Nodes that may lead and may be in sync: neither fenced nor without a session."""
+        self.hearsay = hearsay
+        """Nodes that may be so too, for all that is known: they are not elected, nor left out."""
+        self.draining = frozenset(it.node_id for it in image.nodes.values() if it.draining)
+        self.hosts = sorted(node for node in available if node not in self.draining)
+        """Nodes that may get replicas."""
+        self.records: list[MetadataRecord] = []
+        self.replicas = {node: image.load(node).replicas for node in image.nodes}
+        self.leaders = {node: image.load(node).leaders for node in image.nodes}
+
+    def put(self, place: Place, wanted: PartitionImage, *, new_epoch: bool = False) -> bool:
+        """Have ``place`` as ``wanted`` says, whose epochs do not matter; whether that is a change.
+
+        The partition epoch grows with each change, the leader epoch with each change of leader and
+        where a ``new_epoch`` is asked for.
+        """
+        known, isr = place.partition, wanted.isr
+        if len(isr) > 1:
+            isr = tuple(node for node in wanted.replicas if node in isr)
+        anew = new_epoch or wanted.leader != known.leader
+        same = (
+            not anew
+            and isr == known.isr
+            and wanted.replicas == known.replicas
+            and wanted.adding == known.adding
+            and wanted.removing == known.removing
+        )
+        if same:
+            return False
+        self._count(known, -1)
+        after = PartitionImage(
+            wanted.replicas, wanted.leader, known.leader_epoch + anew, isr,
+            known.partition_epoch + 1, wanted.adding, wanted.removing,
+        )  # fmt: skip
+        self.add(place.stream.name, place.number, after)
+        return True
+
+    def add(self, stream: str, number: int, partition: PartitionImage) -> None:
+        """A partition that is new, as it is."""
+        assert partition.leader == NO_LEADER or partition.leader in partition.isr
+        self._count(partition, 1)
+        self.records.append(partition_changed(stream, number, partition))
+
+    def choose(self, partition: PartitionImage, candidates: Iterable[NodeId]) -> NodeId:
+        """Who of ``candidates`` is to lead: the preferred replica, else the one that leads least.
+
+        Unavailable ones are passed over, draining ones come last. NO_LEADER if nobody can.
+        """
+        able = [node for node in candidates if node in self.available]
+        if not able:
+            return NO_LEADER
+        preferred = partition.target[0]
+        if preferred in able and preferred not in self.draining:
+            return preferred
+        return min(able, key=lambda node: (node in self.draining, self.leaders[node]))
+
+    def decision(self, *more: MetadataRecord, **result: Any) -> Decision:
+        """The partitions' changes, then ``more``."""
+        return Decision((*self.records, *more), result)
+
+    def _count(self, partition: PartitionImage, by: int) -> None:
+        for node in partition.replicas:
+            self.replicas[node] += by
+        if partition.leader != NO_LEADER:
+            self.leaders[partition.leader] += by
+
+
+def available_nodes(image: Image, live: AbstractSet[NodeId]) -> set[NodeId]:
+    """Nodes that may lead and may be in sync."""
+    return {node.node_id for node in image.nodes.values() if not node.fenced} & live
+
+
+def cautious_draft(
+    image: Image,
+    live: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None,
+    *,
+    without: NodeId | None = None,
+) -> Draft:
+    """Elects only whom the controller has heard of itself (None: whoever is alive).
+
+    When all nodes start again together a new controller believes them alive that are not there
+    yet. If others made room for these, the last one in sync could be one that has lost its disk.
+    """
+    nodes = available_nodes(image, live) - {without}
+    if heard_of is None:
+        return Draft(image, nodes)
+    return Draft(image, nodes & heard_of, hearsay=nodes - heard_of)
+
+
+def places(image: Image) -> Iterator[Place]:
+    """All partitions, in an order that does not depend on chance."""
+    for name in sorted(image.streams):
+        stream = image.streams[name]
+        for number, partition in enumerate(stream.partitions):
+            yield Place(stream, number, partition)
+
+
+def place_of(image: Image, stream: str, number: int) -> Place:
+    """Raises StreamNotFound, PartitionNotFound."""
+    found = image.stream(stream)
+    return Place(found, number, found.partition(number))
+
+
+def known_node(image: Image, node_id: NodeId) -> NodeImage:
+    """Raises NodeNotFound."""
+    node = image.nodes.get(node_id)
+    if node is None:
+        raise NodeNotFound(f"there is no node {node_id}")
+    return node
+
+
+def present_node(image: Image, node_id: NodeId, node_epoch: int) -> NodeImage:
+    """The node of this registration. Raises StaleNode if there is another, or none any more."""
+    node = image.nodes.get(node_id)
+    if node is None or node.epoch != node_epoch:
+        raise StaleNode(f"node {node_id} is not that of epoch {node_epoch}")
+    return node

@@ -1,0 +1,167 @@
+"""Who leads a partition, and who is in sync with it when nodes come and go. Pure.
+
+Leaders come out of the ISR. Out of it only where the stream allows that (``unclean_election``), or
+when an operator insists: then the ISR begins anew with the leader alone.
+"""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from streamlog.errors import InvalidRequest, StalePartition
+from streamlog.metadata.commands import ElectLeader, ReportLeader
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.draft import Draft, Place, place_of, places, present_node
+from streamlog.metadata.image import PartitionImage
+from streamlog.model import NO_LEADER, NodeId
+
+REBALANCED_MAX: Final = 1_000
+"""Leaders moved by one decision."""
+
+
+def without(draft: Draft, place: Place, node: NodeId, *, keep_last: bool = True) -> PartitionImage:
+    """The partition as it is to be while ``node`` is away.
+
+    The node leaves the ISR if somebody there can lead on. Otherwise the ISR stays, for each of its
+    members has all that was committed, and the first to return leads; unless this node's copy is
+    not to be trusted (not ``keep_last``).
+    """
+    known = place.partition
+    others = tuple(it for it in known.isr if it != node)
+    goes_on = any(it in draft.available for it in others)
+    isr = others if goes_on or not keep_last else known.isr
+    if known.leader not in (node, NO_LEADER):
+        return replace(known, isr=isr)
+    return revived(draft, place, replace(known, leader=NO_LEADER, isr=isr))
+
+
+def revived(draft: Draft, place: Place, partition: PartitionImage) -> PartitionImage:
+    """The leaderless ``partition`` led by somebody, if there is anybody."""
+    leader = draft.choose(partition, partition.isr)
+    if leader == NO_LEADER and place.stream.config.unclean_election:
+        return led_uncleanly(partition, draft.choose(partition, partition.replicas))
+    return led(draft, partition, leader)
+
+
+def led(draft: Draft, partition: PartitionImage, leader: NodeId) -> PartitionImage:
+    """Led by ``leader`` of the ISR, out of which go those that are away, if that is a change."""
+    if leader in (NO_LEADER, partition.leader):
+        return partition
+    here = draft.available | draft.hearsay
+    isr = tuple(node for node in partition.isr if node in here)
+    return replace(partition, leader=leader, isr=isr)
+
+
+def led_uncleanly(partition: PartitionImage, leader: NodeId) -> PartitionImage:
+    """What ``leader`` has is the partition from now on. NO_LEADER: as it was."""
+    return partition if leader == NO_LEADER else replace(partition, leader=leader, isr=(leader,))
+
+
+def elect_leader(draft: Draft, command: ElectLeader) -> Decision:
+    """Raises InvalidRequest if who is asked for cannot lead."""
+    place = place_of(draft.image, command.stream, command.partition)
+    known = place.partition
+    if command.leader is None:
+        after = _elected(draft, place, unclean=command.unclean)
+    elif command.leader not in known.replicas:
+        raise InvalidRequest(f"node {command.leader} has no replica; {known.replicas} have")
+    elif command.leader not in draft.available:
+        raise InvalidRequest(f"node {command.leader} is not alive")
+    elif command.leader in known.isr:
+        after = led(draft, known, command.leader)
+    elif command.unclean:
+        after = led_uncleanly(known, command.leader)
+    else:
+        raise InvalidRequest(
+            f"node {command.leader} is not in sync ({known.isr} are): it lacks what was committed"
+        )
+    draft.put(place, after)
+    leader_epoch = known.leader_epoch + (after.leader != known.leader)
+    return draft.decision(leader=after.leader, leader_epoch=leader_epoch)
+
+
+def rebalance_leaders(draft: Draft) -> Decision:
+    """Preferred replicas lead again, a bounded number of them."""
+    moved = left = 0
+    for place in places(draft.image):
+        known = place.partition
+        preferred = known.target[0]
+        if (
+            known.leader in (NO_LEADER, preferred)
+            or preferred not in known.isr
+            or preferred not in draft.available
+            or preferred in draft.draining
+        ):
+            continue
+        if moved == REBALANCED_MAX:
+            left += 1
+            continue
+        moved += draft.put(place, led(draft, known, preferred))
+    return draft.decision(moved=moved, left=left)
+
+
+def replace_leader(draft: Draft, report: ReportLeader) -> Decision:
+    """Its followers cannot reach the leader: one of them leads. Raises StaleNode, StalePartition.
+
+    Its own sessions tell whether the node is dead; here it loses one partition, and its place in
+    the ISR, which it gets back by fetching.
+    """
+    present_node(draft.image, report.node_id, report.node_epoch)
+    place = place_of(draft.image, report.stream, report.partition)
+    known = place.partition
+    if (known.leader, known.leader_epoch) != (report.leader, report.leader_epoch):
+        raise StalePartition(
+            f"{report.stream}-{report.partition} is led by {known.leader} in epoch"
+            f" {known.leader_epoch}"
+        )
+    if _can_go_on(draft, known.isr, without=known.leader):
+        draft.put(place, without(draft, place, known.leader))
+    return draft.decision()
+
+
+def give_up_offline(draft: Draft, node: NodeId, offline: Iterable[tuple[str, int]]) -> None:
+    """``node`` cannot write these: it leaves each ISR that has another member, alive or not.
+
+    The last member stays, and leads on: what it has is all there is, and it says what is wrong.
+    """
+    for name, number in sorted(set(offline)):
+        stream = draft.image.streams.get(name)
+        if stream is None or not 0 <= number < len(stream.partitions):
+            continue
+        place = Place(stream, number, stream.partitions[number])
+        isr = place.partition.isr
+        if node in isr and len(isr) > 1:
+            draft.put(place, without(draft, place, node, keep_last=False))
+
+
+def revive_leaderless(draft: Draft) -> None:
+    """Have all partitions led that can be. There are some left only where a decision was cut in two
+    by a crash, or where a session ended and went on before the node was fenced.
+    """
+    for place in places(draft.image) if draft.image.leaderless else ():
+        if place.partition.leader == NO_LEADER:
+            draft.put(place, revived(draft, place, place.partition))
+
+
+def _elected(draft: Draft, place: Place, *, unclean: bool) -> PartitionImage:
+    known = place.partition
+    preferred = known.target[0]
+    if preferred in known.isr and preferred in draft.available:
+        return led(draft, known, preferred)
+    if known.leader != NO_LEADER:
+        raise InvalidRequest(
+            f"the preferred replica, node {preferred}, is not in sync or not alive;"
+            f" node {known.leader} goes on leading"
+        )
+    after = revived(draft, place, known)
+    if after.leader == NO_LEADER and unclean:
+        after = led_uncleanly(known, draft.choose(known, known.replicas))
+    if after.leader == NO_LEADER:
+        whose = "replicas" if unclean else "in-sync replicas"
+        nodes = known.replicas if unclean else known.isr
+        raise InvalidRequest(f"none of the {whose} is alive: {nodes}")
+    return after
+
+
+def _can_go_on(draft: Draft, isr: tuple[NodeId, ...], *, without: NodeId) -> bool:
+    return any(node != without and node in draft.available for node in isr)

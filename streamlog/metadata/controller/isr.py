@@ -1,0 +1,72 @@
+"""Leaders propose who is in sync; granted or refused one by one. Pure.
+
+The checks are those of Kafka's AlterPartition (KIP-497), with the members' node epochs (KIP-903):
+a member that has restarted since the leader heard from it may lack what it had.
+"""
+
+from streamlog.metadata.commands import AlterIsr, IsrChange, IsrVerdict
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.draft import Draft, Place, present_node
+from streamlog.metadata.controller.moves import finished
+from streamlog.metadata.image import PartitionImage
+from streamlog.model import NodeId
+
+
+def alter_isr(draft: Draft, command: AlterIsr) -> Decision:
+    """A verdict for each change, in order. Raises StaleNode.
+
+    A change that is in force already is granted again, for its first answer may have been lost. A
+    move whose replicas are all in sync by a change ends with it.
+    """
+    present_node(draft.image, command.node_id, command.node_epoch)
+    decided = set[tuple[str, int]]()
+    verdicts: list[IsrVerdict] = []
+    for change in command.changes:
+        key = (change.stream, change.partition)
+        verdicts.append("stale" if key in decided else _verdict(draft, command.node_id, change))
+        decided.add(key)
+    return draft.decision(verdicts=verdicts)
+
+
+def _verdict(draft: Draft, leader: NodeId, change: IsrChange) -> IsrVerdict:
+    place = _place(draft, change)
+    if place is None:
+        return "stale"
+    known = place.partition
+    members = tuple(node for node, _ in change.isr)
+    if (known.leader, known.leader_epoch) != (leader, change.leader_epoch):
+        return "stale"
+    if set(members) == set(known.isr) and len(members) == len(known.isr):
+        return "granted"
+    if known.partition_epoch != change.partition_epoch:
+        return "stale"
+    if not _may_be_in_sync(draft, known, change):
+        return "refused"
+    isr = tuple(node for node in known.replicas if node in members)
+    after = PartitionImage(
+        known.replicas, known.leader, known.leader_epoch, isr, known.partition_epoch,
+        known.adding, known.removing,
+    )  # fmt: skip
+    draft.put(place, finished(draft, place, after))
+    return "granted"
+
+
+def _may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
+    members = [node for node, _ in change.isr]
+    if known.leader not in members or len(set(members)) != len(members):
+        return False
+    return all(
+        node in known.replicas
+        and node in draft.available
+        and draft.image.nodes[node].epoch == node_epoch
+        for node, node_epoch in change.isr
+    )
+
+
+def _place(draft: Draft, change: IsrChange) -> Place | None:
+    stream = draft.image.streams.get(change.stream)
+    if stream is None or stream.stream_id != change.stream_id:
+        return None
+    if not 0 <= change.partition < len(stream.partitions):
+        return None
+    return Place(stream, change.partition, stream.partitions[change.partition])

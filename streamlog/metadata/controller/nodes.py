@@ -1,0 +1,170 @@
+"""Nodes come, go, and are forgotten. Pure.
+
+What is noted of a node itself is the last record of a decision: after a crash in the middle of a
+long one the cause is still there, and the rest is decided again.
+"""
+
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from streamlog.errors import InvalidRequest, NodeIdTaken
+from streamlog.metadata.commands import FenceNode, Heartbeat, RegisterNode, RemoveNode, StopNode
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.draft import (
+    Draft,
+    Place,
+    available_nodes,
+    cautious_draft,
+    known_node,
+    places,
+    present_node,
+)
+from streamlog.metadata.controller.election import give_up_offline, revived, without
+from streamlog.metadata.image import Image, NodeImage
+from streamlog.metadata.records import NodeFenced, NodeRegistered, NodeRemoved
+from streamlog.model import NO_LEADER, NodeId
+
+
+def register(
+    image: Image,
+    command: RegisterNode,
+    live: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """A process has started; what was before it is over. Raises NodeIdTaken.
+
+    It begins fenced, and outside of every ISR in which another member can lead on. Its copies are
+    not to be trusted if its folder is another one, nor, where the sync policy allows for it, if it
+    may have lost its unsynced tail: then it leaves every ISR that has another member at all. As the
+    last member it stays in spite of a lost tail, for there is nothing better; and it goes with its
+    folder, so that the partition waits for an operator. Both are told: ``tail_lost``,
+    ``data_lost``.
+    """
+    known = image.nodes.get(command.node_id)
+    if known is not None and known.incarnation == command.incarnation:
+        return Decision(result=_registered(known.epoch, [], []))
+    wiped = known is not None and known.directory_id not in (None, command.directory_id)
+    if wiped and command.node_id in available_nodes(image, live):
+        raise NodeIdTaken(f"node {command.node_id} is alive, with another data folder")
+    draft = cautious_draft(image, live, heard_of, without=command.node_id)
+    tail_lost, data_lost = list[list[str | int]](), list[list[str | int]]()
+    for place in _places_in_sync(draft, command.node_id):
+        partition = place.partition
+        alone = partition.isr == (command.node_id,)
+        torn = command.tail_lost and (place.stream.config.sync or command.sync) != "commit"
+        if alone and (wiped or torn):
+            (data_lost if wiped else tail_lost).append([place.stream.name, place.number])
+        keep_last = not wiped and (alone or not torn)
+        draft.put(place, without(draft, place, command.node_id, keep_last=keep_last))
+    node_epoch = image.offset + len(draft.records)
+    noted = NodeRegistered(
+        node_id=command.node_id, incarnation=command.incarnation, host=command.host,
+        port=command.port, rack=command.rack, directory_id=command.directory_id, fenced=True,
+    )  # fmt: skip
+    return draft.decision(noted, **_registered(node_epoch, tail_lost, data_lost))
+
+
+def heartbeat(
+    image: Image,
+    command: Heartbeat,
+    live: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """A fenced node that has applied its own registration is one of the living again.
+
+    Partitions that only waited for it are led. Raises StaleNode.
+    """
+    node = present_node(image, command.node_id, command.node_epoch)
+    returns = node.fenced and not node.stopping and command.offset > node.epoch
+    if node.fenced and not returns:
+        return Decision(result={"fenced": True})
+    draft = cautious_draft(image, live, heard_of)
+    draft.available |= {node.node_id}
+    if not returns:
+        give_up_offline(draft, node.node_id, command.offline)
+        return draft.decision(fenced=False)
+    offline = frozenset(command.offline)
+    for place in places(image) if image.leaderless else ():
+        partition = place.partition
+        if partition.leader != NO_LEADER or node.node_id not in partition.replicas:
+            continue
+        if (place.stream.name, place.number) in offline and len(partition.isr) > 1:
+            after = without(draft, place, node.node_id, keep_last=False)
+        else:
+            after = revived(draft, place, partition)
+        draft.put(place, after)
+    return draft.decision(NodeFenced(node_id=node.node_id, fenced=False), fenced=False)
+
+
+def fence(
+    image: Image,
+    command: FenceNode,
+    live: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """The node's session is over: others lead. Raises StaleNode."""
+    node = present_node(image, command.node_id, command.node_epoch)
+    if node.fenced:
+        return Decision()
+    draft = cautious_draft(image, live, heard_of, without=node.node_id)
+    return _left(draft, node, stopping=False)
+
+
+def stop(
+    image: Image,
+    command: StopNode,
+    live: AbstractSet[NodeId],
+    heard_of: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """Goodbye: others lead, and no late heartbeat brings the node back. Raises StaleNode."""
+    node = present_node(image, command.node_id, command.node_epoch)
+    if node.stopping:
+        return Decision()
+    draft = cautious_draft(image, live, heard_of, without=node.node_id)
+    return _left(draft, node, stopping=True)
+
+
+def remove_node(image: Image, command: RemoveNode, voters: AbstractSet[NodeId]) -> Decision:
+    """Raises NodeNotFound; InvalidRequest while the node keeps something, or votes."""
+    node = known_node(image, command.node_id)
+    replicas = image.load(node.node_id).replicas
+    if replicas:
+        raise InvalidRequest(f"node {node.node_id} keeps {replicas} replicas; drain it first")
+    if node.node_id in voters:
+        raise InvalidRequest(f"node {node.node_id} is a voter; remove it from the voters first")
+    return Decision((NodeRemoved(node_id=node.node_id),))
+
+
+def register_node(
+    image: Image, *, node_id: NodeId, incarnation: UUID, host: str, port: int, rack: str | None
+) -> Decision:
+    """A node that is alone starts, and is ready at once: it leads what it led in new epochs."""
+    known = image.nodes.get(node_id)
+    if known is not None and known.incarnation == incarnation:
+        return Decision()
+    node = NodeRegistered(node_id=node_id, incarnation=incarnation, host=host, port=port, rack=rack)
+    draft = Draft(image, frozenset(image.nodes))
+    draft.records.append(node)
+    for place in places(image):
+        if place.partition.leader == node_id:
+            draft.put(place, place.partition, new_epoch=True)
+    return draft.decision()
+
+
+def _left(draft: Draft, node: NodeImage, *, stopping: bool) -> Decision:
+    for place in _places_in_sync(draft, node.node_id):
+        draft.put(place, without(draft, place, node.node_id))
+    return draft.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
+
+
+def _places_in_sync(draft: Draft, node_id: NodeId) -> list[Place]:
+    """Those that it leads first: publishers wait for another leader there."""
+    found = [place for place in places(draft.image) if node_id in place.partition.isr]
+    found.sort(key=lambda place: place.partition.leader != node_id)
+    return found
+
+
+def _registered(
+    node_epoch: int, tail_lost: list[list[str | int]], data_lost: list[list[str | int]]
+) -> dict[str, object]:
+    return {"node_epoch": node_epoch, "tail_lost": tail_lost, "data_lost": data_lost}

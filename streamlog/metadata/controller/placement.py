@@ -1,0 +1,105 @@
+"""On which nodes replicas go. Pure.
+
+The leader of a new partition goes where fewest partitions are led, those of its stream counting
+first. The other replicas go to other racks, as far as there are racks (a node without one is a rack
+of its own), and there to the node with the fewest replicas, those of the stream counting first.
+Each of these numbers, of a stream or in all, then differs by one at most between nodes that were
+alike before.
+"""
+
+from collections import Counter
+from collections.abc import Sequence
+
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.controller.draft import Draft
+from streamlog.metadata.image import PartitionImage
+from streamlog.model import NodeId
+
+
+class Placement:
+    """Chooses nodes for the partitions of one stream, each choice knowing of those before it."""
+
+    def __init__(self, draft: Draft, partitions: Sequence[PartitionImage] = ()) -> None:
+        self._draft = draft
+        self._racks: dict[NodeId, str | NodeId] = {
+            node.node_id: node.node_id if node.rack is None else node.rack
+            for node in draft.image.nodes.values()
+        }
+        self._kept: Counter[NodeId] = Counter()
+        self._led: Counter[NodeId] = Counter()
+        for partition in partitions:
+            self._note(partition.target)
+
+    def new_partition(self, replicas: int) -> PartitionImage:
+        """All replicas in sync, the first one leads. Raises InvalidStreamConfig."""
+        draft = self._draft
+        check_count(replicas, len(draft.hosts))
+
+        def cost(node: NodeId) -> tuple[int, int, int, int]:
+            return (
+                self._led[node],
+                draft.leaders[node],
+                self._kept[node],
+                draft.replicas[node],
+            )
+
+        leader = min(draft.hosts, key=cost)
+        nodes = (leader, *self._more((leader,), replicas - 1))
+        self._note(nodes)
+        return PartitionImage(nodes, leader, 0, nodes, 0)
+
+    def more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
+        """``count`` nodes beside ``kept``. Raises InvalidStreamConfig if there are too few."""
+        nodes = self._more(kept, count)
+        self._kept.update(nodes)
+        return nodes
+
+    def fewer(self, partition: PartitionImage, count: int) -> tuple[NodeId, ...]:
+        """``count`` of the partition's replicas: its leader, those in sync, those with least."""
+        draft = self._draft
+
+        def worth(node: NodeId) -> tuple[bool, bool, bool, bool, int]:
+            return (
+                node != partition.leader,
+                node not in partition.isr,
+                node not in draft.available,
+                node in draft.draining,
+                draft.replicas[node],
+            )
+
+        best = set(sorted(partition.target, key=worth)[:count])
+        return tuple(node for node in partition.target if node in best)
+
+    def _more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
+        draft = self._draft
+        able = [node for node in draft.hosts if node not in kept]
+        check_count(len(kept) + count, len(kept) + len(able))
+        racks = Counter(self._racks[node] for node in kept)
+        chosen: list[NodeId] = []
+
+        def cost(node: NodeId) -> tuple[int, int, int, int]:
+            return (
+                racks[self._racks[node]],
+                self._kept[node],
+                draft.replicas[node],
+                -draft.leaders[node],  # the next leader is rather one of the others
+            )
+
+        for _ in range(count):
+            node = min(able, key=cost)
+            able.remove(node)
+            chosen.append(node)
+            racks[self._racks[node]] += 1
+        return tuple(chosen)
+
+    def _note(self, replicas: tuple[NodeId, ...]) -> None:
+        self._kept.update(replicas)
+        self._led[replicas[0]] += 1
+
+
+def check_count(wanted: int, able: int) -> None:
+    """Raises InvalidStreamConfig with both numbers."""
+    if wanted > able:
+        raise InvalidStreamConfig(
+            f"replicas: {wanted} asked for, and there are {able} nodes that can take them"
+        )

@@ -1,0 +1,106 @@
+"""Streams come, change and go. Pure."""
+
+from collections.abc import Set as AbstractSet
+from uuid import UUID
+
+from streamlog.errors import InvalidStreamConfig, StreamExists
+from streamlog.metadata.controller.decision import Decision
+from streamlog.metadata.controller.draft import Draft, Place, available_nodes
+from streamlog.metadata.controller.election import revived
+from streamlog.metadata.controller.moves import retargeted
+from streamlog.metadata.controller.placement import Placement, check_count
+from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.records import StreamCreated, StreamDeleted, StreamUpdated
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER, NodeId
+
+
+def create_stream(
+    image: Image,
+    config: StreamConfig,
+    *,
+    new_id: UUID,
+    now_ms: int,
+    live: AbstractSet[NodeId] | None = None,
+) -> Decision:
+    """A stream and its partitions; the same again is a success without records.
+
+    Raises StreamExists, InvalidStreamConfig. Without ``live`` every node counts as alive.
+    """
+    known = image.streams.get(config.name)
+    if known is not None:
+        if known.config == config:
+            return Decision(result={"created": False})
+        raise StreamExists(f"stream {config.name!r} exists with another configuration")
+    draft = _draft(image, live)
+    check_count(config.replicas, len(draft.hosts))
+    draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
+    placement = Placement(draft)
+    for number in range(config.partitions):
+        draft.add(config.name, number, placement.new_partition(config.replicas))
+    return draft.decision(created=True)
+
+
+def update_stream(
+    image: Image, config: StreamConfig, *, live: AbstractSet[NodeId] | None = None
+) -> Decision:
+    """Another configuration for a stream; what cannot be changed is refused.
+
+    More partitions are placed; for another number of replicas each partition begins to move.
+    Raises StreamNotFound, InvalidStreamConfig.
+    """
+    stream = image.stream(config.name)
+    known = stream.config
+    if known == config:
+        return Decision()
+    if config.partitions < known.partitions:
+        raise InvalidStreamConfig(
+            f"partitions: cannot become fewer (from {known.partitions} to {config.partitions})"
+        )
+    draft = _draft(image, live)
+    draft.records.append(StreamUpdated(config=config))
+    after = StreamImage(config, stream.stream_id, stream.created_ms, stream.partitions)
+    placement = Placement(draft, stream.partitions)
+    if config.replicas != known.replicas:
+        _resize(draft, after, placement)
+    elif config.unclean_election and not known.unclean_election:
+        _revive(draft, after)
+    for number in range(known.partitions, config.partitions):
+        draft.add(config.name, number, placement.new_partition(config.replicas))
+    return draft.decision()
+
+
+def delete_stream(image: Image, name: str) -> Decision:
+    """The end of a stream. Raises StreamNotFound."""
+    return Decision((StreamDeleted(name=name, stream_id=image.stream(name).stream_id),))
+
+
+def _resize(draft: Draft, stream: StreamImage, placement: Placement) -> None:
+    wanted = stream.config.replicas
+    for number, partition in enumerate(stream.partitions):
+        if len(partition.target) > wanted:
+            target = placement.fewer(partition, wanted)
+        else:
+            target = _grown(draft, partition, wanted, placement)
+        place = Place(stream, number, partition)
+        draft.put(place, retargeted(draft, place, target))
+
+
+def _grown(
+    draft: Draft, partition: PartitionImage, wanted: int, placement: Placement
+) -> tuple[NodeId, ...]:
+    """Those first that a move before this one had yet to let go: they have the data."""
+    back = [node for node in partition.removing if node in draft.hosts]
+    kept = (*partition.target, *back)[:wanted]
+    return (*kept, *placement.more(kept, wanted - len(kept)))
+
+
+def _revive(draft: Draft, stream: StreamImage) -> None:
+    for number, partition in enumerate(stream.partitions):
+        if partition.leader == NO_LEADER:
+            place = Place(stream, number, partition)
+            draft.put(place, revived(draft, place, partition))
+
+
+def _draft(image: Image, live: AbstractSet[NodeId] | None) -> Draft:
+    return Draft(image, available_nodes(image, frozenset(image.nodes) if live is None else live))

@@ -1,0 +1,179 @@
+"""What a run of records makes of an image, gathered before the next image is built. Pure.
+
+A run may change thousands of partitions of one stream: they are changed in place here, so that the
+run costs its length and not its length times the size of the stream.
+"""
+
+from dataclasses import replace
+
+from immutables import Map
+
+from streamlog.errors import CorruptData
+from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
+from streamlog.metadata.records import (
+    MetadataRecord,
+    NodeDraining,
+    NodeFenced,
+    NodeRegistered,
+    NodeRemoved,
+    PartitionChanged,
+    QuorumLeader,
+    StreamCreated,
+    StreamDeleted,
+    StreamUpdated,
+    VotersChanged,
+)
+from streamlog.model import NO_LEADER, NodeId
+from streamlog.raft.voters import VoterSet
+
+
+class ImageDelta:
+    """Changes on top of an image's parts, which stay as they are. Used once, by one ``Image``."""
+
+    def __init__(
+        self,
+        nodes: Map[NodeId, NodeImage],
+        streams: Map[str, StreamImage],
+        voters: VoterSet,
+        loads: Map[NodeId, Load],
+        leaderless: int,
+    ) -> None:
+        self.nodes = nodes
+        self.voters = voters
+        self.leaderless = leaderless
+        self.touched: set[str] = set()
+        """Names of the streams that a record was about."""
+        self._streams = streams
+        self._loads = loads
+        self._replicas: dict[NodeId, int] = {}  # more, or fewer, than in ``_loads``
+        self._leaders: dict[NodeId, int] = {}
+        self._open: dict[str, list[PartitionImage]] = {}  # partitions of touched streams
+
+    def apply(self, record: MetadataRecord, offset: int) -> None:
+        """Raises CorruptData if the record cannot follow what was applied before it."""
+        match record:
+            case PartitionChanged():
+                self._partition_changed(record, offset)
+            case NodeRegistered() | NodeFenced() | NodeDraining() | NodeRemoved():
+                self._node_changed(record, offset)
+            case StreamCreated():
+                self._created(record, offset)
+            case StreamUpdated():
+                known = self._known(record.config.name, offset)
+                self._streams = self._streams.set(known.name, replace(known, config=record.config))
+                self.touched.add(known.name)
+            case StreamDeleted():
+                self._deleted(record, offset)
+            case VotersChanged():
+                self.voters = record.voter_set
+            case QuorumLeader():
+                pass
+            case _:
+                raise CorruptData(f"metadata record at {offset} has an unknown type")
+
+    def streams(self) -> Map[str, StreamImage]:
+        """The streams with all changes."""
+        for name, partitions in self._open.items():
+            stream = replace(self._streams[name], partitions=tuple(partitions))
+            self._streams = self._streams.set(name, stream)
+        self._open.clear()
+        return self._streams
+
+    def loads(self) -> Map[NodeId, Load]:
+        """The loads with all changes; a node that keeps nothing has none."""
+        for node in {*self._replicas, *self._leaders}:
+            known = self._loads.get(node, Load())
+            load = Load(
+                known.replicas + self._replicas.get(node, 0),
+                known.leaders + self._leaders.get(node, 0),
+            )
+            if load != known:
+                self._loads = self._loads.set(node, load) if any(load) else self._loads.delete(node)
+        self._replicas.clear()
+        self._leaders.clear()
+        return self._loads
+
+    def _node_changed(
+        self, record: NodeRegistered | NodeFenced | NodeDraining | NodeRemoved, offset: int
+    ) -> None:
+        node_id = record.node_id
+        known = self.nodes.get(node_id)
+        match record:
+            case NodeRegistered():
+                draining = known is not None and known.draining
+                self.nodes = self.nodes.set(node_id, _node(record, offset, draining=draining))
+                return
+            case _ if known is None:
+                raise CorruptData(f"metadata record at {offset} is about unknown node {node_id}")
+            case NodeFenced():
+                known = replace(known, fenced=record.fenced, stopping=record.stopping)
+            case NodeDraining():
+                known = replace(known, draining=record.draining)
+            case NodeRemoved():
+                self.nodes = self.nodes.delete(node_id)
+                return
+        self.nodes = self.nodes.set(node_id, known)
+
+    def _created(self, record: StreamCreated, offset: int) -> None:
+        name = record.config.name
+        if name in self._streams:
+            raise CorruptData(f"metadata record at {offset} creates {name!r} a second time")
+        stream = StreamImage(record.config, record.stream_id, record.created_ms, ())
+        self._streams = self._streams.set(name, stream)
+        self.touched.add(name)
+
+    def _deleted(self, record: StreamDeleted, offset: int) -> None:
+        known = self._known(record.name, offset)
+        if known.stream_id != record.stream_id:
+            raise CorruptData(f"metadata record at {offset} deletes another {record.name!r}")
+        for partition in self._open.pop(record.name, known.partitions):
+            self._count(partition, -1)
+        self._streams = self._streams.delete(record.name)
+        self.touched.add(record.name)
+
+    def _partition_changed(self, record: PartitionChanged, offset: int) -> None:
+        name, number = record.stream, record.partition
+        partitions = self._open.get(name)
+        if partitions is None:
+            partitions = self._open[name] = list(self._known(name, offset).partitions)
+            self.touched.add(name)
+        if not 0 <= number <= len(partitions):
+            raise CorruptData(f"metadata record at {offset} skips partitions of {name!r}")
+        changed = PartitionImage(
+            record.replicas, record.leader, record.leader_epoch, record.isr,
+            record.partition_epoch, record.adding, record.removing,
+        )  # fmt: skip
+        if number == len(partitions):
+            partitions.append(changed)
+        else:
+            known = partitions[number]
+            if record.leader_epoch < known.leader_epoch:
+                raise CorruptData(f"metadata record at {offset} takes back a leader epoch")
+            if record.partition_epoch < known.partition_epoch:
+                raise CorruptData(f"metadata record at {offset} takes back a partition epoch")
+            self._count(known, -1)
+            partitions[number] = changed
+        self._count(changed, 1)
+
+    def _count(self, partition: PartitionImage, by: int) -> None:
+        for node in partition.replicas:
+            self._replicas[node] = self._replicas.get(node, 0) + by
+        leader = partition.leader
+        if leader == NO_LEADER:
+            self.leaderless += by
+        else:
+            self._leaders[leader] = self._leaders.get(leader, 0) + by
+
+    def _known(self, name: str, offset: int) -> StreamImage:
+        found = self._streams.get(name)
+        if found is None:
+            raise CorruptData(f"metadata record at {offset} is about an unknown stream {name!r}")
+        return found
+
+
+def _node(record: NodeRegistered, offset: int, *, draining: bool) -> NodeImage:
+    epoch = offset if record.epoch < 0 else record.epoch
+    return NodeImage(
+        record.node_id, record.incarnation, record.host, record.port, record.rack,
+        record.directory_id, epoch, record.fenced, draining=draining,
+    )  # fmt: skip

@@ -1,0 +1,49 @@
+"""What DescribeCluster answers: the quorum and the nodes, as one node knows them. Pure."""
+
+from typing import Any
+
+from streamlog.metadata.entries import Load
+from streamlog.metadata.image import Image
+from streamlog.raft.quorum import Raft
+
+
+def describe(raft: Raft, image: Image, now_ms: int) -> dict[str, Any]:
+    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere."""
+    end_offset = raft.log.end_offset
+    return {
+        "controller": raft.leader,
+        "epoch": raft.epoch,
+        "high_watermark": raft.high_watermark,
+        "voters": [
+            {
+                "node_id": voter.node_id,
+                "host": voter.host,
+                "port": voter.port,
+                "directory_id": voter.directory_id and str(voter.directory_id),
+            }
+            for voter in raft.voters.by_id.values()
+        ],
+        "replicas": [
+            {
+                "node_id": replica.key.node_id,
+                "end_offset": replica.end_offset,
+                "lag": max(0, end_offset - replica.end_offset),
+                "last_fetch_ms": replica.last_fetch_ms,
+            }
+            for replica in raft.replicas(now_ms)
+        ],
+        "nodes": [
+            {
+                "node_id": node.node_id,
+                "host": node.host,
+                "port": node.port,
+                "rack": node.rack,
+                "epoch": node.epoch,
+                "fenced": node.fenced,
+                "draining": node.draining,
+                "replicas": image.loads.get(node_id, Load()).replicas,
+                "leaders": image.loads.get(node_id, Load()).leaders,
+            }
+            for node_id, node in sorted(image.nodes.items())
+        ],
+    }

@@ -1,0 +1,188 @@
+"""What the controller does unasked: fences who is gone, goes on with moves, rebalances leaders."""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+from uuid import UUID, uuid4
+
+from streamlog.config import ClusterSection
+from streamlog.errors import StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.commands import (
+    Command,
+    FenceNode,
+    Heartbeat,
+    RebalanceLeaders,
+    ReportLeader,
+)
+from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image import Image, NodeImage
+from streamlog.metadata.quorum import Quorum, clock_ms
+from streamlog.metadata.records import VotersChanged
+from streamlog.metadata.sessions import Sessions
+from streamlog.metadata.voting import with_addresses, with_directories
+from streamlog.metadata.watch import Watch
+from streamlog.model import NodeId
+
+logger = logging.getLogger(__name__)
+
+MOVES_MS: Final = 500
+"""How often draining and moving go on."""
+
+
+class Duties:
+    """Nothing happens here but while this node is the controller."""
+
+    def __init__(
+        self, quorum: Quorum, watch: Watch, *, node_id: NodeId, settings: ClusterSection
+    ) -> None:
+        self.sessions = Sessions(settings.session_ms)
+        self._quorum = quorum
+        self._watch = watch
+        self._node_id = node_id
+        self._settings = settings
+        self._active_epoch: int | None = None
+        """The quorum epoch in which the sessions were begun; None while others are in charge."""
+        self._began_ms = 0
+        self._changed = asyncio.Event()
+        self._heard = asyncio.Event()
+        """Another node has been heard of."""
+        self._moves_due_ms = 0
+        self._rebalance_due_ms = 0
+
+    def look(self) -> None:
+        """The quorum's state may be another: sessions begin anew with each time in charge."""
+        epoch = self._quorum.replica.raft.epoch if self._quorum.is_active else None
+        if epoch != self._active_epoch:
+            self._active_epoch = epoch
+            if epoch is not None:
+                self._began_ms = now_ms = clock_ms()
+                self.sessions.started(self._quorum.newest, now_ms)
+                self._moves_due_ms = now_ms
+                self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
+            self._changed.set()
+
+    def decision(self, command: Command) -> Callable[[Image], Decision]:
+        """What the quorum is to decide about ``command``, with the sessions as they are then."""
+        new_id: UUID = uuid4()
+
+        def decided(image: Image) -> Decision:
+            return decide(
+                image,
+                command,
+                now_ms=time.time_ns() // 1_000_000,
+                new_id=new_id,
+                live=self.sessions.live(clock_ms()) | {self._node_id},
+                voters=self._quorum.replica.voters.ids,
+                heard_of=self.sessions.heard_of,
+            )
+
+        return decided
+
+    async def heartbeat(self, beat: Heartbeat) -> Granted:
+        """Nearly always nothing is to be logged. Raises StaleNode."""
+        newest = self._quorum.newest
+        node = newest.nodes.get(beat.node_id)
+        if node is None or node.epoch != beat.node_epoch:
+            raise StaleNode(f"node {beat.node_id} has registered anew since {beat.node_epoch}")
+        if beat.node_id not in self.sessions.heard_of:  # partitions may have waited for it
+            self._moves_due_ms = 0
+            self._changed.set()
+        self.sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
+        self._heard.set()
+        if node.fenced or beat.offline:
+            return await self._quorum.decide(self.decision(beat))
+        return Granted(0, {})
+
+    def is_believed(self, report: ReportLeader) -> bool:
+        """Whether enough others have said the same lately."""
+        return self.sessions.report(self._quorum.newest, report, clock_ms())
+
+    def registered(self, node_id: NodeId, node_epoch: int) -> None:
+        """A node is there, and will be heard of."""
+        self.sessions.heard(node_id, node_epoch, clock_ms())
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._watch.run(self._gone))
+            while True:
+                self._changed.clear()
+                if self._active_epoch is None:
+                    self._watch.forget()
+                    await self._changed.wait()
+                    continue
+                self._watch.keep(self._others())
+                try:
+                    await self._do_what_is_due()
+                except Unavailable as error:
+                    logger.info("controller's duty put off", extra={"error": str(error)})
+                await self._pause()
+
+    def _others(self) -> list[NodeImage]:
+        nodes = self._quorum.newest.nodes.values()
+        return [node for node in nodes if node.node_id != self._node_id and not node.fenced]
+
+    async def _pause(self) -> None:
+        try:
+            async with asyncio.timeout(self._settings.heartbeat_ms / 1000):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def _do_what_is_due(self) -> None:
+        now_ms = clock_ms()
+        live = self.sessions.live(now_ms)
+        for node in self._others():
+            if node.node_id not in live:
+                logger.warning("session over", extra={"node": node.node_id})
+                await self._fence(node)
+        await self._record_voters()
+        if now_ms >= self._moves_due_ms:
+            self._moves_due_ms = now_ms + MOVES_MS
+            here, heard_of = live | {self._node_id}, self.sessions.heard_of
+            if next_moves(self._quorum.newest, here, heard_of).records:
+                await self._quorum.decide(lambda image: next_moves(image, here, heard_of))
+        if self._settings.leader_rebalance_ms > 0 and now_ms >= self._rebalance_due_ms:
+            self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
+            await self._quorum.decide(self.decision(RebalanceLeaders()))
+
+    async def _gone(self, node: NodeImage) -> None:
+        """Nothing listens at the node's address."""
+        if self._active_epoch is None:
+            return
+        logger.warning("node is gone", extra={"node": node.node_id})
+        try:
+            await self._fence(node)
+        except StreamlogError as error:
+            logger.info("node not fenced", extra={"node": node.node_id, "error": str(error)})
+
+    async def _fence(self, node: NodeImage) -> None:
+        self.sessions.gone(node.node_id)
+        await self._hear_the_others()
+        command = FenceNode(node_id=node.node_id, node_epoch=node.epoch)
+        with contextlib.suppress(StaleNode):  # it has come back meanwhile, as another
+            await self._quorum.decide(self.decision(command))
+
+    async def _hear_the_others(self) -> None:
+        """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
+        deadline_ms = self._began_ms + self._settings.heartbeat_ms
+        while self.sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
+            self._heard.clear()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout((deadline_ms - now_ms) / 1000):
+                    await self._heard.wait()
+
+    async def _record_voters(self) -> None:
+        """Voters are known by their folders as soon as they have been heard of; one whose folder
+        was lost votes again, under its new id, when it has caught up.
+        """
+        core, voters = self._quorum.replica.raft, self._quorum.replica.voters
+        keys = [*core.unrecorded_directories(), *core.replaced_voters()]
+        wanted = with_addresses(with_directories(voters, keys), self._quorum.newest.nodes)
+        if wanted == voters or core.change_voters_refusal(clock_ms()) is not None:
+            return
+        await self._quorum.decide(lambda _: Decision((VotersChanged.of(wanted),)))

@@ -1,0 +1,84 @@
+"""How a node's last run ended, and in which life of the machine it was. Blocking calls."""
+
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from streamlog.log.disk import Disk
+
+LAST_RUN: Final = "last-run"
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+
+
+class Run(BaseModel):
+    """One run; while it lasts it has not ended."""
+
+    model_config = ConfigDict(frozen=True)
+
+    boot_id: str
+    """Of the machine's start; empty where the system does not tell, and then every unclean end
+    counts as a power cut.
+    """
+    ended: bool
+    tail_lost: bool = False
+    """A power cut before this run took what was not synced, and the controller may not know."""
+
+
+def this_boot() -> str:
+    try:
+        return _BOOT_ID.read_text().strip()
+    except OSError:
+        return ""
+
+
+def read_run(disk: Disk, directory: Path) -> Run | None:
+    """None where there was none; one that cannot be read has not ended. Raises OSError."""
+    try:
+        return Run.model_validate_json(disk.read_small(str(directory / LAST_RUN)))
+    except FileNotFoundError:
+        return None
+    except ValidationError:
+        return Run(boot_id="", ended=False)
+
+
+def write_run(disk: Disk, directory: Path, run: Run) -> None:
+    """Durable when it returns. Raises OSError."""
+    disk.write_small(str(directory / LAST_RUN), run.model_dump_json().encode() + b"\n")
+
+
+class Runs:
+    """One run after the other in one folder; each method notes it durably, or raises OSError."""
+
+    def __init__(self, disk: Disk, directory: Path, boot_id: str) -> None:
+        self._disk = disk
+        self._directory = directory
+        self._boot_id = boot_id
+        self._tail_lost = False
+
+    def begin(self) -> bool:
+        """Whether the machine has been started anew since a run that was not ended in order.
+
+        What had been written and not synced is lost then; a process that was merely killed loses
+        nothing that it had written. It holds until ``told``, over as many runs as that takes.
+        """
+        last = read_run(self._disk, self._directory)
+        if last is not None:
+            cut = not last.ended and last.boot_id != (self._boot_id or None)
+            self._tail_lost = cut or last.tail_lost
+        self._note(ended=False)
+        return self._tail_lost
+
+    def told(self) -> None:
+        """The controller knows what was lost, and has acted on it."""
+        if self._tail_lost:
+            self._tail_lost = False
+            self._note(ended=False)
+
+    def end(self) -> None:
+        """All is synced and closed."""
+        self._note(ended=True)
+
+    def _note(self, *, ended: bool) -> None:
+        run = Run(boot_id=self._boot_id, ended=ended, tail_lost=self._tail_lost)
+        write_run(self._disk, self._directory, run)

@@ -1,0 +1,149 @@
+"""This node as a member of the cluster: it registers, sends heartbeats, holds the lease."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+from uuid import UUID
+
+from streamlog.config import ClusterSection
+from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.lease import Lease
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+TELL_S: Final = 2.0
+"""After so long of waiting, say what for; and again after as long."""
+
+
+Grant = Callable[[Command], Awaitable[Granted]]
+"""Asks the controller, wherever it is. Raises what it answers, or NoController."""
+
+
+class Membership:
+    """``register`` once; ``run`` as a task; ``stop`` before the node goes."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        incarnation: UUID,
+        settings: ClusterSection,
+        grant: Grant,
+        applied_offset: Callable[[], int],
+        needs_no_lease: Callable[[], bool],
+    ) -> None:
+        self.lease = Lease(settings.lease_ms)
+        self.node_epoch = -1
+        """Of this process; -1 before it has registered."""
+        self.waiting_for = "the controller"
+        """Why the node has not registered."""
+        self.offline: frozenset[TopicPartition] = frozenset()
+        """The partitions that this node cannot write, told with each heartbeat."""
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._heartbeat_s = settings.heartbeat_ms / 1000
+        self._session_s = settings.session_ms / 1000
+        self._grant = grant
+        self._applied_offset = applied_offset
+        self._needs_no_lease = needs_no_lease
+        self._hurry = asyncio.Event()
+
+    async def register(self, wanted: RegisterNode) -> int:
+        """Until the controller accepts it; the metadata offset to be applied then.
+
+        Raises NodeIdTaken if another node of this id stays alive.
+        """
+        began = told = time.monotonic()
+        while True:
+            sent_at = time.monotonic()
+            try:
+                granted = await self._grant(wanted)
+            except NodeIdTaken as error:
+                # The process before this one may have died a moment ago.
+                if time.monotonic() > began + 2 * self._session_s:
+                    raise
+                self.waiting_for = str(error)
+            except Unavailable as error:
+                self.waiting_for = str(error)
+            else:
+                self.node_epoch = int(granted.result["node_epoch"])
+                self._extend(sent_at)
+                return granted.offset
+            if time.monotonic() > told + TELL_S:
+                told = time.monotonic()
+                logger.warning("waiting to register", extra={"reason": self.waiting_for})
+            await asyncio.sleep(RETRY_S)
+
+    def hurry(self) -> None:
+        """The next heartbeat is due now: there is another controller, or news."""
+        self._hurry.set()
+
+    async def run(self) -> None:
+        """Raises StaleNode when another process has registered as this node."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(self._beat())
+                group.create_task(self._tell_of_the_lease())
+        except* StaleNode as stale:
+            raise _first(stale) from None
+        finally:
+            self.lease.end()
+
+    async def _tell_of_the_lease(self) -> None:
+        """When it runs out, and now and then."""
+        while True:
+            self.lease.tell()
+            left_s = self.lease.left_s
+            pause_s = min(left_s, self._heartbeat_s) if left_s > 0 else self._heartbeat_s
+            await asyncio.sleep(max(pause_s, 0.001))
+
+    async def stop(self) -> None:
+        """Have others lead, if there are any. Raises Unavailable."""
+        if self.node_epoch >= 0:
+            await self._grant(StopNode(node_id=self._node_id, node_epoch=self.node_epoch))
+
+    async def _beat(self) -> None:
+        while True:
+            self._hurry.clear()
+            sent_at = time.monotonic()
+            try:
+                async with asyncio.timeout(self._session_s):
+                    await self._grant(self._heartbeat())
+            except StaleNode:
+                self.lease.end()
+                raise
+            except (StreamlogError, TimeoutError) as error:
+                logger.debug("heartbeat failed", extra={"error": str(error)})
+            else:
+                self._extend(sent_at)
+            pause_s = max(0.0, sent_at + self._heartbeat_s - time.monotonic())
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            node_id=self._node_id,
+            node_epoch=self.node_epoch,
+            offset=self._applied_offset(),
+            offline=tuple((tp.stream, tp.partition) for tp in sorted(self.offline)),
+        )
+
+    def _extend(self, sent_at: float) -> None:
+        if self._needs_no_lease():
+            self.lease.hold_for_ever()
+        else:
+            self.lease.extend(sent_at)
+
+
+def _first(group: BaseExceptionGroup[StaleNode]) -> StaleNode:
+    found = group.exceptions[0]
+    return found if isinstance(found, StaleNode) else _first(found)

@@ -1,0 +1,199 @@
+"""The way of a command: decided here by the controller, or carried to it from any node."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from streamlog.config import ClusterSection
+from streamlog.errors import (
+    InvalidRequest,
+    NoController,
+    NodeIdTaken,
+    NodeUnreachable,
+    RequestTimedOut,
+)
+from streamlog.metadata.commands import (
+    AddVoter,
+    AlterIsr,
+    AwaitApplied,
+    Command,
+    DescribeCluster,
+    FenceNode,
+    Heartbeat,
+    RegisterNode,
+    RemoveVoter,
+    ReportLeader,
+    TransferController,
+    encode_command,
+)
+from streamlog.metadata.controller import Decision
+from streamlog.metadata.description import describe
+from streamlog.metadata.duties import Duties
+from streamlog.metadata.forwarding import Granted, decode_result
+from streamlog.metadata.image import Image
+from streamlog.metadata.peers import Peers
+from streamlog.metadata.quorum import Quorum, clock_ms
+from streamlog.metadata.records import VotersChanged
+from streamlog.metadata.voting import with_voter, without_voter
+from streamlog.model import NodeId
+from streamlog.raft.events import Resign
+from streamlog.raft.voters import VoterSet
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.02
+PATIENCE_FACTOR: Final = 2
+"""A command waits for a controller as long as so many request time-outs."""
+
+REPEATABLE: Final = (Heartbeat, RegisterNode, ReportLeader, AlterIsr, AwaitApplied, DescribeCluster)
+"""Twice is as good as once."""
+
+FREQUENT: Final = (Heartbeat, AlterIsr)
+"""Worth a connection that is kept."""
+
+
+class Office:
+    """``grant`` is for this node's own commands, ``take`` for those that others bring."""
+
+    def __init__(
+        self,
+        quorum: Quorum,
+        duties: Duties,
+        peers: Peers,
+        *,
+        node_id: NodeId,
+        settings: ClusterSection,
+        await_applied: Callable[[int], Awaitable[None]],
+    ) -> None:
+        self._quorum = quorum
+        self._duties = duties
+        self._peers = peers
+        self._node_id = node_id
+        self._timeout_ms = settings.request_timeout_ms
+        self._await_applied = await_applied
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """The quorum has taken a step: there may be a controller now."""
+        self._changed.set()
+
+    async def grant(self, command: Command) -> Granted:
+        """Carried out by the controller, here or elsewhere; one that is just elected is waited for.
+
+        Raises what the controller answers; NoController: nothing has been done; RequestTimedOut:
+        it may have been.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
+        while True:
+            try:
+                if self._quorum.is_active or isinstance(command, AwaitApplied):
+                    return await self.take(command)
+                return await self.ask(self._quorum.leader, command)
+            except NoController:
+                if self._quorum.hopeless is not None:
+                    raise self._quorum.hopeless from None
+                if loop.time() >= deadline:
+                    raise
+            await self.pause()
+
+    async def ask(self, node_id: NodeId | None, command: Command) -> Granted:
+        """Have this node carry it out. Raises NoController where it was not heard."""
+        address = None if node_id is None else self._quorum.address_of(node_id)
+        if address is None and self._quorum.twin_leads:
+            raise NodeIdTaken(f"node {self._node_id} is alive, and leads the metadata quorum")
+        if address is None and node_id is not None:
+            text = f"node {node_id}, which leads the metadata quorum, is not in cluster.voters"
+            raise NoController(text)
+        if address is None or node_id == self._node_id:
+            text = "the metadata quorum has no leader that this node knows"
+            complaint = self._quorum.complaint
+            raise NoController(f"{text}: {complaint}" if complaint else text)
+        wait_ms = command.wait_ms if isinstance(command, AwaitApplied) else 0
+        try:
+            data = await self._peers.command(
+                address,
+                encode_command(command),
+                self._timeout_ms + wait_ms,
+                purpose=type(command).__name__ if isinstance(command, FREQUENT) else "",
+            )
+        except NodeUnreachable as error:
+            if error.refused or isinstance(command, REPEATABLE):
+                raise NoController(str(error)) from error
+            text = f"{error}; whether it was done is not known"
+            raise RequestTimedOut(text) from error
+        return decode_result(data)
+
+    async def take(self, command: Command) -> Granted:
+        """Carried out here. Raises NoController unless this node is the controller."""
+        if isinstance(command, AwaitApplied):
+            await self._await_applied(command.offset)
+            return Granted(command.offset, {})
+        if not self._quorum.is_active:
+            raise NoController(f"node {self._node_id} is not the controller")
+        match command:
+            case Heartbeat():
+                granted = await self._duties.heartbeat(command)
+            case DescribeCluster():
+                raft, image = self._quorum.replica.raft, self._quorum.newest
+                granted = Granted(0, describe(raft, image, clock_ms()))
+            case TransferController():
+                granted = self._transfer(command)
+            case AddVoter() | RemoveVoter():
+                granted = await self._change_voters(command)
+            case FenceNode():
+                raise InvalidRequest("only the controller itself fences a node")
+            case ReportLeader() if not self._duties.is_believed(command):
+                granted = Granted(0, {})
+            case _:
+                granted = await self._quorum.decide(self._duties.decision(command))
+        if isinstance(command, RegisterNode):
+            self._duties.registered(command.node_id, int(granted.result["node_epoch"]))
+        return granted
+
+    def _transfer(self, command: TransferController) -> Granted:
+        successor, voters = command.node_id, self._quorum.replica.voters
+        if successor is not None and successor not in voters.ids:
+            raise InvalidRequest(f"node {successor} is not a voter")
+        if len(voters) == 1:
+            raise InvalidRequest("there is no other voter")
+        if successor != self._node_id:
+            self._quorum.tell(Resign(successor))
+        return Granted(0, {})
+
+    async def _change_voters(self, command: AddVoter | RemoveVoter) -> Granted:
+        core = self._quorum.replica.raft
+
+        def decided(image: Image) -> Decision:
+            refusal = core.change_voters_refusal(clock_ms())
+            if refusal is not None:
+                raise NoController(refusal)
+            return Decision((VotersChanged.of(self._changed_voters(command, image)),))
+
+        return await self._quorum.decide(decided)
+
+    def _changed_voters(self, command: AddVoter | RemoveVoter, image: Image) -> VoterSet:
+        voters = self._quorum.replica.voters
+        if isinstance(command, RemoveVoter):
+            return without_voter(voters, command.node_id)
+        node = image.nodes.get(command.node_id)
+        keys = {
+            replica.key.node_id: replica.key
+            for replica in self._quorum.replica.raft.replicas(clock_ms())
+            if replica.is_caught_up
+        }
+        if node is None or node.fenced or command.node_id not in keys:
+            raise InvalidRequest(
+                f"node {command.node_id} does not follow the metadata closely enough to vote"
+            )
+        return with_voter(voters, node, keys[command.node_id])
+
+    async def pause(self) -> None:
+        """Until the quorum has taken a step, but not for long."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(RETRY_S):
+                await self._changed.wait()
+        except TimeoutError:
+            pass

@@ -1,0 +1,219 @@
+"""Connections to other nodes: for the quorum's messages, for commands, and only to be held."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.client.connection import Connection, connected
+from streamlog.errors import (
+    InvalidRequest,
+    MalformedFrame,
+    NodeUnreachable,
+    OtherCluster,
+    RequestTimedOut,
+)
+from streamlog.metadata import raft_form as form
+from streamlog.model import NodeId
+from streamlog.raft.messages import (
+    Answer,
+    BeginEpochRequest,
+    EndEpochRequest,
+    FetchRequest,
+    Request,
+    SnapshotId,
+    VoteRequest,
+)
+from streamlog.wire import registry
+from streamlog.wire.errors import check
+
+SNAPSHOT_PIECE_BYTES: Final = 1 << 20
+SNAPSHOT_BYTES_MAX: Final = 1 << 30
+PROBE_MS: Final = 200
+
+
+class Address(NamedTuple):
+    """Where a node listens."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
+class Watched:
+    """A connection on which nothing is said."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._sock = sock
+
+    async def wait_closed(self) -> None:
+        """Until the other side is gone, or says so."""
+        loop = asyncio.get_running_loop()
+        try:
+            while await loop.sock_recv(self._sock, 1024):
+                pass
+        except OSError:
+            pass
+
+    def close(self) -> None:
+        self._sock.close()
+
+
+class Peers:
+    """Keeps a connection for each address and purpose: a long poll holds up nothing else.
+
+    What it raises: NodeUnreachable (``refused``: nothing listens there), RequestTimedOut,
+    OtherCluster, and ProtocolViolation. Time limits hold for a call as a whole.
+    """
+
+    def __init__(self, cluster_id: str, node_id: NodeId) -> None:
+        self._cluster_id = cluster_id
+        self._node_id = node_id
+        self._connections: dict[tuple[Address, str], Connection] = {}
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+        self._connections.clear()
+
+    async def send(
+        self, address: Address, peer: NodeId, request: Request, timeout_ms: int
+    ) -> Answer:
+        """The peer's answer to a message of the quorum; a fetch may take ``wait_ms`` longer."""
+        match request:
+            case FetchRequest():
+                return await self._fetch(address, request, timeout_ms)
+            case VoteRequest():
+                vote = form.encode_vote(request, self._cluster_id, peer)
+                return form.read_vote_answer(
+                    await self._request(address, registry.VOTE, vote, timeout_ms)
+                )
+            case BeginEpochRequest():
+                begin = form.encode_begin_epoch(request, self._cluster_id, peer)
+                return form.read_epoch_answer(
+                    await self._request(address, registry.BEGIN_QUORUM_EPOCH, begin, timeout_ms)
+                )
+            case EndEpochRequest():
+                end = form.encode_end_epoch(request, self._cluster_id)
+                return form.read_epoch_answer(
+                    await self._request(address, registry.END_QUORUM_EPOCH, end, timeout_ms)
+                )
+
+    async def fetch_snapshot(
+        self, address: Address, snapshot: SnapshotId, timeout_ms: int
+    ) -> bytes:
+        """The whole of it; ``timeout_ms`` is for each piece."""
+        whole = bytearray()
+        while True:
+            values = form.encode_fetch_snapshot(
+                snapshot, len(whole), SNAPSHOT_PIECE_BYTES, self._cluster_id
+            )
+            answer = await self._request(
+                address, registry.FETCH_SNAPSHOT, values, timeout_ms, purpose="snapshot"
+            )
+            piece, size, code = form.read_snapshot_answer(answer)
+            check(code, str(address))
+            if size > SNAPSHOT_BYTES_MAX:
+                raise InvalidRequest(f"{address}: a snapshot of {size} bytes")
+            whole += piece
+            if len(whole) >= size:
+                return bytes(whole)
+            if not piece:
+                raise MalformedFrame(f"{address}: {len(whole)} of a snapshot's {size} bytes")
+
+    async def command(
+        self, address: Address, data: bytes, timeout_ms: int, *, purpose: str = ""
+    ) -> bytes:
+        """The answer to a command, which this node hands on.
+
+        Those of one ``purpose`` share a connection, and wait for each other.
+        """
+        values = {
+            "request_data": data,
+            "request_principal": form.encode_principal(self._cluster_id),
+            "client_host_address": b"",
+        }
+        if purpose:
+            answer = await self._request(
+                address, registry.ENVELOPE, values, timeout_ms, purpose=purpose
+            )
+        else:
+            async with (
+                _within(timeout_ms, address),
+                await Connection.open(*address, timeout_ms=timeout_ms) as connection,
+            ):
+                answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
+                await self._check(answer["error_code"], connection, address)
+        return bytes(answer["response_data"] or b"")
+
+    async def watch(self, address: Address) -> Watched:
+        """A connection to be held."""
+        return Watched(await connected(address.host, address.port, PROBE_MS))
+
+    async def refuses(self, address: Address) -> bool:
+        """Whether nothing listens there; silence says nothing."""
+        try:
+            sock = await connected(address.host, address.port, PROBE_MS)
+        except NodeUnreachable as error:
+            return error.refused
+        except RequestTimedOut:
+            return False
+        sock.close()
+        return False
+
+    async def _fetch(self, address: Address, request: FetchRequest, timeout_ms: int) -> Answer:
+        wanted = form.encode_fetch(request, self._cluster_id)
+        async with _within(timeout_ms + request.wait_ms, address):
+            connection = await self._connection(address, "fetch", timeout_ms)
+            fetched = await connection.fetch(wanted, timeout_ms=timeout_ms)
+            await self._check(fetched.error_code, connection, address)
+        return form.read_fetch_answer(fetched)
+
+    async def _request(
+        self,
+        address: Address,
+        key: int,
+        values: form.Message,
+        timeout_ms: int,
+        purpose: str = "request",
+    ) -> form.Message:
+        async with _within(timeout_ms, address):
+            connection = await self._connection(address, purpose, timeout_ms)
+            answer = await connection.request(key, values, timeout_ms=timeout_ms)
+            await self._check(answer["error_code"], connection, address)
+        return answer
+
+    async def _check(self, code: int, connection: Connection, address: Address) -> None:
+        """Raises what the answer's error code stands for; both clusters' names, if they differ."""
+        if code == ErrorCode.inconsistent_cluster_id:
+            theirs = (await connection.request(registry.METADATA, {"topics": []}))["cluster_id"]
+            raise OtherCluster(f"{address} is of cluster {theirs!r}, not {self._cluster_id!r}")
+        check(code, str(address))
+
+    async def _connection(self, address: Address, purpose: str, timeout_ms: int) -> Connection:
+        key = address, purpose
+        connection = self._connections.get(key)
+        if connection is None or connection.broken:
+            if connection is not None:
+                connection.close()
+            connection = await Connection.open(*address, timeout_ms=timeout_ms)
+            before = self._connections.get(key)
+            if before is not None and not before.broken:  # somebody was quicker
+                connection.close()
+                return before
+            self._connections[key] = connection
+        return connection
+
+
+@contextlib.asynccontextmanager
+async def _within(timeout_ms: int, address: Address) -> AsyncIterator[None]:
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            yield
+    except TimeoutError:
+        raise RequestTimedOut(f"{address}: no answer after {timeout_ms} ms") from None

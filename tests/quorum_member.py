@@ -1,0 +1,147 @@
+"""A member of the metadata quorum as a node has it, but without partitions."""
+
+import asyncio
+import random
+import uuid
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from streamlog.config import ClusterSection, KafkaSection
+from streamlog.errors import PartitionNotFound
+from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.files import FilePool
+from streamlog.metadata.commands import RegisterNode
+from streamlog.metadata.image import Image
+from streamlog.metadata.peers import Peers
+from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.service import MetadataService
+from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.voting import configured_voters, fingerprint
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+from streamlog.raft.settings import RaftSettings
+from streamlog.server.context import Context
+from streamlog.server.listener import Listener
+
+HOST = "127.0.0.1"
+SETTINGS = ClusterSection(
+    heartbeat_ms=50,
+    lease_ms=1_200,
+    session_ms=1_500,
+    election_timeout_ms=600,
+    request_timeout_ms=2_000,
+)
+
+
+class NoPartitions:
+    def partition(self, tp: TopicPartition) -> object:
+        raise PartitionNotFound(f"partition {tp} is not on this node")
+
+
+class Member:
+    """``start``; ``stop`` as a node does, or ``kill``, after which it can be started again."""
+
+    def __init__(
+        self,
+        directory: Path,
+        node_id: int,
+        port: int,
+        voters: Sequence[str],
+        *,
+        cluster_id: str = "c",
+        disk: Disk | None = None,
+        settings: ClusterSection = SETTINGS,
+    ) -> None:
+        self.node_id = NodeId(node_id)
+        self.port = port
+        self.directory = directory
+        self.disk = disk or OsDisk()
+        self.data_directory_id = uuid.uuid4()
+        self.seen: list[Image] = []
+        self._voters = configured_voters(voters)
+        self._cluster_id = cluster_id
+        self._settings = settings
+
+    async def start(self) -> None:
+        """It takes part in the quorum when this returns; see ``register``."""
+        store = MetadataStore(
+            self.directory, self._cluster_id, disk=self.disk, files=FilePool(self.disk, 16)
+        )
+        replica = MetadataReplica(
+            store,
+            node_id=self.node_id,
+            configured=self._voters,
+            voters_id=fingerprint(self._cluster_id, self._voters),
+            settings=RaftSettings(election_timeout_ms=self._settings.election_timeout_ms),
+            random=random.random,
+        )
+        self.incarnation = uuid.uuid4()
+        self.service = MetadataService(
+            replica,
+            self._cluster_id,
+            node_id=self.node_id,
+            incarnation=self.incarnation,
+            settings=self._settings,
+            peers=Peers(self._cluster_id, self.node_id),
+        )
+        await self.service.open()
+        self._listener = Listener(
+            Context(
+                node_id=self.node_id,
+                settings=KafkaSection(host=HOST, port=self.port),
+                partitions=NoPartitions(),  # type: ignore[arg-type]
+                metadata=self.service,
+                metrics=NodeMetrics(),
+            )
+        )
+        self._listener.open()
+        self._tasks = [
+            asyncio.create_task(self._listener.run()),
+            asyncio.create_task(self.service.run()),
+        ]
+
+    async def register(self) -> None:
+        """From here on it is one of the living."""
+        await self.service.register(
+            RegisterNode(
+                node_id=self.node_id,
+                incarnation=self.incarnation,
+                directory_id=self.data_directory_id,
+                host=HOST,
+                port=self.port,
+            )
+        )
+        await self.service.attach(self._saw, self._began)
+        self._tasks.append(asyncio.create_task(self.service.join()))
+
+    async def stop(self) -> None:
+        await self.service.leave()
+        await self._listener.stop()
+        await self.service.close()
+        await self._end()
+
+    async def kill(self) -> None:
+        """As nearly as a task can: nothing is said to anybody, nothing more is written."""
+        await self._end()
+        with suppress(Exception):
+            self.service._quorum.replica.store.close()
+
+    async def _end(self) -> None:
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.wait(self._tasks)
+        await self._listener.stop()
+
+    async def _began(self, image: Image) -> None:
+        self.seen.append(image)
+
+    async def _saw(self, _old: Image, new: Image) -> None:
+        self.seen.append(new)
+
+
+async def until(true: Callable[[], bool], *, seconds: float = 20.0) -> None:
+    """Look again and again: nothing tells a test when a cluster has come round."""
+    async with asyncio.timeout(seconds):
+        while not true():  # noqa: ASYNC110 - there is no event for what others know
+            await asyncio.sleep(0.005)

@@ -1,0 +1,361 @@
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
+from streamlog.metadata import commands as c
+from streamlog.metadata.controller import register_node
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import NodeFenced, NodeRegistered, PartitionChanged
+from streamlog.model import NO_LEADER, NodeId
+from tests.controller_world import World
+
+ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
+
+
+def test_the_node_epoch_is_the_offset_of_the_registration() -> None:
+    world = World(2)
+    world.place(1, 2)
+    decision = world.register(1)
+    assert isinstance(decision.records[-1], NodeRegistered)
+    assert len(decision.records) == 2  # the partition, then the node
+    assert decision.result["node_epoch"] == world.image.offset - 1 == world.epoch(1)
+
+
+def test_a_registration_begins_fenced_until_a_heartbeat_has_seen_it() -> None:
+    world = World()
+    epoch = world.register(1).result["node_epoch"]
+    assert world.image.nodes[ONE].fenced
+    early = c.Heartbeat(node_id=ONE, node_epoch=epoch, offset=epoch)
+    assert world.ask(early).result == {"fenced": True}
+    assert world.image.nodes[ONE].fenced
+    ready = c.Heartbeat(node_id=ONE, node_epoch=epoch, offset=epoch + 1)
+    assert world.ask(ready).result == {"fenced": False}
+    assert not world.image.nodes[ONE].fenced
+    again = world.ask(ready)
+    assert again.result == {"fenced": False}
+    assert not again.changes
+
+
+def test_the_same_incarnation_registers_once() -> None:
+    world = World()
+    first = world.register(1, run=7)
+    again = world.register(1, run=7)
+    assert not again.changes
+    assert again.result == first.result
+
+
+def test_a_restarted_last_member_leads_in_a_new_epoch() -> None:
+    world = World(1)
+    world.create()
+    world.register(1)
+    assert world.partition().leader == NO_LEADER
+    assert world.partition().isr == (1,)
+    world.beat(1)
+    assert world.partition().leader == 1
+    assert world.partition().leader_epoch == 2
+
+
+def test_a_restarted_node_leaves_every_isr_in_which_another_can_lead_on() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.place(2, 1, name="t")
+    world.register(1)
+    assert (world.partition().leader, world.partition().isr) == (3, (2, 3))
+    assert (world.partition(name="t").leader, world.partition(name="t").isr) == (2, (2,))
+    assert world.partition(name="t").leader_epoch == 0
+
+
+def test_a_restarted_member_stays_where_nobody_else_could_lead() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.fence(1, 2)
+    world.register(1)
+    assert world.partition().isr == (1, 2)
+    world.beat(1)
+    assert (world.partition().leader, world.partition().isr) == (1, (1,))
+
+
+def test_with_its_unsynced_tail_it_leaves_also_for_a_member_that_is_away() -> None:
+    world = World(2)
+    world.place(1, 2, sync="os")
+    world.place(1, 2, name="synced")
+    world.fence(1, 2)
+    decision = world.register(1, tail_lost=True)
+    assert world.partition().isr == (2,)
+    assert world.partition(name="synced").isr == (1, 2)
+    assert decision.result["tail_lost"] == []
+    world.beat(1)
+    assert world.partition().leader == NO_LEADER
+    world.start(2)
+    assert world.partition().leader == 2
+
+
+def test_a_lost_tail_of_the_last_member_is_told() -> None:
+    world = World(1)
+    world.create(sync="interval")
+    world.create("synced")
+    assert world.register(1).result["tail_lost"] == []
+    decision = world.register(1, tail_lost=True)
+    assert decision.result["tail_lost"] == [["s", 0]]
+    world.beat(1)
+    assert world.partition().leader == 1
+
+
+def test_the_default_of_the_node_says_whether_a_tail_can_be_lost() -> None:
+    world = World(1)
+    world.create()
+    command = c.RegisterNode(
+        node_id=ONE, incarnation=UUID(int=5), directory_id=UUID(int=0), host="h", port=1,
+        tail_lost=True, sync="os",
+    )  # fmt: skip
+    assert world.ask(command).result["tail_lost"] == [["s", 0]]
+
+
+def test_a_wiped_disk_is_in_no_isr_and_the_loss_of_the_last_copy_is_told() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.place(1, name="alone")
+    world.fence(1)
+    world.fence(2)
+    assert world.partition().isr == (2,)
+    decision = world.register(1, directory=5)
+    assert decision.result["data_lost"] == [["alone", 0]]
+    assert world.partition(name="alone").isr == ()
+    world.beat(1)
+    assert world.partition(name="alone").leader == NO_LEADER
+    assert world.partition().leader == NO_LEADER
+    world.elect(1, unclean=True, name="alone")
+    assert (world.partition(name="alone").leader, world.partition(name="alone").isr) == (1, (1,))
+
+
+def test_a_wiped_member_leaves_also_for_one_that_is_away() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.fence(1, 2)
+    assert world.register(1, directory=5).result["data_lost"] == []
+    assert world.partition().isr == (2,)
+
+
+def test_all_start_again_together_and_one_has_lost_its_disk() -> None:
+    """Whoever registers first must not make room for a member that is alive by hearsay only."""
+    world = World(3)
+    world.place(1, 2, 3)
+    world.hearsay = set(world.live)
+    world.register(1)
+    world.register(2)
+    assert {1, 2} <= set(world.partition().isr)
+    world.live.remove(THREE)  # it was not heard of for a session
+    lost = world.register(3, directory=33)
+    assert lost.result["data_lost"] == []
+    assert world.partition().isr == (1, 2)
+    for node in (1, 2, 3):
+        world.beat(node)
+    assert world.partition().leader in (1, 2)
+
+
+def test_a_dead_node_makes_no_room_for_one_that_is_alive_by_hearsay() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.hearsay = set(world.live)
+    world.register(1)
+    world.fence(2)
+    assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (1, 2, 3))
+    world.live.remove(THREE)
+    world.register(3, directory=33)
+    assert world.partition().isr == (1, 2)
+    world.beat(1)
+    assert world.partition().leader == 1
+
+
+def test_whoever_has_been_heard_of_leads_and_hearsay_stays_in_sync() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.hearsay = {TWO, THREE}
+    world.fence(1)
+    assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (1, 2, 3))
+    assert not world.go_on().changes
+    world.hearsay = {THREE}
+    world.go_on()
+    assert (world.partition().leader, world.partition().isr) == (2, (2, 3))
+
+
+def test_a_restarted_node_leaves_once_others_have_been_heard_of() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.hearsay = set(world.live)
+    world.beat(2)
+    world.register(1)
+    assert world.partition().isr == (2, 3)
+    assert world.partition().leader == 2
+
+
+def test_two_folders_of_one_id_are_never_alive_together() -> None:
+    world = World(1)
+    with pytest.raises(NodeIdTaken):
+        world.register(1, directory=5)
+    world.live.clear()  # its session is over, though it is not fenced yet
+    world.register(1, directory=5)
+    assert world.image.nodes[ONE].directory_id == UUID(int=5)
+
+
+def test_a_folder_without_an_id_is_whoever_comes_next() -> None:
+    world = World()
+    world.apply(
+        register_node(Image("c"), node_id=ONE, incarnation=UUID(int=1), host="h", port=1, rack=None)
+    )
+    world.live.add(ONE)
+    world.create()
+    assert world.register(1, directory=5).result["data_lost"] == []
+    assert world.partition().isr == (1,)
+
+
+def test_a_fenced_node_leads_nothing_and_leaves_what_others_keep() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.place(2, 1, 3, name="t")
+    world.place(1, name="alone")
+    world.fence(1)
+    assert (world.partition().leader, world.partition().isr) == (3, (2, 3))
+    assert world.partition().leader_epoch == 1
+    assert (world.partition(name="t").leader, world.partition(name="t").isr) == (2, (2, 3))
+    assert world.partition(name="t").leader_epoch == 0
+    assert world.partition(name="alone").leader == NO_LEADER
+    assert world.partition(name="alone").isr == (1,)
+    assert world.image.leaderless == 1
+
+
+def test_fencing_notes_leaders_first_and_the_node_last() -> None:
+    world = World(2)
+    world.place(2, 1, name="a")
+    world.place(1, 2, name="b")
+    world.live.discard(ONE)
+    records = world.ask(c.FenceNode(node_id=ONE, node_epoch=world.epoch(1))).records
+    assert [r.stream for r in records if isinstance(r, PartitionChanged)] == ["b", "a"]
+    assert records[-1] == NodeFenced(node_id=ONE, fenced=True)
+    again = world.ask(c.FenceNode(node_id=ONE, node_epoch=world.epoch(1)))
+    assert not again.changes
+
+
+def test_members_that_are_away_together_stay_and_the_first_to_return_leads() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.fence(1, 2, 3)
+    assert world.partition().isr == (1, 2, 3)
+    world.start(3)
+    assert (world.partition().leader, world.partition().isr) == (3, (3,))
+
+
+def test_the_leadership_of_a_fenced_node_is_shared_out() -> None:
+    world = World(3)
+    world.create(partitions=9, replicas=3)
+    world.fence(1)
+    assert [world.image.load(NodeId(node)).leaders for node in (1, 2, 3)] == [0, 5, 4]
+
+
+def test_a_node_without_a_session_is_not_elected() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.live.discard(NodeId(2))
+    world.fence(1)
+    assert world.partition().leader == 3
+
+
+def test_where_the_stream_allows_it_a_replica_out_of_sync_leads() -> None:
+    world = World(2)
+    world.place(1, 2, unclean_election=True)
+    world.alter_isr(1)
+    world.fence(1)
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+
+
+def test_whoever_stopped_comes_back_only_by_registering() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.stop(1)
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+    assert world.beat(1).result == {"fenced": True}
+    assert world.image.nodes[ONE].fenced
+    assert not world.stop(1).changes
+    world.start(1)
+    assert not world.image.nodes[ONE].fenced
+    assert not world.image.nodes[ONE].stopping
+
+
+def test_a_fenced_node_can_still_say_goodbye() -> None:
+    world = World(1)
+    world.fence(1)
+    assert world.stop(1).records == (NodeFenced(node_id=ONE, fenced=True, stopping=True),)
+
+
+def test_others_lead_what_a_node_cannot_write() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.place(2, 1, name="t")
+    world.place(1, name="alone")
+    offline = (("s", 0), ("s", 0), ("t", 0), ("alone", 0), ("alone", 9), ("gone", 0))
+    world.beat(1, offline=offline)
+    assert (world.partition().leader, world.partition().isr) == (2, (2,))
+    assert world.partition(name="t").isr == (2,)
+    assert world.partition(name="alone").leader == 1
+    assert not world.beat(1, offline=offline).changes
+
+
+def test_a_returning_node_leaves_what_it_cannot_write_to_members_that_are_away() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.fence(1, 2)
+    world.beat(1, offline=(("s", 0),))
+    assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (2,))
+    world.beat(2)
+    assert world.partition().leader == 2
+
+
+def test_older_registrations_are_refused() -> None:
+    world = World(1)
+    old = world.epoch(1)
+    world.start(1)
+    commands: list[c.Command] = [
+        c.Heartbeat(node_id=ONE, node_epoch=old, offset=100),
+        c.FenceNode(node_id=ONE, node_epoch=old),
+        c.StopNode(node_id=ONE, node_epoch=old),
+        c.AlterIsr(node_id=ONE, node_epoch=old, changes=()),
+        c.Heartbeat(node_id=NodeId(9), node_epoch=0, offset=100),
+    ]
+    for command in commands:
+        with pytest.raises(StaleNode):
+            world.ask(command)
+
+
+def test_only_a_node_that_keeps_nothing_and_does_not_vote_is_removed() -> None:
+    world = World(2)
+    world.place(1)
+    world.voters = {NodeId(2)}
+    with pytest.raises(InvalidRequest, match="keeps 1 replicas"):
+        world.ask(c.RemoveNode(node_id=ONE))
+    with pytest.raises(InvalidRequest, match="is a voter"):
+        world.ask(c.RemoveNode(node_id=NodeId(2)))
+    with pytest.raises(NodeNotFound):
+        world.ask(c.RemoveNode(node_id=NodeId(3)))
+    world.voters.clear()
+    world.ask(c.RemoveNode(node_id=NodeId(2)))
+    assert list(world.image.nodes) == [1]
+    with pytest.raises(StaleNode):
+        world.ask(c.Heartbeat(node_id=NodeId(2), node_epoch=2, offset=99))
+
+
+def test_a_node_that_is_alone_leads_in_new_epochs_at_once() -> None:
+    image = Image("c")
+    world = World(1)
+    world.create(partitions=2)
+    decision = register_node(
+        world.image, node_id=ONE, incarnation=UUID(int=5), host="h2", port=2, rack="r"
+    )
+    world.apply(decision)
+    assert [(p.leader, p.leader_epoch) for p in world.image.stream("s").partitions] == [(1, 1)] * 2
+    assert world.image.nodes[ONE].host == "h2"
+    assert image.offset == 0
+    again = register_node(
+        world.image, node_id=ONE, incarnation=UUID(int=5), host="h2", port=2, rack="r"
+    )
+    assert not again.changes

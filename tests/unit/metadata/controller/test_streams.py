@@ -1,0 +1,149 @@
+import pytest
+
+from streamlog.errors import InvalidStreamConfig, StreamExists, StreamNotFound
+from streamlog.metadata import commands as c
+from streamlog.metadata.controller import create_stream, delete_stream
+from streamlog.metadata.records import StreamDeleted, StreamUpdated
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER
+from tests.controller_world import World
+
+
+def test_create_leads_every_partition_at_once() -> None:
+    world = World(1)
+    world.create(partitions=3)
+    stream = world.image.stream("s")
+    assert stream.created_ms == 9
+    assert [(p.leader, p.leader_epoch, p.isr) for p in stream.partitions] == [(1, 0, (1,))] * 3
+
+
+def test_the_same_again_is_a_success_without_records() -> None:
+    world = World(1)
+    command = c.CreateStream(config=StreamConfig.of(name="s"))
+    assert world.ask(command).result == {"created": True}
+    again = world.ask(command)
+    assert again.result == {"created": False}
+    assert not again.changes
+
+
+def test_a_taken_name_is_refused() -> None:
+    world = World(1)
+    world.create()
+    with pytest.raises(StreamExists):
+        world.create(retention_ms=1_000)
+
+
+def test_more_replicas_than_nodes_that_can_take_them_are_refused_with_both_numbers() -> None:
+    world = World(3)
+    world.fence(2)
+    with pytest.raises(InvalidStreamConfig, match="3 asked for, and there are 2 nodes"):
+        world.create(replicas=3)
+    world.drain(3)
+    with pytest.raises(InvalidStreamConfig, match="2 asked for, and there are 1 nodes"):
+        world.create(replicas=2)
+    world.live.clear()
+    with pytest.raises(InvalidStreamConfig, match="1 asked for, and there are 0 nodes"):
+        world.create()
+
+
+def test_without_sessions_every_node_that_is_not_fenced_counts() -> None:
+    world = World(2)
+    world.live.clear()
+    config = StreamConfig.of(name="s", replicas=2)
+    world.apply(
+        create_stream(world.image, config, new_id=world.image.nodes[1].incarnation, now_ms=0)
+    )
+    assert world.partition().replicas == (1, 2)
+
+
+def test_update() -> None:
+    world = World(1)
+    world.create()
+    world.update(subjects=("s", "t"))
+    assert world.image.stream("s").config.subjects == ("s", "t")
+    same = world.ask(c.UpdateStream(config=world.image.stream("s").config))
+    assert not same.changes
+    with pytest.raises(StreamNotFound):
+        world.ask(c.UpdateStream(config=StreamConfig.of(name="t")))
+
+
+def test_more_partitions_are_placed_and_fewer_are_refused() -> None:
+    world = World(3)
+    world.create(partitions=2, replicas=2)
+    before = world.image.stream("s").partitions
+    world.update(partitions=6)
+    after = world.image.stream("s").partitions
+    assert after[:2] == before
+    assert len(after) == 6
+    assert [load.leaders for load in world.image.loads.values()] == [2, 2, 2]
+    with pytest.raises(InvalidStreamConfig, match="from 6 to 5"):
+        world.update(partitions=5)
+
+
+def test_more_replicas_are_added_and_waited_for() -> None:
+    world = World(3)
+    world.create(min_isr=1)
+    world.update(replicas=3, min_isr=2)
+    partition = world.partition()
+    assert partition.replicas == (1, 2, 3)
+    assert partition.adding == (2, 3)
+    assert partition.isr == (1,)
+    assert world.image.stream("s").min_isr(0) == 1  # nobody waits for those that are not there yet
+    world.alter_isr(1, 2)
+    assert world.partition().is_moving
+    world.alter_isr(1, 2, 3)
+    assert not world.partition().is_moving
+    assert world.image.stream("s").min_isr(0) == 2
+
+
+def test_fewer_replicas_stay_with_the_leader_and_those_in_sync() -> None:
+    world = World(4)
+    world.place(1, 2, 3, 4, min_isr=1)
+    world.elect(3)
+    world.alter_isr(3, 4)
+    world.update(replicas=2)
+    partition = world.partition()
+    assert partition.replicas == partition.isr == (3, 4)
+    assert partition.leader == 3
+
+
+def test_replicas_that_were_to_go_are_taken_back_before_others() -> None:
+    world = World(3)
+    world.place(1, 2, min_isr=1)
+    world.alter_isr(1)
+    world.move(3, 1)
+    assert world.partition().removing == (2,)
+    world.update(replicas=3)
+    assert world.partition().replicas == (3, 1, 2)
+    assert not world.partition().removing
+
+
+def test_to_allow_for_unclean_elections_has_leaderless_partitions_led() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.alter_isr(1)
+    world.fence(1)
+    assert world.partition().leader == NO_LEADER
+    world.update(unclean_election=True)
+    assert world.partition().leader == 2
+    assert world.partition().isr == (2,)
+
+
+def test_the_configuration_comes_before_the_partitions_that_it_asks_for() -> None:
+    world = World(1)
+    world.create()
+    config = world.image.stream("s").config.changed(partitions=2)
+    records = world.ask(c.UpdateStream(config=config)).records
+    assert isinstance(records[0], StreamUpdated)
+    assert len(records) == 2
+
+
+def test_delete_names_the_id() -> None:
+    world = World(1)
+    world.create()
+    stream_id = world.image.stream("s").stream_id
+    decision = world.ask(c.DeleteStream(name="s"))
+    assert decision.records == (StreamDeleted(name="s", stream_id=stream_id),)
+    assert not world.image.loads
+    with pytest.raises(StreamNotFound):
+        delete_stream(world.image, "s")

@@ -1,0 +1,129 @@
+import asyncio
+from collections.abc import AsyncIterator
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import NoController
+from streamlog.metadata.applier import Applier
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import MetadataRecord, StreamCreated
+from streamlog.metadata.stream import StreamConfig
+
+EMPTY = Image("c")
+
+
+def created(name: str) -> MetadataRecord:
+    config = StreamConfig.of(name=name)
+    return StreamCreated(stream_id=UUID(int=ord(name)), config=config, created_ms=0)
+
+
+def after(image: Image, *names: str) -> Image:
+    return image.apply_all([created(name) for name in names], offset=image.offset, epoch=1)
+
+
+class Recorder:
+    """A listener that can be held up."""
+
+    def __init__(self) -> None:
+        self.seen: list[tuple[str, ...]] = []
+        self.free = asyncio.Event()
+        self.free.set()
+        self.busy = asyncio.Event()
+
+    async def begin(self, image: Image) -> None:
+        self.seen.append(tuple(sorted(image.streams)))
+
+    async def __call__(self, old: Image, new: Image) -> None:
+        self.busy.set()
+        await self.free.wait()
+        self.seen.append(tuple(it.new.name for it in new.changes(old) if it.new))
+
+
+@pytest.fixture
+async def applier() -> AsyncIterator[Applier]:
+    made = Applier(EMPTY)
+    task = asyncio.create_task(made.run())
+    yield made
+    task.cancel()
+    await asyncio.wait((task,))
+
+
+async def test_listeners_hear_of_each_change(applier: Applier) -> None:
+    recorder = Recorder()
+    await applier.attach(recorder, recorder.begin)
+    image = after(EMPTY, "a")
+    applier.committed(image)
+    await applier.wait(image.offset)
+    assert recorder.seen == [(), ("a",)]
+    assert applier.image == image
+
+
+async def test_what_comes_meanwhile_is_taken_together(applier: Applier) -> None:
+    recorder = Recorder()
+    await applier.attach(recorder, recorder.begin)
+    recorder.free.clear()
+    first = after(EMPTY, "a")
+    applier.committed(first)
+    await recorder.busy.wait()
+    second = after(first, "b")
+    third = after(second, "c")
+    applier.committed(second)
+    applier.committed(third)
+    assert applier.acted == 0
+    recorder.free.set()
+    await applier.wait(third.offset)
+    assert recorder.seen == [(), ("a",), ("b", "c")]
+
+
+async def test_an_image_out_of_a_snapshot_is_compared_as_a_whole(applier: Applier) -> None:
+    recorder = Recorder()
+    await applier.attach(recorder, recorder.begin)
+    whole = EMPTY.restored(after(EMPTY, "a", "b").records(), offset=9, epoch=1)
+    applier.committed(whole)
+    await applier.wait(9)
+    assert recorder.seen == [(), ("a", "b")]
+
+
+async def test_whoever_comes_later_begins_with_what_there_is(applier: Applier) -> None:
+    image = after(EMPTY, "a")
+    applier.committed(image)
+    await applier.wait(image.offset)
+    recorder = Recorder()
+    await applier.attach(recorder, recorder.begin)
+    applier.committed(after(image, "b"))
+    await applier.wait(image.offset + 1)
+    assert recorder.seen == [("a",), ("b",)]
+
+
+async def test_an_older_image_changes_nothing(applier: Applier) -> None:
+    image = after(EMPTY, "a")
+    applier.committed(image)
+    applier.committed(EMPTY)
+    await applier.wait(image.offset)
+    assert applier.image == image
+
+
+async def test_who_waits_at_the_end_is_told() -> None:
+    applier = Applier(EMPTY)
+    task = asyncio.create_task(applier.run())
+    waiting = asyncio.create_task(applier.wait(5))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(NoController):
+        await waiting
+
+
+async def test_what_a_listener_raises_is_not_hidden() -> None:
+    applier = Applier(EMPTY)
+
+    async def begin(image: Image) -> None:
+        pass
+
+    async def fail(old: Image, new: Image) -> None:
+        raise RuntimeError("no")
+
+    await applier.attach(fail, begin)
+    applier.committed(after(EMPTY, "a"))
+    with pytest.raises(RuntimeError):
+        await applier.run()
