@@ -39,19 +39,7 @@ class ActiveSegment:
         segment = self.segment
         position = segment.size_bytes
         end_position = position + len(batch)
-        try:
-            pooled = self._pool.pin(segment.path)
-            try:
-                written = pooled.file.pwrite(batch, position)
-                if written < len(batch):
-                    _write_rest(pooled, batch, position, written)
-            except OSError:
-                _undo(pooled, position)
-                raise
-            finally:
-                self._pool.unpin(pooled)
-        except OSError as error:
-            raise storage_error(error, segment.path) from error
+        self._write(batch, position)
         segment.size_bytes = end_position
         segment.next_offset = next_offset
         if self.first_timestamp_ms is None:
@@ -60,6 +48,38 @@ class ActiveSegment:
         self.indexer.add(position, end_position, next_offset, timestamp_ms)
         segment.max_timestamp_ms = self.indexer.max_timestamp_ms
         self.indexes_are_stored = False
+
+    def append_run(self, batches: memoryview, places: list[BatchPlace]) -> None:
+        """Write some whole batches, or nothing; their positions are those in ``batches``. Raises as
+        above.
+        """
+        segment = self.segment
+        position = segment.size_bytes
+        self._write(batches, position)
+        segment.size_bytes = position + len(batches)
+        segment.next_offset = places[-1].next_offset
+        for place in places:
+            self.add(
+                place._replace(
+                    position=position + place.position, end_position=position + place.end_position
+                )
+            )
+        self.indexes_are_stored = False
+
+    def _write(self, data: bytes | memoryview, position: int) -> None:
+        try:
+            pooled = self._pool.pin(self.segment.path)
+            try:
+                written = pooled.file.pwrite(data, position)
+                if written < len(data):
+                    _write_rest(pooled, data, position, written)
+            except OSError:
+                _undo(pooled, position)
+                raise
+            finally:
+                self._pool.unpin(pooled)
+        except OSError as error:
+            raise storage_error(error, self.segment.path) from error
 
     def add(self, place: BatchPlace) -> None:
         """Take note of a batch that is in the file already."""
@@ -95,7 +115,7 @@ class ActiveSegment:
         segment.sealed = True
 
 
-def _write_rest(pooled: PooledFile, batch: bytes, position: int, written: int) -> None:
+def _write_rest(pooled: PooledFile, batch: bytes | memoryview, position: int, written: int) -> None:
     rest = memoryview(batch)[written:]
     while rest:
         count = pooled.file.pwrite(rest, position + len(batch) - len(rest))

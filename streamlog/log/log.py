@@ -1,25 +1,19 @@
 import contextlib
 import logging
-import struct
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Final
 
-from streamlog.errors import (
-    CorruptBatch,
-    OffsetOutOfRange,
-    StorageFailed,
-    Unavailable,
-)
+from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.disk import Disk, storage_error
 from streamlog.log.files import FilePool
-from streamlog.log.index import RELATIVE_OFFSET_MAX
 from streamlog.log.indexer import Indexer
+from streamlog.log.intake import next_batch, next_run, wants_new_segment
 from streamlog.log.layout import EPOCHS_NAME, segment_stem
 from streamlog.log.recovery import Recovered, Recovery
+from streamlog.log.report import telling_of
 from streamlog.log.retention import expired_count
+from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 from streamlog.log.segments import Segments
 from streamlog.log.settings import LogSettings
@@ -34,25 +28,8 @@ from streamlog.log.times import (
     time_at,
 )
 from streamlog.log.truncation import cut_segment
-from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC
 
 logger = logging.getLogger(__name__)
-
-_HEAD: Final = struct.Struct(">qiib6xi8xq")
-"""Of a batch: base offset, length, leader epoch, magic, last offset delta, max timestamp."""
-
-
-@dataclass(frozen=True)
-class LogStatistics:
-    """A log at one moment."""
-
-    log_start_offset: int
-    log_end_offset: int
-    recovery_point: int
-    size_bytes: int
-    segment_count: int
-    damage_count: int
-    failed: bool
 
 
 class PartitionLog:
@@ -121,6 +98,11 @@ class PartitionLog:
     def segment_count(self) -> int:
         return len(self._segments)
 
+    @property
+    def damaged_from(self) -> int | None:
+        """The first offset that is known to be damaged: segments are checked when first read."""
+        return self._segments.damaged_from
+
     def append(self, batch: bytes, now_ms: int) -> None:
         """Write one batch, which must begin at the log end offset; all of it or nothing.
 
@@ -129,18 +111,24 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
-        next_offset, epoch, timestamp_ms = self._check(batch)
+        next_offset, epoch, timestamp_ms = next_batch(
+            batch,
+            end_offset=self.log_end_offset,
+            epoch=self.epochs.latest,
+            directory=self._directory,
+        )
         active = self._active
-        size = active.segment.size_bytes
-        if size:
-            first_ms = active.first_timestamp_ms
-            if (
-                size + len(batch) > self.settings.segment_bytes
-                or (first_ms is not None and now_ms - first_ms >= self.settings.segment_age_ms)
-                or next_offset - 1 - active.segment.base_offset > RELATIVE_OFFSET_MAX
-            ):
-                self.roll()
-                active = self._active
+        if wants_new_segment(
+            self.settings,
+            size_bytes=active.segment.size_bytes,
+            first_ms=active.first_timestamp_ms,
+            base_offset=active.segment.base_offset,
+            batch_bytes=len(batch),
+            next_offset=next_offset,
+            now_ms=now_ms,
+        ):
+            self.roll()
+            active = self._active
         try:
             active.append(batch, next_offset, timestamp_ms)
         except StorageFailed as error:
@@ -152,24 +140,70 @@ class PartitionLog:
             self._unsynced.epochs = True
         self.log_end_offset = next_offset
 
-    def _check(self, batch: bytes) -> tuple[int, int, int]:
-        """The batch's next offset, leader epoch and time."""
-        if len(batch) < HEADER_BYTES:
-            raise CorruptBatch(f"{self._directory}: a batch of {len(batch)} bytes")
-        base_offset, length, epoch, magic, last_delta, timestamp_ms = _HEAD.unpack_from(batch)
-        if (
-            base_offset != self.log_end_offset
-            or length + LENGTH_PREFIX_BYTES != len(batch)
-            or magic != MAGIC
-            or last_delta < 0
-            or epoch < self.epochs.latest
-        ):
-            raise CorruptBatch(
-                f"{self._directory}: a batch of {len(batch)} bytes with base offset {base_offset}, "
-                f"length {length}, magic {magic}, epoch {epoch} cannot follow at "
-                f"{self.log_end_offset} in epoch {self.epochs.latest}"
-            )
-        return base_offset + last_delta + 1, epoch, timestamp_ms
+    def append_fetched(self, records: memoryview) -> int:
+        """Write batches as another node wrote them, as many as are good for one go; how many bytes.
+
+        A cut last one is left. Raises CorruptBatch, when nothing was written, if they are damaged
+        or do not follow; else as ``append``.
+        """
+        if self.failure:
+            raise StorageFailed(self.failure)
+        is_empty = self.size_bytes == 0
+        places = next_run(
+            records,
+            end_offset=self.log_end_offset,
+            epoch=self.epochs.latest,
+            is_empty=is_empty,
+            directory=self._directory,
+        )
+        if not places:
+            return 0
+        if places[0].base_offset < self.log_end_offset:
+            start = self.log_start_offset
+            self.truncate_fully_to(places[0].base_offset)
+            self.log_start_offset = start
+        places = self._roll_for(places)
+        active, size = self._active, places[-1].end_position
+        try:
+            active.append_run(records[:size], places)
+        except StorageFailed as error:
+            self._fail(str(error))
+            raise
+        self._unsynced.segments[active.segment] = None
+        for place in places:
+            if place.leader_epoch > self.epochs.latest:
+                self.epochs.assign(place.leader_epoch, place.base_offset)
+                self._unsynced.epochs = True
+        self.log_end_offset = places[-1].next_offset
+        return size
+
+    def _roll_for(self, places: list[BatchPlace]) -> list[BatchPlace]:
+        """Those that go into the active segment, which is a new one if the first wants that.
+
+        The batches' own times decide, so that the segments are the leader's.
+        """
+        fitting: list[BatchPlace] = []
+        active = self._active
+        size, first_ms = active.segment.size_bytes, active.first_timestamp_ms
+        for place in places:
+            batch_bytes = place.end_position - place.position
+            if wants_new_segment(
+                self.settings,
+                size_bytes=size,
+                first_ms=first_ms,
+                base_offset=self._active.segment.base_offset,
+                batch_bytes=batch_bytes,
+                next_offset=place.next_offset,
+                now_ms=place.max_timestamp_ms,
+            ):
+                if fitting:
+                    break
+                self.roll()
+                size, first_ms = 0, None
+            fitting.append(place)
+            size += batch_bytes
+            first_ms = place.max_timestamp_ms if first_ms is None else first_ms
+        return fitting
 
     def roll(self) -> None:
         """Seal the active segment and begin a new one, unless it is empty. Raises Unavailable."""
@@ -251,7 +285,7 @@ class PartitionLog:
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
         if offset >= upper_offset or offset == self.log_end_offset:
-            return FileSlice(self._pool, None, 0, 0)
+            return self.nothing()
         segment = self._active.segment
         if offset < segment.base_offset:
             segment = self._segments.floor(offset)
@@ -261,6 +295,10 @@ class PartitionLog:
             return segment.slice(offset, max_bytes, upper_offset)
         except OSError as error:
             raise storage_error(error, segment.path) from error
+
+    def nothing(self) -> FileSlice:
+        """An empty slice."""
+        return FileSlice(self._pool, None, 0, 0)
 
     def segment_for_read(self, offset: int) -> Segment | None:
         """The segment that ``read`` would read from; None if it would not read."""
@@ -389,8 +427,8 @@ class PartitionLog:
                 self._remove(self._segments.drop_last())
             self._active = cut_segment(self._pool, self._segments.last, offset)
             self._disk.sync_directory(self._directory)
-        except OSError as error:
-            self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
+        except (OSError, Unavailable) as error:
+            self._fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         end = self._active.segment.next_offset
         self._end_at(end, epochs_kept_to=end)
@@ -405,11 +443,11 @@ class PartitionLog:
             self._pool.create(segment.path)
             self._disk.sync_directory(self._directory)
         except OSError as error:
-            self._fail(f"{self._directory}: truncation failed: {error.strerror or error}")
+            self._fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
         self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
-        self.log_start_offset = offset
+        self.log_start_offset = self.recovery_point = offset  # there is nothing to be synced
         self._end_at(offset, epochs_kept_to=0)
 
     def _end_at(self, offset: int, *, epochs_kept_to: int) -> None:
@@ -431,17 +469,6 @@ class PartitionLog:
             self._fail(f"{path}: {error.strerror or error}")
             raise StorageFailed(self.failure) from error
 
-    def statistics(self) -> LogStatistics:
-        return LogStatistics(
-            log_start_offset=self.log_start_offset,
-            log_end_offset=self.log_end_offset,
-            recovery_point=self.recovery_point,
-            size_bytes=self.size_bytes,
-            segment_count=len(self._segments),
-            damage_count=sum(len(segment.damages) for segment in self._segments),
-            failed=self.failed,
-        )
-
     def close(self) -> None:
         """Sync what is left and let go of the files. Slices that are out stay readable.
 
@@ -449,40 +476,21 @@ class PartitionLog:
         """
         self._unsynced.abandon(self._segments.since(self.recovery_point))
         if not self.failure:
-            with self._telling_of("log closed without a sync"):
+            with telling_of("log closed without a sync", self._directory):
                 ticket = self.begin_sync()
                 if ticket is not None:
                     ticket.run()
                     self.finish_sync(ticket)
-            with self._telling_of("log closed without indexes"):
+            with telling_of("log closed without indexes", self._directory):
                 if not self._active.indexes_are_stored:
                     self._active.write_indexes()
         self.failure = self.failure or "the log is closed"
         self._forget_files()
 
-    @contextlib.contextmanager
-    def _telling_of(self, what: str) -> Iterator[None]:
-        try:
-            yield
-        except (OSError, Unavailable) as error:
-            logger.warning(what, extra={"directory": self._directory, "problem": str(error)})
-
     def _forget_files(self) -> None:
         for segment in self._segments:
             for path in segment.paths:
                 self._pool.forget(path)
-
-    def delete(self) -> None:
-        """Close without a sync and remove the folder with all that is in it. Raises Unavailable."""
-        self.failure = self.failure or "the log is deleted"
-        self._unsynced.abandon([])
-        self._forget_files()
-        try:
-            for name in self._disk.sizes(self._directory):
-                self._disk.unlink(f"{self._directory}/{name}")
-            self._disk.remove_directory(self._directory)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
 
     def _unlink(self, paths: Iterable[str]) -> None:
         for path in paths:

@@ -1,6 +1,12 @@
+import contextlib
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from streamlog.errors import Unavailable
 from streamlog.log.scan import Damage
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass
@@ -24,3 +30,12 @@ class RecoveryReport:
     """Files after the cut, below the log start, or of no segment."""
     damages: list[tuple[str, Damage]] = field(default_factory=list)
     """By file: batches below the recovery point that are damaged; kept, never served."""
+
+
+@contextlib.contextmanager
+def telling_of(what: str, directory: str) -> Iterator[None]:
+    """A disk that fails is told of, and no more."""
+    try:
+        yield
+    except (OSError, Unavailable) as error:
+        logger.warning(what, extra={"directory": directory, "problem": str(error)})

@@ -31,6 +31,11 @@ class Segments:
     def size_bytes(self) -> int:
         return self._sealed_bytes + self._segments[-1].size_bytes
 
+    @property
+    def damaged_from(self) -> int | None:
+        """The first offset that is known to be damaged."""
+        return next((it.damages[0].offset for it in self._segments if it.damages), None)
+
     def sealed(self) -> list[Segment]:
         return self._segments[:-1]
 

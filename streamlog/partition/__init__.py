@@ -1,18 +1,26 @@
 """Owns each local partition: the only writer of its log and of its in-sync state.
 
-- ``state`` the heart, without asyncio: append, sync, high watermark, acknowledgements in order.
-- ``owner`` one partition as others see it: append, read, watch, purge.
-- ``reader`` what is read is checked first, in a worker thread; ``statistics`` what is told.
+- ``state`` the heart, without asyncio: append, sync, high watermark, acknowledgements in order
+  (``pending``); ``following`` the follower's side of it.
+- ``owner`` one partition as others see it: append, read, watch, purge; ``syncing`` when its log is
+  synced; ``watchers`` who waits for a change; ``statistics`` what is told.
+- ``reader`` what is read is checked first, in a worker thread.
+- ``replica`` takes what a leader answers; ``fetcher`` follows one leader, ``fetchers`` all;
+  ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
+  that are away; ``replication`` these together.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.
-- ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``).
+- ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``);
+  ``disposal`` how it goes.
 - ``checkpoints`` the three files of offsets; ``opening`` from a folder to a running partition.
-- ``registry`` all of them: follows the image; ``upkeep`` checkpoints, retention, interval syncs.
+- ``registry`` all of them: does as the image says; ``upkeep`` checkpoints, retention, interval
+  syncs; ``surroundings`` what is needed of the rest of the node.
 
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
-committed once, in order, after its records are below the high watermark, or failed once; a disk
-that fails takes its partition offline, others go on, and readers are served up to the high
-watermark.
+committed once, in order, after its records are below the high watermark and while the node leads
+and holds its lease, or failed once; a follower's log is cut only where its leader's goes on
+otherwise, and not below the high watermark while it is in sync; a disk that fails takes its
+partition offline, others go on, and readers are served up to the high watermark.
 
-State is touched on the event loop alone; worker threads get tickets (a sync, a check, a deletion).
-It does not know NATS nor sockets: ``ingest`` appends, ``server`` reads.
+State is touched on the event loop alone; worker threads get tickets (a sync, a check, a cut, a
+deletion). It does not know NATS nor sockets: ``ingest`` appends, ``server`` reads.
 """

@@ -10,7 +10,7 @@ from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.metadata.image import Image
-from streamlog.model import TopicPartition
+from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Offsets
 from streamlog.partition.folder import Folders
 
@@ -56,11 +56,12 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
     return log
 
 
-def sweep(folders: Folders, image: Image, deleted: frozenset[UUID]) -> None:
+def sweep(folders: Folders, image: Image, deleted: frozenset[UUID], node_id: NodeId) -> None:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 
-    Those of streams in ``deleted`` are discarded; others are kept as orphans, for it may be the
-    metadata that is short. If it knows nothing at all while there are logs, nothing is touched.
+    Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
+    discarded; others are kept as orphans, for it may be the metadata that is short. If it knows
+    nothing at all while there are logs, nothing is touched.
     """
     strange = []
     for tp, path in folders.present():
@@ -68,6 +69,8 @@ def sweep(folders: Folders, image: Image, deleted: frozenset[UUID]) -> None:
         stream = image.streams.get(tp.stream)
         known = stream is not None and tp.partition < len(stream.partitions)
         if known and stream is not None and owner in (None, stream.stream_id):
+            if node_id not in stream.partitions[tp.partition].replicas:
+                folders.discard(tp, owner)
             continue
         strange.append((tp, path, owner))
     orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]

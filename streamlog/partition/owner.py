@@ -1,61 +1,27 @@
 """One partition as the rest of the node sees it. Everything here is called on the event loop."""
 
-import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
-from concurrent.futures import Executor
-from dataclasses import dataclass
-from typing import Protocol
 
-from streamlog.config import LogSection, SyncPolicy
-from streamlog.errors import (
-    StorageFailed,
-    StreamlogError,
-    Unavailable,
-)
+from streamlog.config import SyncPolicy
+from streamlog.errors import StorageFailed, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
 from streamlog.log.slice import FileSlice
-from streamlog.log.sync import SyncTicket
+from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
-from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.flusher import Flusher
+from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.reader import Reader
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
-from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.statistics import PartitionStatistics, statistics_of
+from streamlog.partition.surroundings import Surroundings
+from streamlog.partition.syncing import Syncing
+from streamlog.partition.watchers import Watcher, Watchers
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 
 logger = logging.getLogger(__name__)
-
-Watcher = Callable[[], None]
-
-
-class Upkeep(Protocol):
-    """What a partition tells of itself, so that nobody has to look at all of them."""
-
-    def offsets_changed(self, partition: "Partition") -> None:
-        """The checkpoints are behind."""
-
-    def unsynced(self, partition: "Partition") -> None:
-        """Something waits for the next interval."""
-
-    async def persist_log_start(self, partition: "Partition", offset: int) -> None:
-        """Durable when it returns. Raises StorageFull, StorageFailed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What all partitions of a node share."""
-
-    node_id: NodeId
-    defaults: LogSection
-    flusher: Flusher
-    upkeep: Upkeep
-    workers: Executor
-    metrics: NodeMetrics
 
 
 class Partition:
@@ -72,27 +38,32 @@ class Partition:
     ) -> None:
         self.tp = tp
         self.config = config
-        self.to_sync = False
-        self.to_settle = False
-        self._log = log
-        self._defaults = surroundings.defaults
-        self._flusher = surroundings.flusher
-        self._upkeep = surroundings.upkeep
-        self._reader = Reader(tp, log, surroundings.workers, surroundings.metrics)
-        self._metrics = surroundings.metrics
-        self._segments_synced = log.segment_count
-        """Under ``sync=os``: when there are more, a segment has been sealed."""
-        self._watchers: dict[Watcher, None] = {}
-        self._waiting: list[asyncio.Future[None]] = []
-        """For the end of the sync that runs or is about to."""
-        self._state = PartitionState(
+        self.state = PartitionState(
             tp,
             log,
             node_id=surroundings.node_id,
             high_watermark=high_watermark,
             sync=sync_policy(config, surroundings.defaults),
             compression=Compression.named(config.compression),
+            may_act=surroundings.may_act,
         )
+        """For the rest of this package; others ask the partition."""
+        self.following = Following(self.state)
+        self.syncing = Syncing(
+            self.state,
+            surroundings.flusher,
+            committed=self.committed,
+            synced=self.offsets_changed,
+            unsynced=lambda: surroundings.upkeep.unsynced(self),
+            went_offline=self.went_offline,
+        )
+        self._log = log
+        self._surroundings = surroundings
+        self._metrics = surroundings.metrics
+        self._reader = Reader(
+            tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
+        )
+        self._watchers = Watchers()
 
     @property
     def closed(self) -> bool:
@@ -101,15 +72,35 @@ class Partition:
 
     @property
     def is_leader(self) -> bool:
-        return self._state.leader_epoch >= 0 and not self.closed
+        return self.state.is_leader and not self.closed
+
+    @property
+    def leader(self) -> NodeId:
+        """As last heard; NO_LEADER where there is none."""
+        return self.state.leader
 
     @property
     def leader_epoch(self) -> int:
-        return self._state.leader_epoch
+        """Of whoever leads, as last heard; -1 before anything is."""
+        return self.state.leader_epoch
+
+    @property
+    def may_serve_reads(self) -> bool:
+        """Consumers may read here: the leader, or a follower in sync while the lease is held."""
+        state, may_act = self.state, self._surroundings.may_act
+        if self.closed or state.is_leader:
+            return not self.closed
+        in_sync = self._surroundings.node_id in state.isr and not state.cutting
+        return in_sync and (may_act is None or may_act())
+
+    @property
+    def high_watermark_known(self) -> bool:
+        """What is committed is known: not so on a new leader until its followers have fetched."""
+        return self.state.knows_high_watermark
 
     @property
     def sync_policy(self) -> SyncPolicy:
-        return self._state.sync
+        return self.state.sync
 
     @property
     def log_start_offset(self) -> int:
@@ -117,7 +108,7 @@ class Partition:
 
     @property
     def high_watermark(self) -> int:
-        return self._state.high_watermark
+        return self.state.high_watermark
 
     @property
     def log_end_offset(self) -> int:
@@ -129,102 +120,88 @@ class Partition:
         return self._log.recovery_point
 
     @property
+    def isr(self) -> frozenset[NodeId]:
+        return self.state.isr
+
+    @property
+    def below_min_isr(self) -> bool:
+        """Fewer replicas are in sync than the stream wants: nothing is committed meanwhile."""
+        return self.state.is_short
+
+    @property
+    def is_damaged(self) -> bool:
+        """Some of its records cannot be read; a follower fetches them again."""
+        return self.following.is_damaged
+
+    @property
     def in_flight_bytes(self) -> int:
-        return self._state.in_flight_bytes
+        return self.state.in_flight_bytes
 
     @property
     def failure(self) -> StreamlogError | None:
         """Why nothing can be appended, if so; reads go on up to the high watermark."""
-        return self._state.failure
+        return self.state.failure
+
+    def replica_lags(self) -> dict[NodeId, int]:
+        """How many records each follower lacks, as its leader; empty elsewhere."""
+        return self.state.replica_lags()
 
     # Appending
 
-    def append(self, run: RecordRun, ack: Acknowledgement) -> int:
+    def append(
+        self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
+    ) -> int:
         """Append ``run`` as one batch; its base offset. ``ack`` hears later, never during this
         call.
 
-        The run is empty afterwards, whatever happens. Raises NotLeader, StorageFull, StorageFailed,
-        Overloaded; ``ack`` is not called then.
+        The run is empty afterwards, whatever happens. Raises NotLeader, also where the caller means
+        another ``leader_epoch``, StorageFull, StorageFailed, Overloaded; ``ack`` is not called
+        then.
         """
         started = time.perf_counter()
-        count, state, metrics = run.count, self._state, self._metrics
+        count, state, metrics = run.count, self.state, self._metrics
         try:
-            base_offset = state.append(run, time.time_ns() // 1_000_000, ack, started)
+            base_offset = state.append(
+                run, time.time_ns() // 1_000_000, ack, started, leader_epoch=leader_epoch
+            )
         except StreamlogError as error:
             metrics.append_failures.labels(type(error).__name__).inc()
             if isinstance(error, StorageFailed) and state.failure is error:
-                self._went_offline(error)
+                self.went_offline(error)
             raise
         metrics.append_batches.inc()
         metrics.append_records.inc(count)
-        metrics.append_bytes.inc(state.pending[-1].size_bytes)
-        if state.sync == "commit":
-            self._flusher.sync(self)
-        else:
-            self._flusher.settle(self)
+        metrics.append_bytes.inc(state.appended_bytes)
+        self.syncing.keep()
+        self._watchers.grown()
         return base_offset
 
-    async def wait_synced(self) -> None:
-        """All that is appended by now is synced; or the partition is offline or closed."""
-        target = self._log.log_end_offset
-        while self._log.recovery_point < target and self.failure is None and not self.closed:
-            self._flusher.sync(self)
-            await self._wait_for_sync()
-
-    # For the flusher
-
-    def begin_sync(self) -> SyncTicket | None:
-        """Raises Overloaded: try again later."""
-        ticket = None
-        try:
-            if not self.closed:
-                ticket = self._state.begin_sync()
-        except StorageFailed as error:
-            self._went_offline(error)
-        if ticket is None and self._state.syncing is None:
-            self._sync_ended()
-        return ticket
-
-    def finish_sync(self) -> bool:
-        before = self._state.high_watermark
-        self._committed(self._state.finish_sync(), before)
-        self._upkeep.offsets_changed(self)
-        self._sync_ended()
-        behind = self._log.recovery_point < self._log.log_end_offset
-        return behind and self._state.sync == "commit" and self.failure is None
-
-    def sync_failed(self, error: StorageFailed) -> None:
-        self._state.sync_failed(error)
-        self._went_offline(error)
-        self._sync_ended()
-
-    def settle(self) -> None:
-        if self.failure is not None or self.closed:
-            return
-        before = self._state.high_watermark
-        self._committed(self._state.settle(), before)
-        if self._state.sync == "interval":
-            self._upkeep.unsynced(self)
-        elif self._log.segment_count > self._segments_synced:
-            # Sealed segments are synced under every policy, so that a start has one to check.
-            self._segments_synced = self._log.segment_count
-            self._flusher.sync(self)
-
-    def _committed(self, done: list[Pending], before: int) -> None:
+    def committed(self, done: list[Pending], before: int) -> None:
+        """What was done about the high watermark, which was ``before``, is to be told."""
         if done:
             now = time.perf_counter()
             observe = self._metrics.ack_seconds.observe
             for item in done:
                 observe(now - item.started)
-        if self._state.high_watermark != before:
-            self._upkeep.offsets_changed(self)
-            self._tell_watchers()
+        if self.state.high_watermark != before:
+            self.offsets_changed()
+            self._watchers.committed()
 
-    def _went_offline(self, error: StreamlogError) -> None:
-        logger.error("partition offline", extra=self._place(error))
-        self._tell_watchers()
+    def went_offline(self, error: StreamlogError) -> None:
+        logger.error("partition offline", extra=self.place(error))
+        self._surroundings.health_changed(self)
+        self._watchers.changed()
 
-    def _place(self, error: StreamlogError) -> dict[str, object]:
+    def _damaged(self) -> None:
+        self.following.is_damaged = True
+        self.health_changed()
+
+    def health_changed(self) -> None:
+        """Damage was found, or was mended."""
+        self._surroundings.health_changed(self)
+
+    def place(self, error: StreamlogError) -> dict[str, object]:
+        """For a line in the log."""
         return {
             "stream": self.tp.stream,
             "partition": self.tp.partition,
@@ -233,16 +210,18 @@ class Partition:
             "error": str(error),
         }
 
-    async def _wait_for_sync(self) -> None:
-        waiting = asyncio.get_running_loop().create_future()
-        self._waiting.append(waiting)
-        await waiting
+    def grown(self) -> None:
+        """The log has, as a follower's."""
+        self._watchers.grown()
 
-    def _sync_ended(self) -> None:
-        waiting, self._waiting = self._waiting, []
-        for future in waiting:
-            if not future.done():
-                future.set_result(None)
+    def offsets_changed(self) -> None:
+        """The checkpoints are behind."""
+        self._surroundings.upkeep.offsets_changed(self)
+
+    def was_cut(self) -> None:
+        self.offsets_changed()
+        self._watchers.changed()
+        self.syncing.ended()
 
     # Reading
 
@@ -254,6 +233,32 @@ class Partition:
         """
         return await self._reader.read(offset, max_bytes, self._upper)
 
+    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
+        """As ``read``, but up to the log end: what is not committed may still be cut off."""
+        return await self._reader.read(offset, max_bytes, self._end)
+
+    async def read_for_follower(
+        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+    ) -> FileSlice | EpochEnd:
+        """A replica has all below ``offset``, the last of it of ``last_epoch``; that counts.
+
+        What follows, up to the log end, or nothing where ``max_bytes`` is 0; or where histories
+        part, and then nothing has counted. Raises NotLeader, StaleNode, OffsetOutOfRange, and as
+        ``read``.
+        """
+        self._reader.check_open()
+        state, now_ms = self.state, clock_ms()
+        parts = state.follower_fetch(node_id, node_epoch, offset, last_epoch, now_ms)
+        if parts is not None:
+            return parts
+        before = state.high_watermark
+        self.committed(state.settle(), before)
+        if state.progress is not None and state.progress.may_join(node_id):
+            self._surroundings.isr_may_change(self)
+        if max_bytes <= 0 or offset == self._log.log_end_offset:
+            return self._reader.nothing()
+        return await self.read_appended(offset, max_bytes)
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first committed offset of that time or later, with its time."""
         return await self._reader.offset_for_timestamp(timestamp_ms, self._upper)
@@ -263,65 +268,69 @@ class Partition:
         return await self._reader.latest_timestamp(self._upper)
 
     def _upper(self) -> int:
-        return self._state.high_watermark
+        return self.state.high_watermark
+
+    def _end(self) -> int:
+        return self._log.log_end_offset
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
-        end = self._log.log_end_offset
-        if epoch == self.leader_epoch:
-            return EpochEnd(epoch, end)
-        epochs = self._log.epochs
-        if epochs.latest < epoch < self.leader_epoch:
-            epoch = epochs.latest  # those in between have no records
-        return epochs.end_offset_for(epoch, end)
+        return self.state.epoch_end(epoch)
 
     # Watching
 
-    def add_watcher(self, watcher: Watcher) -> None:
-        """``watcher`` is called when the high watermark, leadership or existence changes."""
-        self._watchers[watcher] = None
+    def add_watcher(self, watcher: Watcher, *, end: bool = False) -> None:
+        """``watcher`` is called when the high watermark, leadership or existence changes.
+
+        ``end``: when the log end changes instead of the high watermark; for followers.
+        """
+        self._watchers.add(watcher, end=end)
 
     def remove_watcher(self, watcher: Watcher) -> None:
-        self._watchers.pop(watcher, None)
-
-    def _tell_watchers(self) -> None:
-        for watcher in tuple(self._watchers):
-            watcher()
+        self._watchers.remove(watcher)
 
     def statistics(self) -> PartitionStatistics:
-        state, log = self._state, self._log
-        return PartitionStatistics(
-            tp=self.tp,
-            leader_epoch=state.leader_epoch,
-            log_start_offset=log.log_start_offset,
-            high_watermark=state.high_watermark,
-            log_end_offset=log.log_end_offset,
-            size_bytes=log.size_bytes,
-            segment_count=log.segment_count,
-            isr_size=len(state.progress.isr),
-            in_flight_bytes=state.in_flight_bytes,
-            in_flight_batches=len(state.pending),
-            failure=None if state.failure is None else str(state.failure),
-        )
+        return statistics_of(self.state)
 
     # For the registry
 
-    def lead(self, leader_epoch: int, isr: Iterable[NodeId]) -> None:
-        """Lead in this epoch, which is not older than before."""
-        before = self._state.high_watermark
-        self._committed(self._state.lead(leader_epoch, isr), before)
-        self._tell_watchers()
+    async def hear(self, image: PartitionImage, min_isr: int) -> bool:
+        """Lead, follow or do neither, as ``image`` says; whether another leads now, or anew."""
+        await self.syncing.wait_uncut()
+        state, before = self.state, self.state.high_watermark
+        known = state.leader, state.leader_epoch
+        if image.leader == self._surroundings.node_id:
+            done = state.lead(
+                image.leader_epoch,
+                image.isr,
+                replicas=image.replicas,
+                partition_epoch=image.partition_epoch,
+                min_isr=min_isr,
+                now_ms=clock_ms(),
+            )
+            self.committed(done, before)
+            self.syncing.keep()  # what came while it followed counts once it is kept
+        else:
+            state.follow(
+                image.leader_epoch,
+                image.isr,
+                leader=image.leader,
+                replicas=image.replicas,
+                min_isr=min_isr,
+            )
+        is_new = known != (state.leader, state.leader_epoch)
+        if is_new:
+            self._watchers.changed()
+        return is_new
 
     def configure(self, config: StreamConfig) -> None:
         """Another configuration holds from now on."""
         self.config = config
-        self._state.sync = sync_policy(config, self._defaults)
-        self._state.compression = Compression.named(config.compression)
-        self._log.settings = log_settings(config, self._defaults)
-        if self._state.sync == "commit":
-            self._flusher.sync(self)
-        else:
-            self._flusher.settle(self)
+        defaults = self._surroundings.defaults
+        self.state.sync = sync_policy(config, defaults)
+        self.state.compression = Compression.named(config.compression)
+        self._log.settings = log_settings(config, defaults)
+        self.syncing.keep()
 
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""
@@ -330,29 +339,33 @@ class Partition:
         target = min(up_to_offset, self.high_watermark)
         if target <= before:
             return 0
-        await self._upkeep.persist_log_start(self, target)
+        await self._surroundings.upkeep.persist_log_start(self, target)
         self._reader.check_open()
         try:
             self._log.advance_log_start(target)
         except Unavailable as error:  # the records are gone; their files go with the next retention
-            logger.warning("purged files remain", extra=self._place(error))
-        self._tell_watchers()
+            logger.warning("purged files remain", extra=self.place(error))
+        self._watchers.changed()
         return self.log_start_offset - before
 
     def retain(self, now_ms: int) -> None:
-        """Let go of whole segments that the limits no longer keep."""
-        if not self.closed and self.failure is None:
+        """Let go of whole segments that the limits no longer keep; followers follow in that."""
+        if self.is_leader and self.failure is None:
             deleted = self._log.apply_retention(now_ms, self.high_watermark)
-            self._segments_synced = min(self._segments_synced, self._log.segment_count)
+            self.syncing.segments_removed()
             if deleted:
-                self._upkeep.offsets_changed(self)
+                self.offsets_changed()
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
-        self._reader.closed = True
-        self._state.fail(error)
-        self._tell_watchers()
-        while self._state.syncing is not None:
-            await self._wait_for_sync()
-        self._sync_ended()
+        self._reader.closed = self.syncing.closed = True
+        self.state.fail(error)
+        self._watchers.changed()
+        await self.syncing.wait_quiet()
+        self.syncing.ended()
         return self._log
+
+
+def clock_ms() -> int:
+    """Of the monotonic clock: replicas' lag is counted by it."""
+    return time.monotonic_ns() // 1_000_000

@@ -36,13 +36,21 @@ class Reader:
     """
 
     def __init__(
-        self, tp: TopicPartition, log: PartitionLog, workers: Executor, metrics: NodeMetrics
+        self,
+        tp: TopicPartition,
+        log: PartitionLog,
+        workers: Executor,
+        metrics: NodeMetrics,
+        *,
+        damaged: Callable[[], None],
     ) -> None:
+        """``damaged`` is called when damage is found."""
         self.closed = False
         self._tp = tp
         self._log = log
         self._workers = workers
         self._metrics = metrics
+        self._tell_damaged = damaged
         self._damaged: set[Segment] = set()
         """Whose damages are counted already."""
 
@@ -53,6 +61,10 @@ class Reader:
         if segment is not None and not segment.verified:
             await self._verify(segment)
         return self._log.read(offset, max_bytes, upper())
+
+    def nothing(self) -> FileSlice:
+        """An empty slice."""
+        return self._log.nothing()
 
     async def offset_for_timestamp(
         self, timestamp_ms: int, upper: Callable[[], int]
@@ -93,3 +105,4 @@ class Reader:
         if segment.damages and segment not in self._damaged:
             self._damaged.add(segment)
             self._metrics.corrupt_batches.inc(len(segment.damages))
+            self._tell_damaged()

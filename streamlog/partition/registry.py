@@ -5,10 +5,10 @@ import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Final, NamedTuple, TypeVar
 from uuid import UUID
 
-from streamlog.config import LogSection
+from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
     NotLeader,
     PartitionNotFound,
@@ -24,12 +24,15 @@ from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
+from streamlog.partition.disposal import Disposal
 from streamlog.partition.flusher import Flusher
 from streamlog.partition.folder import Folders
 from streamlog.partition.limits import log_settings
 from streamlog.partition.opening import Opening, open_log, sweep
-from streamlog.partition.owner import Partition, Surroundings
+from streamlog.partition.owner import Partition
+from streamlog.partition.replication import Replication, tell_change
 from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.surroundings import Cluster, Surroundings, nothing
 from streamlog.partition.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -39,8 +42,19 @@ WORKERS: Final = 2
 _OPENED_AT_ONCE: Final = 64
 """Logs that one worker opens in one go."""
 
+_HEARD_AT_ONCE: Final = 100
+"""Partitions that hear of a change before others have their turn of the event loop."""
+
 T = TypeVar("T")
 Opened = tuple[Opening, PartitionLog | StreamlogError]
+
+
+class Here(NamedTuple):
+    """A partition that this node is to keep."""
+
+    stream: StreamImage
+    tp: TopicPartition
+    image: PartitionImage
 
 
 class Registry:
@@ -54,7 +68,10 @@ class Registry:
         settings: LogSection,
         metrics: NodeMetrics,
         disk: Disk | None = None,
+        replication: ReplicationSection | None = None,
+        cluster: Cluster | None = None,
     ) -> None:
+        """``cluster``: None for a node by itself, that nobody follows and that needs no lease."""
         self._settings = settings
         self._node_id = node_id
         self._metrics = metrics
@@ -67,11 +84,33 @@ class Registry:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
-        self._upkeep = Upkeep(
-            self._partitions, self._checkpoints, self._flusher, self._workers, settings
-        )
+        self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
+        self._disposal = Disposal(self._folders, self._workers)
+        self._heard: dict[TopicPartition, PartitionImage] = {}
+        """What was last acted on."""
+        self._cluster = cluster
+        settings_of_replication = replication or ReplicationSection()
+        self._replication: Replication | None = None
+        if cluster is not None:
+            cluster.lease.add_listener(self._lease_changed)
+            self._replication = Replication(
+                node_id=node_id,
+                cluster=cluster,
+                settings=settings_of_replication,
+                partitions=self.partitions,
+                workers=self._workers,
+                metrics=metrics,
+            )
         self._surroundings = Surroundings(
-            node_id, settings, self._flusher, self._upkeep, self._workers, metrics
+            node_id,
+            settings,
+            self._flusher,
+            self._upkeep,
+            self._workers,
+            metrics,
+            may_act=(lambda: cluster.lease.held) if cluster is not None else None,
+            isr_may_change=self._replication.isr_may_change if self._replication else nothing,
+            health_changed=self._tell_offline,
         )
         self._changing = asyncio.Lock()
         self._closed = False
@@ -106,11 +145,13 @@ class Registry:
         self._flusher.open()
         try:
             await self._in_worker(self._checkpoints.load)
-            await self._in_worker(lambda: sweep(self._folders, image, recently_deleted))
+            await self._in_worker(
+                lambda: sweep(self._folders, image, recently_deleted, self._node_id)
+            )
             leftovers = await self._in_worker(self._folders.leftovers)
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
-        self._remove_later(leftovers)
+        self._disposal.remove_later(leftovers)
         self._tell_missing(image)
         streams = image.streams.values()
         await self._open_missing(
@@ -123,22 +164,32 @@ class Registry:
         async with self._changing:
             if self._closed:
                 return
-            wanted: list[tuple[StreamImage, TopicPartition, PartitionImage]] = []
-            for change in new.changes(old):
-                if change.new is None:
-                    assert change.old is not None, "a change has two sides"
-                    await self._delete(change.old)
-                else:
-                    wanted.extend(self._replicas_here(change.new))
+            wanted: list[Here] = []
+            for before, after in new.changes(old):
+                if after is None:
+                    assert before is not None, "a change has two sides"
+                    gone = StreamNotFound(f"stream {before.name!r} is deleted")
+                    await self._delete(before, range(len(before.partitions)), gone)
+                    continue
+                if before is not None:
+                    moved = NotLeader(f"stream {before.name!r} is kept by other nodes")
+                    await self._delete(before, self._kept_before(before, after), moved)
+                wanted.extend(self._replicas_here(after))
             await self._open_missing(wanted)
-            for stream, tp, image in wanted:
-                self._follow(stream, tp, image)
+            for done, here in enumerate(sorted(wanted, key=self._is_busy)):
+                await self._hear(here, new)
+                if done % _HEARD_AT_ONCE == _HEARD_AT_ONCE - 1:
+                    await asyncio.sleep(0)
+            if any(self._is_ailing(here.tp) for here in wanted):
+                self._tell_offline()
 
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flusher.run())
             group.create_task(self._upkeep.run())
+            if self._replication is not None:
+                group.create_task(self._replication.run())
 
     async def close(self) -> None:
         """Sync everything, write the checkpoints, close the logs. May be called again."""
@@ -148,9 +199,9 @@ class Registry:
             self._closed = True
             partitions = list(self._partitions.values())
             for partition in partitions:
-                self._flusher.sync(partition)
+                partition.syncing.sync_soon()
             for partition in partitions:
-                await partition.wait_synced()
+                await partition.syncing.wait_synced()
             logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
             await self._upkeep.write_checkpoints()
             await self._in_worker(lambda: _close_all(logs))
@@ -159,16 +210,12 @@ class Registry:
             await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
             self._files.close()
 
-    def _replicas_here(
-        self, stream: StreamImage
-    ) -> Iterator[tuple[StreamImage, TopicPartition, PartitionImage]]:
+    def _replicas_here(self, stream: StreamImage) -> Iterator[Here]:
         for number, image in enumerate(stream.partitions):
             if self._node_id in image.replicas:
-                yield stream, TopicPartition(stream.name, number), image
+                yield Here(stream, TopicPartition(stream.name, number), image)
 
-    async def _open_missing(
-        self, wanted: Iterable[tuple[StreamImage, TopicPartition, PartitionImage]]
-    ) -> None:
+    async def _open_missing(self, wanted: Iterable[Here]) -> None:
         missing = [
             (stream, tp)
             for stream, tp, _ in wanted
@@ -228,64 +275,72 @@ class Registry:
             extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
         )
 
-    def _follow(self, stream: StreamImage, tp: TopicPartition, image: PartitionImage) -> None:
-        partition = self._partitions.get(tp)
+    def _is_busy(self, here: Here) -> bool:
+        """Its log is being cut: others need not wait for that."""
+        partition = self._partitions.get(here.tp)
+        return partition is not None and partition.state.cutting
+
+    async def _hear(self, here: Here, image: Image) -> None:
+        partition = self._partitions.get(here.tp)
         if partition is None:
             return
-        if partition.config != stream.config:
-            partition.configure(stream.config)
-        if image.leader == self._node_id and image.leader_epoch > partition.leader_epoch:
-            partition.lead(image.leader_epoch, image.isr)
-            logger.info(
-                "partition led",
-                extra={
-                    "stream": tp.stream,
-                    "partition": tp.partition,
-                    "epoch": image.leader_epoch,
-                    "offset": partition.log_end_offset,
-                },
-            )
+        if partition.config != here.stream.config:
+            partition.configure(here.stream.config)
+        is_new = await partition.hear(here.image, here.stream.min_isr(here.tp.partition))
+        tell_change(
+            here.tp,
+            self._heard.get(here.tp),
+            here.image,
+            node_id=self._node_id,
+            end_offset=partition.log_end_offset,
+            metrics=self._metrics,
+        )
+        self._heard[here.tp] = here.image
+        if self._replication is not None:
+            self._replication.heard(partition, image, is_new=is_new)
 
-    async def _delete(self, stream: StreamImage) -> None:
+    async def _delete(
+        self, stream: StreamImage, numbers: Iterable[int], why: StreamlogError
+    ) -> None:
         """Whoever looks finds nothing from now on; the files go in the background."""
-        for number in range(len(stream.partitions)):
+        for number in numbers:
             tp = TopicPartition(stream.name, number)
             self._offline.pop(tp, None)
+            self._heard.pop(tp, None)
+            if self._replication is not None:
+                self._replication.gone(tp)
             partition = self._partitions.pop(tp, None)
-            if partition is not None:
-                gone = StreamNotFound(f"stream {stream.name!r} is deleted")
-                log = await partition.close(gone)
-                log.failure = log.failure or str(gone)  # nobody needs a sync any more
-                await self._in_worker(log.close)
+            await self._disposal.dispose(tp, stream.stream_id, partition, why)
             self._upkeep.dropped(tp)
-            if self._has_folder(tp):
-                await self._discard(tp, stream.stream_id)
 
-    async def _discard(self, tp: TopicPartition, stream_id: UUID) -> None:
-        try:
-            path = await self._in_worker(lambda: self._folders.discard(tp, stream_id))
-        except OSError as error:
-            logger.error(
-                "partition folder cannot be moved away",
-                extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
+    def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
+        """Partitions that were this node's and are no longer."""
+        return [
+            number
+            for number, image in enumerate(old.partitions)
+            if self._node_id in image.replicas
+            and self._node_id not in new.partitions[number].replicas
+        ]
+
+    def _tell_offline(self, _partition: Partition | None = None) -> None:
+        """Others are to lead what cannot be written or read in full here, and to mend it."""
+        if self._cluster is not None:
+            self._cluster.tell_offline(
+                tp for tp in (*self._offline, *self._partitions) if self._is_ailing(tp)
             )
-        else:
-            self._remove_later([path])
 
-    def _remove_later(self, paths: list[Path]) -> None:
-        """What cannot be removed now is tried again at the next start."""
+    def _is_ailing(self, tp: TopicPartition) -> bool:
+        partition = self._partitions.get(tp)
+        if partition is None:
+            return tp in self._offline
+        return partition.failure is not None or partition.is_damaged
 
-        def remove() -> None:
-            for path in paths:
-                try:
-                    self._folders.remove(path)
-                except OSError as error:
-                    logger.warning(
-                        "deleted folder remains", extra={"file": str(path), "error": str(error)}
-                    )
-
-        if paths:
-            self._workers.submit(remove)
+    def _lease_changed(self, held: bool) -> None:
+        """What was appended before it was lost may be acknowledged again, in the same epoch."""
+        if held:
+            for partition in self._partitions.values():
+                if partition.is_leader and partition.in_flight_bytes:
+                    partition.syncing.settle_soon()
 
     def _has_folder(self, tp: TopicPartition) -> bool:
         return self._folders.path(tp).exists()

@@ -1,42 +1,38 @@
-"""A partition's heart: what is appended, synced, committed, acknowledged. No asyncio, no clock."""
+"""A partition's heart: who leads, what is appended, synced, committed, acknowledged.
 
-from collections import deque
-from collections.abc import Iterable
+No asyncio, no clock: the time is passed in, and what takes time is handed out to be run elsewhere.
+What a follower does beside that is ``following``.
+"""
+
+from collections.abc import Callable, Iterable
 from contextlib import suppress
-from typing import NamedTuple, Protocol
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import NotLeader, StorageFailed, StreamlogError
+from streamlog.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    StaleNode,
+    StorageFailed,
+    StreamlogError,
+)
 from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.partition.pending import Acknowledgement, Pending, PendingAppends
 from streamlog.record.codec import RecordRun
-from streamlog.replication.leader import LeaderProgress
+from streamlog.replication.follower import divergence
+from streamlog.replication.isr import IsrProposal
+from streamlog.replication.leader import LeaderProgress, Standings
 
-
-class Acknowledgement(Protocol):
-    """Hears once what became of an append."""
-
-    def committed(self, base_offset: int) -> None:
-        """The records from ``base_offset`` on are below the high watermark."""
-
-    def failed(self, error: StreamlogError) -> None:
-        """The records may or may not be there after a restart."""
-
-
-class Pending(NamedTuple):
-    """An append that waits for the high watermark to reach ``end_offset``."""
-
-    end_offset: int
-    base_offset: int
-    size_bytes: int
-    started: float
-    """The caller's own clock, for timing."""
-    ack: Acknowledgement
+__all__ = ["Acknowledgement", "PartitionState", "Pending"]
 
 
 class PartitionState:
-    """One partition on the node that leads it. Single owner; not thread-safe."""
+    """One partition on one node, as leader or follower. Single owner; not thread-safe.
+
+    Invariants: the high watermark falls only where a leader was elected that lacks what was
+    committed; nothing is acknowledged but by the leader of the epoch it was appended in.
+    """
 
     def __init__(
         self,
@@ -47,49 +43,152 @@ class PartitionState:
         high_watermark: int,
         sync: SyncPolicy = "commit",
         compression: int = 0,
+        may_act: Callable[[], bool] | None = None,
     ) -> None:
+        """``may_act``: whether the node's lease lasts; None for a node that needs none."""
         self.tp = tp
         self.log = log
         self.sync = sync
         self.compression = compression
         self.failure: StreamlogError | None = None
         """Set once, when the disk failed or the partition is gone: nothing more is appended."""
-        self.leader_epoch = -1
-        """Stamped into batches; below 0 while this node does not lead."""
-        self.in_flight_bytes = 0
-        """Sum of ``size_bytes`` over ``pending``."""
-        self.pending: deque[Pending] = deque()
-        """Ordered by offset."""
+        self.leader = NO_LEADER
+        """As last heard; this node itself while it leads."""
+        self.leader_epoch = NO_EPOCH
+        """As last heard. The leader stamps it into batches."""
+        self.replicas: frozenset[NodeId] = frozenset((node_id,))
+        self.isr: frozenset[NodeId] = frozenset()
+        """As last heard."""
+        self.min_isr = 1
+        self.pending = PendingAppends()
+        """The leader's."""
+        self.appended_bytes = 0
+        """By the last ``append``."""
         self.syncing: SyncTicket | None = None
         """At most one sync runs."""
-        self._node_id = node_id
-        start = min(high_watermark, self._kept_end())
-        self.progress = LeaderProgress(node_id, (node_id,), start_offset=start)
+        self.cutting = False
+        """The log is being cut elsewhere: it is not to be touched."""
+        self.progress: LeaderProgress | None = None
+        """While this node leads."""
+        self.node_id = node_id
+        self._may_act = may_act
+        self.high_watermark = min(high_watermark, self.kept_end)
 
     @property
-    def high_watermark(self) -> int:
-        return self.progress.high_watermark
+    def is_leader(self) -> bool:
+        return self.progress is not None
 
-    def lead(self, leader_epoch: int, isr: Iterable[NodeId]) -> list[Pending]:
-        """Lead in a newer epoch or with another ISR. What that commits, see ``settle``."""
-        assert leader_epoch >= self.leader_epoch, "an epoch never falls"
-        if leader_epoch > self.leader_epoch:
-            start = self.progress.high_watermark
-            self.progress = LeaderProgress(self._node_id, isr, start_offset=start)
-            self.leader_epoch = leader_epoch
+    @property
+    def in_flight_bytes(self) -> int:
+        return self.pending.in_flight_bytes
+
+    @property
+    def is_short(self) -> bool:
+        """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
+        return len(self.isr) < self.min_isr
+
+    @property
+    def knows_high_watermark(self) -> bool:
+        """A new leader does once its followers have all that was there before it (KIP-207)."""
+        progress = self.progress
+        return progress is None or self.high_watermark >= progress.epoch_start
+
+    # Who leads
+
+    def lead(
+        self,
+        leader_epoch: int,
+        isr: Iterable[NodeId],
+        *,
+        replicas: Iterable[NodeId] = (),
+        partition_epoch: int | None = None,
+        min_isr: int = 1,
+        now_ms: int = 0,
+    ) -> list[Pending]:
+        """Lead in a newer epoch, or with another ISR in the same. What that commits, see
+        ``settle``.
+        """
+        self._heard(leader_epoch, self.node_id, isr, replicas, min_isr)
+        if self.progress is None or leader_epoch > self.progress.leader_epoch:
+            self._fail_pending(f"{self.tp} is led in epoch {leader_epoch} now")
+            self.progress = LeaderProgress(
+                self.node_id,
+                self.isr,
+                start_offset=self.high_watermark,
+                log_end=self.log.log_end_offset,
+                leader_epoch=leader_epoch,
+                partition_epoch=partition_epoch or 0,
+                min_isr=min_isr,
+                now_ms=now_ms,
+            )
         else:
-            self.progress.set_isr(isr)
+            self.progress.set_isr(
+                self.isr, partition_epoch=partition_epoch, min_isr=min_isr, now_ms=now_ms
+            )
+            self.progress.keep_only(self.replicas)
         return self.settle()
 
+    def follow(
+        self,
+        leader_epoch: int,
+        isr: Iterable[NodeId] = (),
+        *,
+        leader: NodeId = NO_LEADER,
+        replicas: Iterable[NodeId] = (),
+        min_isr: int = 1,
+    ) -> None:
+        """Follow ``leader`` in this epoch. What waits for a commit fails: another answers now."""
+        self._heard(leader_epoch, leader, isr, replicas, min_isr)
+        self.resign(f"{self.tp} is led by another node now")
+
+    def resign(self, reason: str) -> None:
+        """Lead no more, and acknowledge nothing more."""
+        self.progress = None
+        self._fail_pending(reason)
+
+    def _heard(
+        self,
+        leader_epoch: int,
+        leader: NodeId,
+        isr: Iterable[NodeId],
+        replicas: Iterable[NodeId],
+        min_isr: int,
+    ) -> None:
+        assert leader_epoch >= self.leader_epoch, "an epoch never falls"
+        assert not self.cutting, "the log is being cut"
+        self.leader_epoch = leader_epoch
+        self.leader = leader
+        self.isr = frozenset(isr)
+        self.replicas = frozenset(replicas) | self.isr | {self.node_id}
+        self.min_isr = min_isr
+
+    def _fail_pending(self, reason: str) -> None:
+        if self.pending:
+            self.pending.fail(NotLeader(reason))
+
+    # The leader
+
     def append(
-        self, run: RecordRun, now_ms: int, ack: Acknowledgement, started: float = 0.0
+        self,
+        run: RecordRun,
+        now_ms: int,
+        ack: Acknowledgement,
+        started: float = 0.0,
+        *,
+        leader_epoch: int | None = None,
     ) -> int:
         """Seal ``run`` into one batch at the end of the log; the base offset.
 
-        Whatever happens, the run is empty afterwards. Raises NotLeader, StorageFull (nothing
-        was kept, the next one may succeed) or StorageFailed (the partition is offline now).
+        Whatever happens, the run is empty afterwards. Raises NotLeader, also where the caller means
+        another ``leader_epoch`` or the node's lease is over; StorageFull (nothing was kept, the
+        next one may succeed) or StorageFailed (the partition is offline now).
         """
-        if self.failure is not None or self.leader_epoch < 0:
+        if (
+            self.failure is not None
+            or self.progress is None
+            or (leader_epoch is not None and leader_epoch != self.leader_epoch)
+            or (self._may_act is not None and not self._may_act())
+        ):
             run.clear()
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         log = self.log
@@ -105,29 +204,113 @@ class PartitionState:
         except StorageFailed as error:
             self.fail(error)
             raise
-        size = len(batch)
-        self.in_flight_bytes += size
-        self.pending.append(Pending(log.log_end_offset, base_offset, size, started, ack))
+        self.appended_bytes = size = len(batch)
+        self.pending.add(Pending(log.log_end_offset, base_offset, size, started, ack))
         return base_offset
 
     def settle(self) -> list[Pending]:
-        """Move the high watermark as far as it goes; acknowledge, and return, what that commits."""
-        high_watermark = self.progress.local(self.log.log_end_offset, self._kept_end())
-        pending = self.pending
-        done = []
-        while pending and pending[0].end_offset <= high_watermark:
-            item = pending.popleft()
-            self.in_flight_bytes -= item.size_bytes
-            item.ack.committed(item.base_offset)
-            done.append(item)
-        return done
+        """Move the high watermark as far as it goes; acknowledge, and return, what that commits.
+
+        Nothing moves on a follower, nor while the lease is over: to be called again when it holds.
+        """
+        progress = self.progress
+        if progress is None or self.failure is not None:
+            return []
+        high_watermark = progress.local(self.log.log_end_offset, self.kept_end)
+        if high_watermark > self.high_watermark:
+            if self._may_act is not None and not self._may_act():
+                return []
+            self.high_watermark = high_watermark
+        return self.pending.commit(self.high_watermark)
+
+    def follower_fetch(
+        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, now_ms: int
+    ) -> EpochEnd | None:
+        """A replica says that it has all below ``offset``, the last of ``last_epoch``; counted
+        once for each request, and ``settle`` is to follow.
+
+        Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
+        replica, too), StaleNode, OffsetOutOfRange: it has to begin anew at our log start.
+        """
+        progress = self.progress
+        if self.failure is not None or progress is None:
+            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if node_id not in self.replicas or node_id == self.node_id:
+            raise NotLeader(f"node {node_id} is not known as a replica of {self.tp}")
+        known = progress.followers.get(node_id)
+        if known is not None and node_epoch < known.node_epoch:
+            raise StaleNode(f"node {node_id} has restarted since its epoch {node_epoch}")
+        log = self.log
+        start, end = log.log_start_offset, log.log_end_offset
+        if last_epoch != NO_EPOCH:
+            epoch_end = self.epoch_end(last_epoch)
+            if epoch_end.epoch != NO_EPOCH:
+                parts = divergence(epoch_end, fetch_offset=offset, last_epoch=last_epoch)
+                if parts is not None:
+                    return parts
+            elif not start == offset == end:  # with nothing here there is nothing to compare
+                raise OffsetOutOfRange(offset, start, end)
+        if not start <= offset <= end:
+            raise OffsetOutOfRange(offset, start, end)
+        progress.local(end, self.kept_end)
+        progress.follower(node_id, offset, node_epoch=node_epoch, now_ms=now_ms)
+        return None
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
+        epochs, end = self.log.epochs, self.log.log_end_offset
+        if epoch == self.leader_epoch:
+            return EpochEnd(epoch, end)
+        if epochs.latest < epoch < self.leader_epoch:
+            epoch = epochs.latest  # those in between have no records
+        return epochs.end_offset_for(epoch, end)
+
+    def replica_lags(self) -> dict[NodeId, int]:
+        """How many records each follower lacks, all of them if it has not fetched."""
+        if self.progress is None:
+            return {}
+        start, end = self.log.log_start_offset, self.log.log_end_offset
+        ends = {it: follower.end_offset for it, follower in self.progress.followers.items()}
+        return {
+            it: end - min(max(ends.get(it, start), start), end)
+            for it in self.replicas
+            if it != self.node_id
+        }
+
+    def isr_proposal(
+        self, now_ms: int, *, lag_time_ms: int, standings: Standings
+    ) -> IsrProposal | None:
+        """What to ask the controller for: the proposal that is out, or a new one, if there is one.
+
+        To be asked for again until ``isr_refused`` or a newer partition epoch ends it.
+        """
+        if self.progress is None or self.failure is not None:
+            return None
+        return self.progress.isr_proposal(now_ms, lag_time_ms=lag_time_ms, standings=standings)
+
+    def proposes(self, proposal: IsrProposal) -> bool:
+        """It is still to be answered."""
+        return self.progress is not None and self.progress.in_sync.proposal == proposal
+
+    def isr_refused(self, proposal: IsrProposal, now_ms: int) -> list[Pending]:
+        """The controller will not have it. What that commits, see ``settle``."""
+        if self.progress is not None and proposal.leader_epoch == self.leader_epoch:
+            self.progress.refused(proposal, now_ms)
+        return self.settle()
+
+    def isr_unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
+        """Nobody knows what became of it."""
+        if self.progress is not None and proposal.leader_epoch == self.leader_epoch:
+            self.progress.in_sync.unanswered(proposal, now_ms)
+
+    # Either
 
     def begin_sync(self) -> SyncTicket | None:
         """What a worker thread is to run; None when there is nothing to sync or a sync runs.
 
         Raises StorageFailed, after which the partition is offline, or Overloaded: try again later.
         """
-        if self.failure is not None or self.syncing is not None:
+        if self.failure is not None or self.syncing is not None or self.cutting:
             return None
         try:
             self.syncing = self.log.begin_sync()
@@ -141,7 +324,7 @@ class PartitionState:
         ticket, self.syncing = self.syncing, None
         assert ticket is not None, "no sync runs"
         self.log.finish_sync(ticket)
-        return [] if self.failure is not None else self.settle()
+        return self.settle()
 
     def sync_failed(self, error: StorageFailed) -> None:
         """The sync has failed: nobody knows what is on the disk, so all that waits is failed."""
@@ -153,13 +336,11 @@ class PartitionState:
 
     def fail(self, error: StreamlogError) -> None:
         """Go offline: refuse appends, fail what waits. The high watermark stays where it is."""
-        if self.failure is not None:
-            return
-        self.failure = error
-        pending, self.pending = self.pending, deque()
-        self.in_flight_bytes = 0
-        for item in pending:
-            item.ack.failed(error)
+        if self.failure is None:
+            self.failure = error
+            self.pending.fail(error)
 
-    def _kept_end(self) -> int:
+    @property
+    def kept_end(self) -> int:
+        """All below may be acknowledged: under ``sync=commit`` what is synced."""
         return self.log.recovery_point if self.sync == "commit" else self.log.log_end_offset

@@ -11,7 +11,6 @@ from streamlog.errors import StreamlogError
 from streamlog.log.disk import storage_error
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints, Offsets
-from streamlog.partition.flusher import Flusher
 from streamlog.partition.owner import Partition
 
 logger = logging.getLogger(__name__)
@@ -24,13 +23,11 @@ class Upkeep:
         self,
         partitions: Mapping[TopicPartition, Partition],
         checkpoints: Checkpoints,
-        flusher: Flusher,
         workers: Executor,
         settings: LogSection,
     ) -> None:
         self._partitions = partitions
         self._checkpoints = checkpoints
-        self._flusher = flusher
         self._workers = workers
         self._settings = settings
         self._changed: set[Partition] = set()
@@ -101,7 +98,7 @@ class Upkeep:
     async def _sync(self) -> None:
         unsynced, self._unsynced = self._unsynced, set()
         for partition in unsynced:
-            self._flusher.sync(partition)
+            partition.syncing.sync_soon()
 
     async def _retain(self) -> None:
         now_ms = time.time_ns() // 1_000_000

@@ -1,27 +1,57 @@
 """A leader's view of its replicas."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from streamlog.model import NodeId
+from streamlog.replication.isr import InSync, IsrProposal, Standing
+from streamlog.replication.progress import FollowerProgress
+
+Standings = Callable[[NodeId], Standing]
 
 
 class LeaderProgress:
     """How far each replica is, and so what is committed, for one leader epoch."""
 
-    def __init__(self, node_id: NodeId, isr: Iterable[NodeId], *, start_offset: int) -> None:
+    def __init__(
+        self,
+        node_id: NodeId,
+        isr: Iterable[NodeId],
+        *,
+        start_offset: int,
+        log_end: int | None = None,
+        leader_epoch: int = 0,
+        partition_epoch: int = 0,
+        min_isr: int = 1,
+        now_ms: int = 0,
+    ) -> None:
+        """``start_offset``: the high watermark so far; ``log_end``: where the epoch begins."""
         self._node_id = node_id
-        self.isr: frozenset[NodeId] = frozenset()
-        """In-sync replicas; always holds the leader."""
+        self.leader_epoch = leader_epoch
         self.high_watermark = start_offset
         """Everything below is on every member of the ISR. Never falls."""
         self.kept_end = start_offset
         """Where the leader counts itself: its end, or under ``sync=commit`` its synced end."""
-        self.log_end = start_offset
+        self.log_end = start_offset if log_end is None else log_end
         """Where the leader's log ends; no follower can be further."""
-        self._fetched: dict[NodeId, int] = {}
-        """By follower: everything below is on it. One that has not fetched yet is not here."""
-        self._alone = True
-        self.set_isr(isr)
+        self.epoch_start = self.log_end
+        """What lies below was written by leaders before this one."""
+        self.min_isr = min_isr
+        """The high watermark stands still while fewer are in sync."""
+        self.in_sync = InSync(isr, partition_epoch)
+        self.followers: dict[NodeId, FollowerProgress] = {
+            follower: FollowerProgress(now_ms) for follower in self.in_sync.logged - {node_id}
+        }
+        self._count()
+
+    @property
+    def isr(self) -> frozenset[NodeId]:
+        """In-sync replicas, as logged; always holds the leader."""
+        return self.in_sync.logged
+
+    @property
+    def is_short(self) -> bool:
+        """Fewer are in sync than must be."""
+        return self._short
 
     def local(self, log_end: int, kept_end: int) -> int:
         """The leader's log has grown, or has been synced further. The new high watermark."""
@@ -30,25 +60,117 @@ class LeaderProgress:
         self.kept_end = kept_end
         return self._advance()
 
-    def follower(self, node_id: NodeId, fetch_offset: int) -> int:
+    def follower(
+        self, node_id: NodeId, fetch_offset: int, *, node_epoch: int = -1, now_ms: int = 0
+    ) -> int:
         """A fetch at ``fetch_offset`` says that all below is there. The new high watermark."""
         assert node_id != self._node_id
         if fetch_offset <= self.log_end:
-            self._fetched[node_id] = fetch_offset
+            follower = self.followers.get(node_id)
+            if follower is None:
+                follower = self.followers[node_id] = FollowerProgress()
+            follower.fetched(
+                fetch_offset, node_epoch=node_epoch, leader_end=self.log_end, now_ms=now_ms
+            )
         return self._advance()
 
-    def set_isr(self, isr: Iterable[NodeId]) -> int:
-        """Another in-sync replica set, which may raise the high watermark; the new one."""
-        self.isr = frozenset(isr)
-        assert self._node_id in self.isr, "a leader is in its ISR"
-        self._alone = len(self.isr) == 1
+    def set_isr(
+        self,
+        isr: Iterable[NodeId],
+        *,
+        partition_epoch: int | None = None,
+        min_isr: int | None = None,
+        now_ms: int = 0,
+    ) -> int:
+        """As the metadata has it now, which may raise the high watermark; the new one."""
+        if partition_epoch is None:
+            partition_epoch = self.in_sync.partition_epoch + 1
+        self.in_sync.log(isr, partition_epoch)
+        if min_isr is not None:
+            self.min_isr = min_isr
+        for node_id in self.isr - {self._node_id}:
+            self.followers.setdefault(node_id, FollowerProgress(now_ms))
+        self._count()
         return self._advance()
+
+    def keep_only(self, replicas: Iterable[NodeId]) -> None:
+        """Others are replicas no more."""
+        for node_id in self.followers.keys() - set(replicas) - self.in_sync.maximal:
+            del self.followers[node_id]
+
+    # What is proposed
+
+    def isr_proposal(
+        self, now_ms: int, *, lag_time_ms: int, standings: Standings
+    ) -> IsrProposal | None:
+        """The proposal that is out, or a new one if the ISR should be another.
+
+        Who has lagged for ``lag_time_ms`` leaves; who keeps up, and has all that is committed and
+        all from before this epoch, joins. From now on the high watermark waits for whoever joins.
+        """
+        self.in_sync.withdraw_if_void(standings)
+        if self.in_sync.proposal is None:
+            wanted = self._wanted(now_ms, lag_time_ms, standings)
+            if wanted != self.isr:
+                members = tuple(
+                    (node_id, self._node_epoch(node_id, standings)) for node_id in sorted(wanted)
+                )
+                self.in_sync.propose(
+                    IsrProposal(self.leader_epoch, self.in_sync.partition_epoch, members)
+                )
+        self._count()
+        return self.in_sync.proposal
+
+    def refused(self, proposal: IsrProposal, now_ms: int) -> int:
+        """The proposal is refused. The high watermark, which may have waited for it."""
+        self.in_sync.refused(proposal, now_ms)
+        self._count()
+        return self._advance()
+
+    def may_join(self, node_id: NodeId) -> bool:
+        """Whether a follower that is not in sync has caught up: a proposal may be due."""
+        return node_id not in self.in_sync.maximal and self._is_level(node_id)
+
+    def _wanted(self, now_ms: int, lag_time_ms: int, standings: Standings) -> frozenset[NodeId]:
+        lagging = {
+            node_id
+            for node_id in self.isr - {self._node_id}
+            if self.followers[node_id].lag_ms(self.log_end, now_ms) > lag_time_ms
+        }
+        joining = {
+            node_id
+            for node_id, follower in self.followers.items()
+            if node_id not in self.isr
+            and self._is_level(node_id)
+            and follower.is_heard(now_ms, lag_time_ms)
+            and follower.lag_ms(self.log_end, now_ms) <= lag_time_ms
+            and standings(node_id) == Standing(follower.node_epoch, is_live=True)
+        }
+        return (self.isr - lagging) | joining
+
+    def _is_level(self, node_id: NodeId) -> bool:
+        follower = self.followers.get(node_id)
+        least = max(self.high_watermark, self.epoch_start)
+        return follower is not None and follower.end_offset >= least
+
+    def _node_epoch(self, node_id: NodeId, standings: Standings) -> int:
+        follower = self.followers.get(node_id)
+        seen = -1 if follower is None else follower.node_epoch
+        return seen if seen >= 0 else standings(node_id).node_epoch
+
+    # What is committed
+
+    def _count(self) -> None:
+        assert self._node_id in self.isr, "a leader is in its ISR"
+        self._counted = tuple(
+            self.followers[node_id] for node_id in self.in_sync.maximal - {self._node_id}
+        )
+        self._short = len(self.isr) < self.min_isr
 
     def _advance(self) -> int:
-        least = self.kept_end
-        if not self._alone:
-            for node_id in self.isr:
-                if node_id != self._node_id:
-                    least = min(least, self._fetched.get(node_id, -1))
-        self.high_watermark = max(self.high_watermark, least)
+        if not self._short:
+            least = self.kept_end
+            for follower in self._counted:
+                least = min(least, follower.end_offset)
+            self.high_watermark = max(self.high_watermark, least)
         return self.high_watermark

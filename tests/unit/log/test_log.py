@@ -7,7 +7,7 @@ from streamlog.errors import CorruptBatch, OffsetOutOfRange, StorageFailed, Stor
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
-from tests.log_folder import FOLDER, SMALL, append, make_batch, open_log, read_batches, sync
+from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk
 
 SEGMENT = f"{FOLDER}/{0:020d}"
@@ -397,23 +397,3 @@ def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
         log = open_log(disk, LogSettings(retention_ms=100), recovery_point=end)
         assert log.apply_retention(1_050, end) == []
         assert log.log_start_offset == 0
-
-
-def test_delete_leaves_nothing(disk: SimDisk, log: PartitionLog) -> None:
-    append(log)
-    log.delete()
-    assert disk.open_files == 0
-    with pytest.raises(FileNotFoundError):
-        disk.sizes(str(FOLDER))
-    with pytest.raises(StorageFailed):
-        append(log)
-
-
-def test_statistics_are_a_snapshot(disk: SimDisk) -> None:
-    log = open_log(disk, SMALL)
-    append(log, 3)
-    before = log.statistics()
-    append(log, 3)
-    assert (before.log_end_offset, log.statistics().log_end_offset) == (3, 6)
-    assert before.segment_count == 1
-    assert not before.failed

@@ -18,7 +18,7 @@ from streamlog.partition.opening import Opening, open_log, sweep
 from tests.failing_disk import FailingDisk
 from tests.partition_world import tp
 
-ID, OTHER = UUID(int=1), UUID(int=2)
+ID, OTHER, ONE = UUID(int=1), UUID(int=2), NodeId(1)
 
 
 class Bench:
@@ -35,7 +35,7 @@ class Bench:
     def image(self, *names: str) -> Image:
         image = Image("c")
         decision = controller.register_node(
-            image, node_id=NodeId(1), incarnation=ID, host="h", port=1, rack=None
+            image, node_id=ONE, incarnation=ID, host="h", port=1, rack=None
         )
         image = image.apply_all(decision.records, offset=0, epoch=1)
         for name in names:
@@ -79,14 +79,14 @@ def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> 
 
 def test_sweep_keeps_what_is_known(bench: Bench) -> None:
     bench.open()
-    sweep(bench.folders, bench.image("s"), frozenset())
+    sweep(bench.folders, bench.image("s"), frozenset(), ONE)
     assert [known for known, _ in bench.folders.present()] == [tp("s")]
 
 
 def test_sweep_keeps_a_folder_with_a_damaged_mark(bench: Bench) -> None:
     bench.open()
     (bench.folders.path(tp("s")) / METADATA_NAME).write_bytes(b"?")
-    sweep(bench.folders, bench.image("s"), frozenset())
+    sweep(bench.folders, bench.image("s"), frozenset(), ONE)
     assert bench.open() == 0
 
 
@@ -94,7 +94,7 @@ def test_sweep_discards_the_deleted_and_keeps_the_unknown_apart(bench: Bench) ->
     bench.folders.claim(tp("gone"), OTHER)
     bench.folders.claim(tp("strange"), UUID(int=3))
     bench.folders.claim(tp("s", 5), ID)  # a partition that the stream does not have
-    sweep(bench.folders, bench.image("s"), frozenset({OTHER}))
+    sweep(bench.folders, bench.image("s"), frozenset({OTHER}), ONE)
     assert bench.folders.present() == []
     assert [path.name.split(".")[0] for path in bench.folders.leftovers()] == ["gone"]
     assert len(list(bench.folders.orphans.iterdir())) == 2
@@ -104,7 +104,7 @@ def test_sweep_touches_nothing_when_the_metadata_is_empty(bench: Bench) -> None:
     bench.folders.claim(tp("a"), OTHER)
     bench.folders.claim(tp("b"), UUID(int=3))
     with pytest.raises(CorruptData):
-        sweep(bench.folders, bench.image(), frozenset({OTHER}))
+        sweep(bench.folders, bench.image(), frozenset({OTHER}), ONE)
     assert len(bench.folders.present()) == 2
-    sweep(bench.folders, bench.image(), frozenset({OTHER, UUID(int=3)}))
+    sweep(bench.folders, bench.image(), frozenset({OTHER, UUID(int=3)}), ONE)
     assert bench.folders.present() == []

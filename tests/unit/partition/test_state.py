@@ -5,13 +5,21 @@ from pathlib import Path
 import pytest
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError
+from streamlog.errors import (
+    NotLeader,
+    OffsetOutOfRange,
+    StaleNode,
+    StorageFailed,
+    StorageFull,
+    StreamlogError,
+)
 from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.state import PartitionState
+from streamlog.replication.isr import Standing
 from tests.partition_world import run_of
 
 ONE = NodeId(1)
@@ -210,3 +218,169 @@ def test_the_high_watermark_starts_where_it_was_known_to_be(tmp_path: Path) -> N
         TopicPartition("s", 0), bench.log, node_id=ONE, high_watermark=9, sync="commit"
     )
     assert beyond.high_watermark == 5
+
+
+TWO, THREE = NodeId(2), NodeId(3)
+
+
+def leading(directory: Path, isr: tuple[NodeId, ...] = (ONE, TWO), **more: int) -> Bench:
+    bench = Bench(directory, "commit", lead=False)
+    bench.state.lead(4, isr, replicas=(ONE, TWO, THREE), partition_epoch=7, **more)
+    return bench
+
+
+def test_an_acknowledgement_waits_for_followers_and_for_the_own_disk(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a", 2)
+    assert bench.state.follower_fetch(TWO, 9, 2, 4, 0) is None
+    assert bench.state.settle() == []
+    bench.sync()
+    assert bench.story == [("a", 0)]
+    bench.append("b")
+    bench.sync()
+    assert bench.story == [("a", 0)]
+    bench.state.follower_fetch(TWO, 9, 3, 4, 0)
+    bench.state.settle()
+    assert bench.story == [("a", 0), ("b", 2)]
+
+
+def test_who_leads_no_more_fails_what_waits_at_once(tmp_path: Path) -> None:
+    for lose in (
+        lambda state: state.follow(5, (TWO, ONE), leader=TWO, replicas=(ONE, TWO)),
+        lambda state: state.resign("stops"),
+        lambda state: state.lead(6, (ONE, TWO), partition_epoch=9),
+    ):
+        bench = leading(tmp_path / str(id(lose)))
+        bench.append("a")
+        bench.sync()
+        lose(bench.state)
+        assert bench.story == [("a", "NotLeader")]
+        bench.state.settle()
+        assert (bench.state.high_watermark, bench.state.in_flight_bytes) == (0, 0)
+        assert len(bench.story) == 1
+
+
+def test_a_smaller_isr_commits_what_it_held_back(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    bench.sync()
+    bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=8)
+    assert bench.story == [("a", 0)]
+    bench.state.lead(4, (ONE,), replicas=(ONE, TWO), partition_epoch=9, min_isr=2)
+    assert bench.state.is_short
+    bench.append("b")
+    bench.sync()
+    assert bench.story == [("a", 0)]
+
+
+def test_an_append_is_for_an_epoch(tmp_path: Path) -> None:
+    bench = leading(tmp_path, (ONE,))
+    heard = Heard(bench.story, "a")
+    run = run_of(b"x")
+    with pytest.raises(NotLeader):
+        bench.state.append(run, 5, heard, leader_epoch=3)
+    assert run.count == 0
+    assert bench.state.append(run_of(b"x"), 5, heard, leader_epoch=4) == 0
+
+
+def test_without_the_lease_nothing_is_appended_shown_or_acknowledged(tmp_path: Path) -> None:
+    held = True
+    bench = Bench(tmp_path, "commit", lead=False)
+    bench.state = PartitionState(
+        TopicPartition("s", 0), bench.log, node_id=ONE, high_watermark=0, may_act=lambda: held
+    )
+    bench.state.lead(0, (ONE,))
+    bench.append("a")
+    held = False
+    bench.sync()
+    assert (bench.story, bench.state.high_watermark) == ([], 0)
+    with pytest.raises(NotLeader):
+        bench.append("b")
+    held = True
+    bench.state.settle()
+    assert bench.story == [("a", 0)]
+
+
+def test_a_fetch_counts_once_its_history_is_ours(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a", 4)
+    bench.sync()
+    state = bench.state
+    assert state.follower_fetch(TWO, 9, 3, 2, 0) == EpochEnd(2, 0)
+    with pytest.raises(OffsetOutOfRange):
+        state.follower_fetch(TWO, 9, 5, -1, 0)
+    assert state.follower_fetch(TWO, 9, 5, 4, 0) == EpochEnd(4, 4)
+    state.settle()
+    assert state.high_watermark == 0
+    assert state.follower_fetch(TWO, 9, 4, 4, 0) is None
+    state.settle()
+    assert state.high_watermark == 4
+    with pytest.raises(StaleNode):
+        state.follower_fetch(TWO, 8, 4, 4, 0)
+    with pytest.raises(NotLeader):
+        state.follower_fetch(NodeId(4), 1, 4, 4, 0)
+    with pytest.raises(NotLeader):
+        state.follower_fetch(ONE, 1, 4, 4, 0)
+    state.follow(5, (TWO,), leader=TWO)
+    with pytest.raises(NotLeader):
+        state.follower_fetch(THREE, 9, 4, 4, 0)
+
+
+def test_a_follower_of_a_purged_log_is_told_where_it_starts(tmp_path: Path) -> None:
+    bench = leading(tmp_path, (ONE,))
+    bench.append("a", 6)
+    bench.sync()
+    bench.log.advance_log_start(6)
+    log = PartitionLog.open(
+        tmp_path, LogSettings(), disk=OsDisk(), files=FilePool(OsDisk(), 4), log_start_offset=6
+    )
+    state = PartitionState(TopicPartition("s", 0), log, node_id=ONE, high_watermark=6)
+    state.lead(5, (ONE,), replicas=(ONE, TWO))
+    log.epochs.truncate(0)
+    assert state.follower_fetch(TWO, 9, 6, 3, 0) is None, "nothing is here to differ from"
+    for offset in (5, 7):
+        with pytest.raises(OffsetOutOfRange):
+            state.follower_fetch(TWO, 9, offset, 3, 0)
+
+
+def test_a_new_leader_knows_what_is_committed_when_its_epoch_is(tmp_path: Path) -> None:
+    bench = Bench(tmp_path, "commit")
+    bench.append("a", 3)
+    bench.sync()
+    bench.state.lead(4, (ONE, TWO), replicas=(ONE, TWO))
+    assert bench.state.knows_high_watermark, "what it led alone was committed"
+    state = PartitionState(TopicPartition("s", 0), bench.log, node_id=ONE, high_watermark=1)
+    state.lead(5, (ONE, TWO), replicas=(ONE, TWO))
+    assert not state.knows_high_watermark
+    state.follower_fetch(TWO, 9, 3, 0, 0)
+    state.settle()
+    assert state.knows_high_watermark
+
+
+def test_it_tells_how_far_its_followers_are_behind(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a", 5)
+    bench.state.follower_fetch(TWO, 9, 0, -1, 0)
+    assert bench.state.replica_lags() == {TWO: 5, THREE: 5}
+    bench.state.follower_fetch(TWO, 9, 5, 4, 0)
+    assert bench.state.replica_lags() == {TWO: 0, THREE: 5}
+    bench.state.resign("x")
+    assert bench.state.replica_lags() == {}
+
+
+def test_proposals_end_with_the_leadership(tmp_path: Path) -> None:
+    bench = leading(tmp_path)
+    bench.append("a")
+    bench.sync()
+    bench.state.follower_fetch(TWO, 9, 1, 4, 10)
+    bench.state.follower_fetch(THREE, 8, 1, 4, 10)
+    known = {ONE: Standing(7, True), TWO: Standing(9, True), THREE: Standing(8, True)}
+    proposal = bench.state.isr_proposal(11, lag_time_ms=100, standings=known.__getitem__)
+    assert proposal == (4, 7, ((ONE, 7), (TWO, 9), (THREE, 8)))
+    assert bench.state.proposes(proposal)
+    bench.state.lead(6, (ONE, TWO), replicas=(ONE, TWO, THREE), partition_epoch=9)
+    assert not bench.state.proposes(proposal)
+    bench.state.isr_refused(proposal, 12)
+    bench.state.isr_unanswered(proposal, 12)
+    bench.state.resign("x")
+    assert bench.state.isr_proposal(11, lag_time_ms=1, standings=known.__getitem__) is None

@@ -1,6 +1,9 @@
+from collections.abc import Callable
+
 import pytest
 
 from streamlog.model import NodeId
+from streamlog.replication.isr import Standing
 from streamlog.replication.leader import LeaderProgress
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -57,3 +60,123 @@ def test_misuse_is_noticed() -> None:
         progress.set_isr((TWO,))
     with pytest.raises(AssertionError):
         progress.follower(ONE, 1)
+
+
+def standings(one: int, two: int, three: int) -> Callable[[NodeId], Standing]:
+    """By their node epochs; below 0: fenced."""
+    epochs = {ONE: one, TWO: two, THREE: three}
+    return lambda node: Standing(abs(epochs[node]), epochs[node] > 0)
+
+
+ALIVE = standings(11, 12, 13)
+
+
+def leading(isr: tuple[NodeId, ...], *, log_end: int = 10, **more: int) -> LeaderProgress:
+    return LeaderProgress(
+        ONE, isr, start_offset=0, log_end=log_end, leader_epoch=4, partition_epoch=7, **more
+    )
+
+
+def test_the_high_watermark_stands_still_while_too_few_are_in_sync() -> None:
+    progress = leading((ONE, TWO), min_isr=2)
+    progress.local(10, 10)
+    assert progress.follower(TWO, 6) == 6
+    assert progress.set_isr((ONE,)) == 6
+    assert progress.is_short
+    assert progress.local(12, 12) == 6
+    assert progress.set_isr((ONE, TWO)) == 6
+    assert progress.follower(TWO, 11) == 11
+    assert progress.set_isr((ONE,), min_isr=1) == 12
+
+
+def test_who_lags_is_proposed_to_leave_and_counts_until_that_is_granted() -> None:
+    progress = leading((ONE, TWO, THREE), now_ms=1_000)
+    progress.local(20, 20)
+    progress.follower(THREE, 20, node_epoch=13, now_ms=1_500)
+    assert progress.isr_proposal(1_999, lag_time_ms=999, standings=ALIVE) is None
+    proposal = progress.isr_proposal(2_000, lag_time_ms=999, standings=ALIVE)
+    assert proposal == (4, 7, ((ONE, 11), (THREE, 13)))
+    assert progress.high_watermark == 0
+    assert progress.set_isr((ONE, THREE), partition_epoch=8) == 20
+
+
+def test_who_joins_holds_back_the_high_watermark_from_the_proposal_on() -> None:
+    progress = leading((ONE, TWO))
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=5)
+    progress.follower(THREE, 10, node_epoch=13, now_ms=5)
+    assert progress.may_join(THREE)
+    proposal = progress.isr_proposal(6, lag_time_ms=100, standings=ALIVE)
+    assert proposal is not None
+    assert proposal.isr == {ONE, TWO, THREE}
+    assert not progress.may_join(THREE)
+    progress.local(15, 15)
+    assert progress.follower(TWO, 15, node_epoch=12, now_ms=7) == 10, "three may be elected"
+    assert progress.isr_proposal(999, lag_time_ms=100, standings=ALIVE) is proposal
+    assert progress.refused(proposal, 8) == 15
+
+
+def test_nobody_joins_below_the_high_watermark_or_the_epochs_start() -> None:
+    progress = leading((ONE, TWO), log_end=10)
+    progress.local(10, 10)
+    progress.follower(TWO, 4, node_epoch=12, now_ms=5)
+    for offset, joins in ((3, False), (4, False), (9, False), (10, True)):
+        progress.follower(THREE, offset, node_epoch=13, now_ms=5)
+        assert progress.may_join(THREE) is joins, "what others led may be cut off"
+    progress.local(12, 12)
+    progress.follower(TWO, 12, node_epoch=12, now_ms=6)
+    assert progress.high_watermark == 12
+    assert not progress.may_join(THREE)
+
+
+def test_nobody_joins_as_another_process_or_while_fenced() -> None:
+    progress = leading((ONE, TWO))
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=5)
+    progress.follower(THREE, 10, node_epoch=13, now_ms=5)
+    for three in (14, 12, -13):
+        known = standings(11, 12, three)
+        assert progress.isr_proposal(6, lag_time_ms=100, standings=known) is None
+
+
+def test_a_proposal_is_void_once_a_member_has_registered_anew() -> None:
+    progress = leading((ONE, TWO))
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=5)
+    progress.follower(THREE, 10, node_epoch=13, now_ms=5)
+    assert progress.isr_proposal(6, lag_time_ms=100, standings=ALIVE) is not None
+    progress.local(15, 15)
+    assert progress.follower(TWO, 15, node_epoch=12, now_ms=6) == 10
+    assert progress.isr_proposal(6, lag_time_ms=100, standings=standings(11, 12, -13)) is not None
+    assert progress.isr_proposal(6, lag_time_ms=100, standings=standings(11, 12, 14)) is None
+    assert progress.follower(TWO, 15, node_epoch=12, now_ms=7) == 15
+
+
+def test_nobody_joins_who_has_gone_silent_or_cannot_keep_up() -> None:
+    progress = leading((ONE, TWO))
+    progress.local(10, 10)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=5)
+    progress.follower(THREE, 10, node_epoch=13, now_ms=5)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=500)
+    assert progress.isr_proposal(500, lag_time_ms=100, standings=ALIVE) is None
+    progress.local(20, 20)
+    progress.follower(TWO, 10, node_epoch=12, now_ms=500)
+    progress.follower(THREE, 11, node_epoch=13, now_ms=500)
+    assert progress.may_join(THREE)
+    assert progress.isr_proposal(500, lag_time_ms=100, standings=ALIVE) is None
+
+
+def test_a_member_that_has_not_fetched_yet_goes_by_the_metadata() -> None:
+    progress = leading((ONE, TWO, THREE), now_ms=0)
+    progress.local(20, 20)
+    progress.follower(TWO, 20, node_epoch=12, now_ms=90)
+    proposal = progress.isr_proposal(100, lag_time_ms=50, standings=ALIVE)
+    assert proposal == (4, 7, ((ONE, 11), (TWO, 12)))
+
+
+def test_who_is_no_replica_is_forgotten() -> None:
+    progress = leading((ONE, TWO))
+    progress.local(10, 10)
+    progress.follower(THREE, 10, node_epoch=13)
+    progress.keep_only((ONE, TWO))
+    assert set(progress.followers) == {TWO}

@@ -1,0 +1,61 @@
+"""Folders of partitions that this node keeps no longer: out of the way at once, then removed."""
+
+import asyncio
+import logging
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from uuid import UUID
+
+from streamlog.errors import StreamlogError
+from streamlog.model import TopicPartition
+from streamlog.partition.folder import Folders
+from streamlog.partition.owner import Partition
+
+logger = logging.getLogger(__name__)
+
+
+class Disposal:
+    """Blocking calls are made by the workers."""
+
+    def __init__(self, folders: Folders, workers: ThreadPoolExecutor) -> None:
+        self._folders = folders
+        self._workers = workers
+
+    async def dispose(
+        self,
+        tp: TopicPartition,
+        stream_id: UUID,
+        partition: Partition | None,
+        reason: StreamlogError,
+    ) -> None:
+        """Close it, if it is open, and move its folder away. ``reason`` is told to who waits."""
+        loop = asyncio.get_running_loop()
+        if partition is not None:
+            log = await partition.close(reason)
+            log.failure = log.failure or str(reason)  # nobody needs a sync any more
+            await loop.run_in_executor(self._workers, log.close)
+        if not self._folders.path(tp).exists():
+            return
+        try:
+            path = await loop.run_in_executor(self._workers, self._folders.discard, tp, stream_id)
+        except OSError as error:
+            logger.error(
+                "partition folder cannot be moved away",
+                extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
+            )
+        else:
+            self.remove_later([path])
+
+    def remove_later(self, paths: list[Path]) -> None:
+        """What cannot be removed now is tried again at the next start."""
+        if paths:
+            self._workers.submit(self._remove, paths)
+
+    def _remove(self, paths: list[Path]) -> None:
+        for path in paths:
+            try:
+                self._folders.remove(path)
+            except OSError as error:
+                logger.warning(
+                    "deleted folder remains", extra={"file": str(path), "error": str(error)}
+                )

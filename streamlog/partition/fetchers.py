@@ -1,0 +1,76 @@
+"""All followed partitions, by the node that leads them: a fetcher for each such node."""
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from streamlog.config import ReplicationSection
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.fetcher import LeaderFetcher, Unreachable
+from streamlog.partition.owner import Partition
+from streamlog.partition.surroundings import FetchPeer
+
+
+class Fetchers:
+    """``follow`` and ``leave`` at any time; ``run`` as a task."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        node_epoch: Callable[[], int],
+        settings: ReplicationSection,
+        unreachable: Unreachable,
+        workers: Executor,
+        metrics: NodeMetrics,
+    ) -> None:
+        """``unreachable`` hears of each vain attempt, with the partitions it was made for."""
+        self._node_id = node_id
+        self._node_epoch = node_epoch
+        self._settings = settings
+        self._unreachable = unreachable
+        self._workers = workers
+        self._metrics = metrics
+        self._fetchers: dict[NodeId, LeaderFetcher] = {}
+        self._leaders: dict[TopicPartition, NodeId] = {}
+        self._group: asyncio.TaskGroup | None = None
+
+    def follow(self, partition: Partition, leader: FetchPeer) -> None:
+        """Ask this leader from now on, and at once; again for each new epoch."""
+        before = self._leaders.get(partition.tp)
+        if before != leader.node_id:
+            self.leave(partition.tp)
+        self._leaders[partition.tp] = leader.node_id
+        self._fetcher(leader).follow(partition, leader)
+
+    def leave(self, tp: TopicPartition) -> None:
+        """It is followed no more. An answer that is on its way does nothing."""
+        leader = self._leaders.pop(tp, None)
+        if leader is not None:
+            self._fetchers[leader].leave(tp)
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        async with asyncio.TaskGroup() as group:
+            self._group = group
+            for fetcher in self._fetchers.values():
+                group.create_task(fetcher.run())
+            await asyncio.get_running_loop().create_future()  # until cancelled
+
+    def _fetcher(self, leader: FetchPeer) -> LeaderFetcher:
+        fetcher = self._fetchers.get(leader.node_id)
+        if fetcher is None:
+            fetcher = LeaderFetcher(
+                leader,
+                node_id=self._node_id,
+                node_epoch=self._node_epoch,
+                settings=self._settings,
+                unreachable=self._unreachable,
+                workers=self._workers,
+                metrics=self._metrics,
+            )
+            self._fetchers[leader.node_id] = fetcher
+            if self._group is not None:
+                self._group.create_task(fetcher.run())
+        return fetcher

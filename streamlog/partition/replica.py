@@ -1,0 +1,130 @@
+"""A followed partition: takes what its leader answers. Everything here is on the event loop."""
+
+import asyncio
+import logging
+from concurrent.futures import Executor
+from functools import partial
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StorageFailed, StreamlogError, Unavailable
+from streamlog.model import EpochEnd
+from streamlog.partition.following import Cut, FetchPosition
+from streamlog.partition.owner import Partition
+from streamlog.wire.errors import check
+from streamlog.wire.fetch import FetchedRecords
+
+logger = logging.getLogger(__name__)
+
+
+async def take(
+    partition: Partition, asked: FetchPosition, answer: FetchedRecords, workers: Executor
+) -> int:
+    """Append, cut or go on, as the leader says; how many bytes were appended.
+
+    An answer to what is no longer asked does nothing. Raises what the leader answered, CorruptData
+    where its answer cannot be right, StorageFull, StorageFailed. What was appended is to be synced
+    before the next fetch.
+    """
+    following, fetched = partition.following, answer.fetched
+    if not following.fits(asked):
+        return 0
+    if fetched.error_code == ErrorCode.offset_out_of_range:
+        await _cut(partition, asked, following.out_of_range(fetched.log_start_offset), workers)
+        return 0
+    check(fetched.error_code, str(partition.tp))
+    if fetched.diverging is not None:
+        cut = following.diverged(EpochEnd(*fetched.diverging))
+        await _cut(partition, asked, cut, workers)
+        return 0
+    size = await _append(partition, asked, answer.records)
+    _advance(partition, asked, fetched.high_watermark, fetched.log_start_offset)
+    return size
+
+
+def is_cut(answer: FetchedRecords) -> bool:
+    """The leader asks for a cut, which takes its time."""
+    fetched = answer.fetched
+    return fetched.diverging is not None or fetched.error_code == ErrorCode.offset_out_of_range
+
+
+async def _append(partition: Partition, asked: FetchPosition, records: memoryview) -> int:
+    """In pieces, between which others have their turn."""
+    following, position = partition.following, 0
+    while position < len(records):
+        try:
+            position += following.append(records[position:])
+        except StorageFailed as error:
+            partition.went_offline(error)
+            raise
+        partition.grown()
+        if position < len(records):
+            await asyncio.sleep(0)
+            if not following.follows(asked.leader_epoch):
+                break
+    if position:
+        partition.syncing.keep()
+    return position
+
+
+def _advance(
+    partition: Partition, asked: FetchPosition, high_watermark: int, log_start: int
+) -> None:
+    following, before = partition.following, partition.high_watermark
+    start = partition.log_start_offset
+    if not following.follows(asked.leader_epoch):
+        return
+    try:
+        following.advance(high_watermark, log_start)
+    except Unavailable as error:  # the records are gone; their files go the next time
+        logger.warning("files of gone records remain", extra=partition.place(error))
+    partition.committed([], before)
+    if partition.log_start_offset != start:
+        partition.offsets_changed()
+
+
+async def mend(partition: Partition, workers: Executor) -> None:
+    """Cut off what is damaged, to fetch it again; nothing where that must wait."""
+    await partition.syncing.wait_quiet()
+    cut = partition.following.repair()
+    if cut is not None:
+        await _run(partition, cut, workers, "damaged records cut off, to be fetched again")
+
+
+async def _cut(partition: Partition, asked: FetchPosition, cut: Cut, workers: Executor) -> None:
+    await partition.syncing.wait_quiet()
+    if partition.following.fits(asked):
+        await _run(partition, cut, workers, "log cut where the leader's goes on otherwise")
+
+
+async def _run(partition: Partition, cut: Cut, workers: Executor, why: str) -> None:
+    logger.warning(
+        why,
+        extra={
+            "stream": partition.tp.stream,
+            "partition": partition.tp.partition,
+            "epoch": partition.leader_epoch,
+            "offset": cut.offset,
+            "end": partition.log_end_offset,
+        },
+    )
+    was_damaged = partition.following.is_damaged
+    loop = asyncio.get_running_loop()
+    running = loop.run_in_executor(workers, partition.following.begin_cut(cut))
+    running.add_done_callback(partial(_done, partition, was_damaged))
+    await asyncio.shield(running)
+
+
+def _done(partition: Partition, was_damaged: bool, done: "asyncio.Future[None]") -> None:
+    """Also where nobody waits for it any more."""
+    failure = done.exception()
+    error = StorageFailed(str(failure)) if failure is not None else None
+    lost = partition.following.finish_cut(error)
+    if error is not None:
+        partition.went_offline(error)
+    elif was_damaged:
+        partition.health_changed()
+    elif lost:
+        problem = StreamlogError(f"{lost} committed records are not on the new leader")
+        logger.error("committed records cut off", extra=partition.place(problem))
+    partition.was_cut()

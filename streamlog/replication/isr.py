@@ -1,0 +1,93 @@
+"""Who is in sync, for the leader: what is logged, and what it has proposed and not heard of."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple
+
+from streamlog.model import NodeId
+
+DOUBT_MS: Final = 10_000
+"""How long a request without an answer may still be carried out."""
+
+
+class Standing(NamedTuple):
+    """What the metadata says of a node."""
+
+    node_epoch: int
+    """Of its last registration; -1 if there is none."""
+    is_live: bool
+    """Not fenced: it may be in sync."""
+
+
+class IsrProposal(NamedTuple):
+    """Another in-sync replica set, upon the state of ``partition_epoch``."""
+
+    leader_epoch: int
+    partition_epoch: int
+    members: tuple[tuple[NodeId, int], ...]
+    """With the node epoch in which each was seen, in the order of their ids."""
+
+    @property
+    def isr(self) -> frozenset[NodeId]:
+        return frozenset(node_id for node_id, _ in self.members)
+
+
+class InSync:
+    """The in-sync replicas, with at most one proposal of others.
+
+    While a proposal is out, the leader must count with whoever may be in the set by it: the
+    controller may have granted it already, and elect any member. A proposal ends with a newer
+    partition epoch, when a member has registered anew, after which it cannot be granted, or when it
+    is refused and no attempt at it is left without an answer.
+    """
+
+    def __init__(self, isr: Iterable[NodeId], partition_epoch: int) -> None:
+        self.logged = frozenset(isr)
+        """As the metadata has it."""
+        self.partition_epoch = partition_epoch
+        self.proposal: IsrProposal | None = None
+        self.maximal = self.logged
+        """Whoever may be in the set."""
+        self._doubted_ms: int | None = None  # when an attempt at the proposal got no answer
+
+    def log(self, isr: Iterable[NodeId], partition_epoch: int) -> None:
+        """As the metadata has it now; a proposal upon an older state is void."""
+        assert partition_epoch >= self.partition_epoch, "a partition epoch never falls"
+        if partition_epoch > self.partition_epoch:
+            self._end()
+        self.partition_epoch = partition_epoch
+        self.logged = frozenset(isr)
+        self._count()
+
+    def propose(self, proposal: IsrProposal) -> None:
+        assert self.proposal is None, "one at a time"
+        self.proposal = proposal
+        self._count()
+
+    def refused(self, proposal: IsrProposal, now_ms: int) -> None:
+        """Not granted, and not to be; unless an attempt before this one is still on its way."""
+        if proposal == self.proposal:
+            doubted_ms = self._doubted_ms
+            if doubted_ms is None or now_ms - doubted_ms >= DOUBT_MS:
+                self._end()
+
+    def unanswered(self, proposal: IsrProposal, now_ms: int) -> None:
+        """Whether it is granted, nobody knows: it is to be asked for again."""
+        if proposal == self.proposal:
+            self._doubted_ms = now_ms
+
+    def withdraw_if_void(self, standings: Callable[[NodeId], Standing]) -> None:
+        """The metadata has another registration of a member than the one proposed."""
+        if self.proposal is not None and any(
+            standings(node_id).node_epoch > node_epoch
+            for node_id, node_epoch in self.proposal.members
+        ):
+            self._end()
+
+    def _end(self) -> None:
+        self.proposal = None
+        self._doubted_ms = None
+        self._count()
+
+    def _count(self) -> None:
+        proposed = self.proposal.isr if self.proposal is not None else frozenset[NodeId]()
+        self.maximal = self.logged | proposed

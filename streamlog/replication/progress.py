@@ -1,0 +1,45 @@
+"""One follower, as its leader knows it."""
+
+from typing import Final
+
+LONG_AGO_MS: Final = -(1 << 62)
+
+
+class FollowerProgress:
+    """How far a follower is, and when it last had all that there was.
+
+    A follower is caught up as of the moment at which the leader's log ended where the follower's
+    ends now: a busy one is so although it never sees the very end (KIP-16).
+    """
+
+    __slots__ = ("_leader_end", "_told_ms", "caught_up_ms", "end_offset", "node_epoch")
+
+    def __init__(self, caught_up_ms: int = LONG_AGO_MS) -> None:
+        self.end_offset = -1
+        """All below is on it; -1 until it has fetched."""
+        self.node_epoch = -1
+        """Of the process that fetched last."""
+        self.caught_up_ms = caught_up_ms
+        self._leader_end = -1  # of the leader's log when it fetched last, which was then:
+        self._told_ms = LONG_AGO_MS
+
+    def fetched(self, offset: int, *, node_epoch: int, leader_end: int, now_ms: int) -> None:
+        """It asks for what comes from ``offset`` on, so that it has all below."""
+        if node_epoch != self.node_epoch:  # another process; what the one before had is not said
+            self.node_epoch = node_epoch
+            self._leader_end = leader_end
+        if offset >= leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, now_ms)
+        elif offset >= self._leader_end:
+            self.caught_up_ms = max(self.caught_up_ms, self._told_ms)
+        self.end_offset = offset
+        self._leader_end = leader_end
+        self._told_ms = now_ms
+
+    def is_heard(self, now_ms: int, within_ms: int) -> bool:
+        """It has fetched within that time."""
+        return now_ms - self._told_ms <= within_ms
+
+    def lag_ms(self, leader_end: int, now_ms: int) -> int:
+        """For how long it has not been caught up; 0 where nothing is missing."""
+        return 0 if self.end_offset == leader_end else max(0, now_ms - self.caught_up_ms)

@@ -1,0 +1,119 @@
+"""A partition that is led as a test wants it."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from streamlog.errors import NotLeader, StreamlogError
+from streamlog.model import EpochEnd, TopicPartition
+from streamlog.partition.state import Acknowledgement
+from streamlog.record.batch import read_header
+from streamlog.record.codec import RecordRun, iter_records
+
+
+class FakeSlice:
+    """Bytes in memory."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self) -> bytes:
+        return self._data
+
+    def __enter__(self) -> "FakeSlice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class FakePartition:
+    """Takes appends and commits when it is told to."""
+
+    def __init__(self, tp: TopicPartition | None = None) -> None:
+        self.tp = tp or TopicPartition("orders", 0)
+        self.log_start_offset = 10
+        self.log_end_offset = 10
+        self.high_watermark = 10
+        self.waiting: list[tuple[int, Acknowledgement]] = []
+        self.watchers: list[Callable[[], None]] = []
+        self.below_min_isr = False
+        self.leader_epoch = 0
+        self.fault: Exception | None = None
+        self.read_fault: Exception | None = None
+        self.batches: list[bytes] = []
+        self.may_read = asyncio.Event()
+        self.may_read.set()
+        self.readings = 0
+        """How often somebody began to read it."""
+
+    def append(
+        self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
+    ) -> int:
+        if self.fault is not None:
+            raise self.fault
+        if leader_epoch not in (None, self.leader_epoch):
+            raise NotLeader(f"led in epoch {self.leader_epoch}, not {leader_epoch}")
+        base_offset = self.log_end_offset
+        self.log_end_offset += run.count
+        now_ms = time.time_ns() // 1_000_000
+        self.batches.append(
+            run.seal(base_offset=base_offset, leader_epoch=self.leader_epoch, timestamp_ms=now_ms)
+        )
+        self.waiting.append((base_offset, ack))
+        return base_offset
+
+    def add_watcher(self, watcher: Callable[[], None]) -> None:
+        self.watchers.append(watcher)
+
+    def remove_watcher(self, watcher: Callable[[], None]) -> None:
+        self.watchers.remove(watcher)
+
+    def move(self, high_watermark: int) -> None:
+        self.high_watermark = high_watermark
+        for watcher in tuple(self.watchers):
+            watcher()
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        self.readings += 1
+        await self.may_read.wait()
+        headers = [read_header(batch) for batch in self.batches]
+        found = [each for each in headers if each.max_timestamp_ms >= timestamp_ms]
+        if not found or found[0].base_offset >= self.high_watermark:
+            return None
+        return found[0].base_offset, found[0].max_timestamp_ms
+
+    async def read(self, offset: int, max_bytes: int) -> FakeSlice:
+        """One batch at a time."""
+        self.readings += 1
+        await self.may_read.wait()
+        if self.read_fault is not None:
+            raise self.read_fault
+        wanted = (batch for batch in self.batches if read_header(batch).next_offset > offset)
+        return FakeSlice(next(wanted, b""))
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        headers = [read_header(batch) for batch in self.batches]
+        of_epoch = [each for each in headers if each.leader_epoch <= epoch]
+        if not of_epoch:
+            return EpochEnd(-1, -1)
+        return EpochEnd(of_epoch[-1].leader_epoch, of_epoch[-1].next_offset)
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+        wanted = (batch for batch in self.batches if read_header(batch).next_offset > offset)
+        return FakeSlice(b"".join(wanted))
+
+    def commit(self) -> None:
+        waiting, self.waiting = self.waiting, []
+        self.high_watermark = self.log_end_offset
+        for base_offset, ack in waiting:
+            ack.committed(base_offset)
+        self.move(self.log_end_offset)
+
+    def fail(self, error: StreamlogError) -> None:
+        waiting, self.waiting = self.waiting, []
+        for _, ack in waiting:
+            ack.failed(error)
+
+    def values(self) -> list[bytes | None]:
+        return [record.value for batch in self.batches for record in iter_records(batch)]

@@ -1,0 +1,39 @@
+from collections.abc import Callable
+
+from streamlog.partition.watchers import Watchers
+
+
+def hearing(story: list[str], name: str) -> Callable[[], None]:
+    return lambda: story.append(name)
+
+
+def test_each_hears_of_its_own_end() -> None:
+    watchers, story = Watchers(), list[str]()
+    consumer, follower = hearing(story, "consumer"), hearing(story, "follower")
+    watchers.add(consumer)
+    watchers.add(follower, end=True)
+    watchers.committed()
+    watchers.grown()
+    assert story == ["consumer", "follower"]
+    watchers.changed()
+    assert story[2:] == ["consumer", "follower"]
+    watchers.remove(consumer)
+    watchers.remove(follower)
+    watchers.remove(follower)
+    watchers.changed()
+    assert len(story) == 4
+
+
+def test_one_may_leave_or_bring_another_while_it_is_told() -> None:
+    watchers, story = Watchers(), list[str]()
+    last = hearing(story, "last")
+
+    def once() -> None:
+        story.append("once")
+        watchers.remove(once)
+        watchers.add(last)
+
+    watchers.add(once)
+    watchers.committed()
+    watchers.committed()
+    assert story == ["once", "last"]
