@@ -1,7 +1,7 @@
 """Speaks the socket API to any node: what the command line, Spark and other nodes read with.
 
 - ``connection``  one socket, one request at a time; versions are agreed when it opens
-- ``cluster``     who leads what, and a connection to each node that is asked
+- ``cluster``     who leads what, a connection to each node that is asked, commands to any of them
 - ``position``    where to begin: earliest, latest, an offset, a time
 - ``reader``      the batches or records of one partition, in order, up to an end or for ever
 

@@ -1,26 +1,36 @@
-from collections.abc import Sequence
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, TypeVar
 
 from streamlog.client.connection import TIMEOUT_MS, Connection
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import (
     ConfigError,
+    MalformedFrame,
     NodeUnreachable,
     NotLeader,
+    RequestTimedOut,
     StreamlogError,
     Unavailable,
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire import registry
-from streamlog.wire.errors import check
+from streamlog.wire.control import Message
+from streamlog.wire.errors import check, error_named
 
 LATEST: Final = -1
 EARLIEST: Final = -2
 MAX_TIMESTAMP: Final = -3
 NOT_FOUND: Final = -1
 
+SILENCE_MS: Final = 5_000
+"""After that the next node is asked, where any will do."""
+
 _CONSUMER: Final = -1
+
+T = TypeVar("T")
 
 
 class Cluster:
@@ -58,8 +68,7 @@ class Cluster:
         """The nodes, and these streams; None: all of them. Raises StreamNotFound."""
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
         request = {"topics": topics, "allow_auto_topic_creation": False}
-        answer = await (await self._any_connection()).request(registry.METADATA, request)
-        topology = Topology.of(answer)
+        topology = Topology.of(await self._ask_any(registry.METADATA, request))
         self._nodes = topology.nodes
         self._topics.update(topology.topics)
         return topology
@@ -82,6 +91,22 @@ class Cluster:
             self.forget(tp.stream)
             raise NotLeader(f"{tp} has no leader")
         return node, info.leader_epoch
+
+    async def command(self, data: bytes, *, timeout_ms: int | None = None) -> dict[str, Any]:
+        """What came of a command of ``metadata.commands``: ``{"offset": ..., "result": {...}}``.
+
+        Given to whichever node can be reached, which has the controller carry it out. Raises what
+        that answers; NodeUnreachable; RequestTimedOut: it may have been done or not.
+        """
+        connection = await self._any_connection()
+        values = {"request_data": data, "request_principal": None, "client_host_address": b""}
+        try:
+            answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
+        except NodeUnreachable as error:
+            text = f"{error}; whether it was done is not known"
+            raise RequestTimedOut(text) from error
+        check(answer["error_code"], "the command")
+        return _command_result(answer["response_data"])
 
     async def connect(self, node: NodeInfo) -> Connection:
         """A new connection, the caller's to close; for long polls."""
@@ -126,26 +151,63 @@ class Cluster:
         return found["offset"], found["timestamp"]
 
     async def _any_connection(self) -> Connection:
-        """To whoever answers first: those known, then those that we were told of at the start."""
+        """To whoever can be reached. Raises NodeUnreachable."""
+        return await self._any(self._connection)
+
+    async def _ask_any(self, key: int, values: Message) -> dict[str, Any]:
+        """What the first to answer says; a question, which may be asked twice."""
+
+        async def ask(host: str, port: int) -> dict[str, Any]:
+            return await (await self._connection(host, port)).request(key, values)
+
+        return await self._any(ask)
+
+    async def _any(self, attempt: Callable[[str, int], Awaitable[T]]) -> T:
+        """The nodes connected to, then those known, then those that we were told of at the start.
+
+        One that is silent is not waited for as long as one that must answer.
+        """
         known = [(node.host, node.port) for node in self._nodes.values()]
         problems = []
         for host, port in dict.fromkeys((*self._connections, *known, *self._servers)):
             try:
-                return await self._connection(host, port)
+                async with asyncio.timeout(min(self._timeout_ms, SILENCE_MS) / 1000):
+                    return await attempt(host, port)
+            except TimeoutError:
+                problems.append(f"{host}:{port}: no answer")
             except Unavailable as error:
                 problems.append(str(error))
+            self._drop_broken(host, port)
         raise NodeUnreachable("; ".join(problems))
+
+    def _drop_broken(self, host: str, port: int) -> None:
+        """One that others use goes on."""
+        connection = self._connections.get((host, port))
+        if connection is not None and connection.broken:
+            connection.close()
+            del self._connections[host, port]
 
     async def _connection(self, host: str, port: int) -> Connection:
         connection = self._connections.get((host, port))
         if connection is None or connection.broken:
-            self._connections.pop((host, port), None)
+            self._drop_broken(host, port)
             connection = await Connection.open(host, port, timeout_ms=self._timeout_ms)
             quicker = self._connections.setdefault((host, port), connection)
             if quicker is not connection:  # another task asked for it meanwhile
                 connection.close()
                 return quicker
         return connection
+
+
+def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:
+    try:
+        result: dict[str, Any] = json.loads(bytes(data or b""))
+        error = result.get("error")
+    except (ValueError, AttributeError):
+        raise MalformedFrame("the answer to a command does not decode") from None
+    if error is not None:
+        raise error_named(str(error), str(result.get("message", "")))
+    return result
 
 
 def _only_partition(answer: dict[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,5 @@
 import asyncio
+import errno
 import os
 import socket
 import struct
@@ -42,7 +43,7 @@ class Connection:
     async def open(cls, host: str, port: int, *, timeout_ms: int = TIMEOUT_MS) -> Self:
         """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
         address = f"{host}:{port}"
-        sock = await _connected(host, port, timeout_ms)
+        sock = await connected(host, port, timeout_ms)
         connection = cls(sock, address, timeout_ms)
         try:
             await connection._agree()
@@ -53,7 +54,8 @@ class Connection:
 
     @property
     def broken(self) -> bool:
-        return self._broken
+        """Not to be used again: closed, here or by the node."""
+        return self._broken or _at_end(self._sock)
 
     def close(self) -> None:
         self._broken = True
@@ -70,18 +72,29 @@ class Connection:
     ) -> None:
         self.close()
 
-    async def request(self, key: int, values: control.Message) -> dict[str, Any]:
-        """The answer as a dict; its error codes are the caller's to read."""
+    async def request(
+        self, key: int, values: control.Message, *, timeout_ms: int | None = None
+    ) -> dict[str, Any]:
+        """The answer as a dict; its error codes are the caller's to read.
+
+        ``timeout_ms``: another one than the connection's. After any failure it is broken.
+        """
         api, version = self._agreed(key)
         body = control.encode_request(api, version, values)
-        answer = await self._exchange(api, version, body, self._timeout_ms)
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        answer = await self._exchange(api, version, body, timeout_ms)
         return control.read_response(answer, api, version)
 
-    async def fetch(self, request: fetch.FetchRequest) -> fetch.FetchResponse:
-        """Record bytes as views into the answer. Waits as long as the request lets the node."""
+    async def fetch(
+        self, request: fetch.FetchRequest, *, timeout_ms: int | None = None
+    ) -> fetch.FetchResponse:
+        """Record bytes as views into the answer. Waits longer by what the request lets the node."""
         api, version = self._agreed(registry.FETCH)
         body = fetch.encode_request(request, version)
-        answer = await self._exchange(api, version, body, self._timeout_ms + request.max_wait_ms)
+        if timeout_ms is None:
+            timeout_ms = self._timeout_ms
+        answer = await self._exchange(api, version, body, timeout_ms + request.max_wait_ms)
         return fetch.read_response(answer, version)
 
     async def _agree(self) -> None:
@@ -155,10 +168,11 @@ class Connection:
         return whole.toreadonly()
 
 
-async def _connected(host: str, port: int, timeout_ms: int) -> socket.socket:
-    """Tries each address of the host in turn."""
+async def connected(host: str, port: int, timeout_ms: int) -> socket.socket:
+    """Tries each address of the host in turn. Raises NodeUnreachable and RequestTimedOut."""
     loop = asyncio.get_running_loop()
     problem: OSError | None = None
+    refusals = others = 0
     try:
         async with asyncio.timeout(timeout_ms / 1000):
             for family, kind, protocol, _, address in await loop.getaddrinfo(
@@ -172,6 +186,8 @@ async def _connected(host: str, port: int, timeout_ms: int) -> socket.socket:
                 except OSError as error:
                     sock.close()
                     problem = error
+                    refused = error.errno == errno.ECONNREFUSED
+                    refusals, others = refusals + refused, others + (not refused)
                 except BaseException:
                     sock.close()
                     raise
@@ -182,7 +198,19 @@ async def _connected(host: str, port: int, timeout_ms: int) -> socket.socket:
     except OSError as error:  # the name does not resolve
         problem = error
     reason = "no address" if problem is None else _reason(problem)
-    raise NodeUnreachable(f"{host}:{port}: {reason}")
+    unreachable = NodeUnreachable(f"{host}:{port}: {reason}")
+    unreachable.refused = refusals > 0 and others == 0
+    raise unreachable
+
+
+def _at_end(sock: socket.socket) -> bool:
+    """Whether the other side has closed it; nothing is taken out of it."""
+    try:
+        return not sock.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
 
 
 def _reason(error: OSError) -> str:

@@ -5,10 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from streamlog.config import KafkaSection
+from streamlog.metadata.commands import Command
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.raft.messages import Answer, Request, SnapshotId
 
 
 class Slice(Protocol):
@@ -28,7 +31,17 @@ class LocalPartition(Protocol):
     @property
     def is_leader(self) -> bool: ...
     @property
-    def leader_epoch(self) -> int: ...
+    def may_serve_reads(self) -> bool:
+        """Consumers may read here: the leader, or a follower in sync while the lease is held."""
+
+    @property
+    def high_watermark_known(self) -> bool:
+        """What is committed is known: not so on a new leader until its followers have fetched."""
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of the leader that is followed, if it is not this node."""
+
     @property
     def log_start_offset(self) -> int: ...
     @property
@@ -39,8 +52,21 @@ class LocalPartition(Protocol):
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Whole batches below the high watermark, first the one with ``offset``, however large."""
 
-    def add_watcher(self, watcher: Callable[[], None]) -> None:
-        """``watcher`` is called when the high watermark, leadership or existence changes."""
+    async def read_for_follower(
+        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+    ) -> Slice | EpochEnd:
+        """A replica has all below ``offset``, the last of it of ``last_epoch``; that counts.
+
+        What follows, up to the log end, the first batch whole; nothing where ``max_bytes`` is 0. Or
+        where histories part, and then nothing has counted.
+        Raises NotLeader, StaleNode, OffsetOutOfRange, CorruptBatch, StorageFailed.
+        """
+
+    def add_watcher(self, watcher: Callable[[], None], *, end: bool = False) -> None:
+        """``watcher`` is called when the high watermark, leadership or existence changes.
+
+        ``end``: when the log end changes instead of the high watermark; for followers.
+        """
 
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
@@ -65,11 +91,25 @@ class Metadata(Protocol):
 
     @property
     def image(self) -> Image: ...
+    @property
+    def controller_id(self) -> NodeId | None:
+        """The leader of the quorum, as this node knows it."""
 
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
         """The stream, and whether it is new: the same again is a success."""
 
     async def delete_stream(self, name: str) -> None: ...
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        """Carried out here or, unless another node has forwarded it already, by the controller."""
+
+    async def raft_request(self, request: Request) -> Answer:
+        """Another member of the quorum asks; may wait. Raises NoController."""
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """A piece of it, and how long it is in all. Raises OffsetOutOfRange where it is gone."""
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,8 @@ from streamlog.server.handlers import (
     api_versions,
     create_topics,
     delete_topics,
+    describe_quorum,
+    envelope,
     fetch,
     find_coordinator,
     join_group,
@@ -17,6 +19,7 @@ from streamlog.server.handlers import (
     offset_commit,
     offset_for_leader_epoch,
     produce,
+    quorum,
 )
 from streamlog.server.poll import Poll
 from streamlog.wire import control, registry
@@ -37,6 +40,12 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.CREATE_TOPICS: create_topics.handle,
     registry.DELETE_TOPICS: delete_topics.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    registry.VOTE: quorum.vote,
+    registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
+    registry.END_QUORUM_EPOCH: quorum.end_epoch,
+    registry.DESCRIBE_QUORUM: describe_quorum.handle,
+    registry.ENVELOPE: envelope.handle,
+    registry.FETCH_SNAPSHOT: quorum.fetch_snapshot,
 }
 
 

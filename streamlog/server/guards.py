@@ -12,21 +12,46 @@ from streamlog.server.context import Context, LocalPartition
 
 
 def led_partition(tp: TopicPartition, leader_epoch: int, context: Context) -> LocalPartition:
-    """The partition, if this node leads it, in the epoch that the caller knows (NO_EPOCH: any)."""
+    """The partition, if this node leads it, in the epoch that the caller knows (NO_EPOCH: any).
+
+    Raises PartitionNotFound, NotLeader, FencedLeaderEpoch, UnknownLeaderEpoch.
+    """
+    partition = _local_partition(tp, context)
+    if not partition.is_leader:
+        raise NotLeader(f"{tp} is led by another node")
+    _check_epoch(tp, leader_epoch, partition)
+    return partition
+
+
+def readable_partition(tp: TopicPartition, leader_epoch: int, context: Context) -> LocalPartition:
+    """The partition, if consumers may read it here: led, or followed in sync. Raises likewise."""
+    partition = _local_partition(tp, context)
+    if not partition.may_serve_reads:
+        raise NotLeader(f"{tp} is led by another node, and this one is not in sync")
+    _check_epoch(tp, leader_epoch, partition)
+    return partition
+
+
+def _local_partition(tp: TopicPartition, context: Context) -> LocalPartition:
     try:
-        partition = context.partitions.partition(tp)
+        return context.partitions.partition(tp)
     except PartitionNotFound:
         stream = context.metadata.image.streams.get(tp.stream)
         if stream is not None and 0 <= tp.partition < len(stream.partitions):
             raise NotLeader(f"{tp} is on another node") from None
         raise
-    if not partition.is_leader:
-        raise NotLeader(f"{tp} is led by another node")
+
+
+def _check_epoch(tp: TopicPartition, leader_epoch: int, partition: LocalPartition) -> None:
     if leader_epoch != NO_EPOCH and leader_epoch < partition.leader_epoch:
         raise FencedLeaderEpoch(f"{tp} is in epoch {partition.leader_epoch}, not {leader_epoch}")
     if leader_epoch != NO_EPOCH and leader_epoch > partition.leader_epoch:
         raise UnknownLeaderEpoch(f"{tp} is in epoch {partition.leader_epoch}, not {leader_epoch}")
-    return partition
+
+
+def is_other_cluster(cluster_id: str | None, context: Context) -> bool:
+    """Whether the caller belongs elsewhere; one that does not say so is believed."""
+    return cluster_id not in (None, context.metadata.image.cluster_id)
 
 
 def stream_named(topic_id: UUID | None, image: Image) -> str | None:

@@ -11,7 +11,7 @@ tagged fields.
 - ``entity``    one schema class of ``kio`` as a pair of functions, read and write
 - ``control``   every API but Fetch, as plain dicts
 - ``fetch``     Fetch by hand: the one that must cost microseconds
-- ``errors``    Kafka's error codes and ours, one table for both directions
+- ``errors``    Kafka's error codes and ours, one table for both directions; errors by name
 
 Schemas come from ``kio``; its native reader does not face the network, because it allocates what a
 hostile array length asks for and aborts the process. Every length is checked here against the bytes

@@ -1,4 +1,5 @@
 import struct
+from collections.abc import Mapping
 from typing import Final
 from uuid import UUID
 
@@ -13,6 +14,8 @@ _I64: Final = struct.Struct(">q")
 
 UVARINT_BYTES_MAX: Final = 5
 NO_UUID: Final = UUID(int=0)
+NO_TAGS: Final = b"\x00"
+"""A struct ends here."""
 
 
 class Cursor:
@@ -118,6 +121,10 @@ class Cursor:
             self.uvarint()
             self.take(self.uvarint())
 
+    def tags(self) -> "dict[int, Cursor]":
+        """The tagged fields that end a struct, by tag."""
+        return {self.uvarint(): Cursor(self.take(self.uvarint())) for _ in range(self.uvarint())}
+
 
 def encode_uvarint(value: int) -> bytes:
     assert value >= 0
@@ -148,3 +155,11 @@ def encode_bytes(value: Buffer | None, flexible: bool) -> bytes:
         return b"\x00" if flexible else b"\xff\xff\xff\xff"
     length = encode_uvarint(len(value) + 1) if flexible else _I32.pack(len(value))
     return length + value
+
+
+def encode_tags(tags: Mapping[int, bytes]) -> bytes:
+    """The tagged fields that end a struct."""
+    out = bytearray(encode_uvarint(len(tags)))
+    for tag, content in sorted(tags.items()):
+        out += encode_uvarint(tag) + encode_uvarint(len(content)) + content
+    return bytes(out)

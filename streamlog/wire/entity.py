@@ -80,6 +80,7 @@ def _uuid_write(out: bytearray, value: Any) -> None:
 _KINDS: Final[Mapping[str, _Kind]] = {
     "int8": _number("b"),
     "int16": _number("h"),
+    "uint16": _number("H"),
     "int32": _number("i"),
     "int64": _number("q"),
     "error_code": _number("h"),
@@ -150,6 +151,9 @@ def _kind(annotation: Any, kafka_type: str | None, flexible: bool) -> _Kind:
         if hasattr(inner, "__flexible__"):
             return _array(entity(inner), flexible, nullable)
         return _array(_kind(inner, kafka_type, flexible), flexible, nullable)
+    if hasattr(annotation, "__flexible__"):
+        inner_entity = entity(annotation)
+        return _Kind(inner_entity.read, inner_entity.write, {})
     if kafka_type == "string":
         return _string(flexible, nullable)
     if kafka_type in {"bytes", "records"}:

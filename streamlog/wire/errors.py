@@ -24,6 +24,14 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StorageFailed, ErrorCode.kafka_storage_error),
     (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),
     (errors.UnknownLeaderEpoch, ErrorCode.unknown_leader_epoch),
+    (errors.NotEnoughReplicas, ErrorCode.not_enough_replicas),
+    (errors.OffsetNotAvailable, ErrorCode.offset_not_available),
+    (errors.NoController, ErrorCode.not_controller),
+    (errors.NodeIdTaken, ErrorCode.duplicate_broker_registration),
+    (errors.StaleNode, ErrorCode.stale_broker_epoch),
+    (errors.NodeNotFound, ErrorCode.broker_id_not_registered),
+    (errors.OtherCluster, ErrorCode.inconsistent_cluster_id),
+    (errors.StalePartition, ErrorCode.invalid_update_version),
     (errors.Overloaded, ErrorCode.throttling_quota_exceeded),
     (errors.NodeUnreachable, ErrorCode.network_exception),
     (errors.Unavailable, ErrorCode.leader_not_available),
@@ -52,6 +60,26 @@ def error_of(code: int, about: str) -> StreamlogError:
         if candidate is known:
             return kind(text)
     return errors.Unavailable(text) if known.retriable else StreamlogError(text)
+
+
+_NAMED: Final = {
+    name: kind
+    for name, kind in vars(errors).items()
+    if isinstance(kind, type) and issubclass(kind, StreamlogError)
+}
+
+
+def error_named(name: str, text: str) -> StreamlogError:
+    """The error that the answer to a command names by its class; one we do not know is plain."""
+    kind = _NAMED.get(name, StreamlogError)
+    if kind.__init__ is StreamlogError.__init__:
+        return kind(text)
+    # It wants more than a text; the nearest that does not still tells whose fault it is.
+    return (
+        errors.InvalidRequest(text)
+        if issubclass(kind, errors.InvalidRequest)
+        else (StreamlogError(text))
+    )
 
 
 def check(code: int, about: str) -> None:

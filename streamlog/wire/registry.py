@@ -15,6 +15,12 @@ API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+VOTE: Final = 52
+BEGIN_QUORUM_EPOCH: Final = 53
+END_QUORUM_EPOCH: Final = 54
+DESCRIBE_QUORUM: Final = 55
+ENVELOPE: Final = 58
+FETCH_SNAPSHOT: Final = 59
 
 
 class Api(NamedTuple):
@@ -44,6 +50,12 @@ APIS: Final[dict[int, Api]] = {
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+        Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes
+        Api(BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch", 1, 1, 1),
+        Api(END_QUORUM_EPOCH, "EndQuorumEpoch", 1, 1, 1),
+        Api(DESCRIBE_QUORUM, "DescribeQuorum", 0, 2, 0),
+        Api(ENVELOPE, "Envelope", 0, 0, 0),
+        Api(FETCH_SNAPSHOT, "FetchSnapshot", 1, 1, 0),
     )
 }
 

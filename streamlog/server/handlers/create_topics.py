@@ -79,9 +79,10 @@ def _config(topic: Message, context: Context) -> StreamConfig:
             ErrorCode.invalid_partitions, f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
         )
     replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
-    if not 1 <= replicas <= len(image.nodes):
+    live = sum(not node.fenced for node in image.nodes.values())
+    if not 1 <= replicas <= live:
         raise _Refused(
-            ErrorCode.invalid_replication_factor, f"{replicas} replicas, {len(image.nodes)} nodes"
+            ErrorCode.invalid_replication_factor, f"{replicas} replicas, {live} live nodes"
         )
     settings = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})
     return StreamConfig.of(

@@ -9,13 +9,18 @@ found; one that is found and refuses, it leaves at once.
 
 from typing import Any
 
+from kio.schema.errors import ErrorCode
+
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
-    node = context.metadata.image.nodes[context.node_id]
-    here = {"node_id": context.node_id, "host": node.host, "port": node.port, "error_code": 0}
+    node = context.metadata.image.nodes.get(context.node_id)
+    if node is None:  # not registered yet
+        here: dict[str, Any] = {"node_id": -1, "error_code": ErrorCode.coordinator_not_available}
+    else:
+        here = {"node_id": context.node_id, "host": node.host, "port": node.port, "error_code": 0}
     coordinators: list[dict[str, Any]] = [
         {"key": key, **here} for key in request.get("coordinator_keys", ())
     ]

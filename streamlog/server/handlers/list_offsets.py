@@ -1,6 +1,8 @@
 """ListOffsets (2), versions 1 to 7: earliest, latest, by time, of the largest time.
 
 v4  the caller's leader epoch is checked, ours comes back with the latest offset
+v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
+    before that
 v7  the offset of the largest timestamp
 """
 
@@ -8,7 +10,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import OffsetNotAvailable, StreamlogError
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import led_partition
@@ -24,13 +26,14 @@ Found = tuple[int, int, int]
 """An offset, its timestamp, its leader epoch; each may be UNKNOWN."""
 
 
-async def handle(request: Message, _version: int, context: Context) -> Message:
+async def handle(request: Message, version: int, context: Context) -> Message:
     return {
         "topics": [
             {
                 "name": topic["name"],
                 "partitions": [
-                    await _partition(topic["name"], asked, context) for asked in topic["partitions"]
+                    await _partition(topic["name"], asked, version, context)
+                    for asked in topic["partitions"]
                 ],
             }
             for topic in request["topics"]
@@ -38,7 +41,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     }
 
 
-async def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
+async def _partition(name: str, asked: Message, version: int, context: Context) -> dict[str, Any]:
     index = asked["partition_index"]
     try:
         partition = led_partition(
@@ -46,7 +49,10 @@ async def _partition(name: str, asked: Message, context: Context) -> dict[str, A
         )
         offset, timestamp_ms, epoch = await _find(partition, asked["timestamp"])
     except StreamlogError as error:
-        return {"partition_index": index, "error_code": code_of(error)}
+        code = code_of(error)
+        if code == ErrorCode.offset_not_available and version < 5:
+            code = ErrorCode.leader_not_available
+        return {"partition_index": index, "error_code": code}
     return {
         "partition_index": index,
         "error_code": ErrorCode.none,
@@ -59,11 +65,22 @@ async def _partition(name: str, asked: Message, context: Context) -> dict[str, A
 async def _find(partition: LocalPartition, timestamp_ms: int) -> Found:
     """Nothing at or after the time asked for is no error: the offset is unknown then."""
     if timestamp_ms == LATEST:
+        _check_known(partition)
         return partition.high_watermark, UNKNOWN, partition.leader_epoch
     if timestamp_ms == EARLIEST:
         return partition.log_start_offset, UNKNOWN, UNKNOWN
     if timestamp_ms == MAX_TIMESTAMP:
+        _check_known(partition)
         found = await partition.latest_timestamp()
     else:
         found = await partition.offset_for_timestamp(timestamp_ms)
-    return (UNKNOWN, UNKNOWN, UNKNOWN) if found is None else (*found, UNKNOWN)
+    if found is None:
+        _check_known(partition)
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    return *found, UNKNOWN
+
+
+def _check_known(partition: LocalPartition) -> None:
+    """The high watermark of a new leader may be below what consumers have seen from the last."""
+    if not partition.high_watermark_known:
+        raise OffsetNotAvailable("what is committed shows when the followers have fetched")

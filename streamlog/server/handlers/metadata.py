@@ -10,7 +10,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
-from streamlog.model import NO_LEADER
+from streamlog.model import NO_LEADER, NodeId
 from streamlog.server.context import Context
 from streamlog.server.guards import stream_named
 from streamlog.wire.control import Message
@@ -29,12 +29,19 @@ async def handle(request: Message, version: int, context: Context) -> Message:
         "brokers": [
             {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
             for node_id, node in sorted(image.nodes.items())
+            if not node.fenced
         ],
         "cluster_id": image.cluster_id,
-        "controller_id": context.node_id,
+        "controller_id": _controller_id(context),
         "topics": topics,
         "cluster_authorized_operations": OPERATIONS_UNKNOWN,
     }
+
+
+def _controller_id(context: Context) -> int:
+    """Where clients send what changes streams; any node would take it."""
+    found = context.metadata.controller_id
+    return context.node_id if found is None else found
 
 
 def _asked_topics(asked: Iterable[Message], image: Image) -> Iterable[Message]:
@@ -72,5 +79,10 @@ def _partition(index: int, partition: PartitionImage, image: Image) -> dict[str,
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "offline_replicas": [node for node in partition.replicas if node not in image.nodes],
+        "offline_replicas": [it for it in partition.replicas if _is_offline(it, image)],
     }
+
+
+def _is_offline(node_id: NodeId, image: Image) -> bool:
+    node = image.nodes.get(node_id)
+    return node is None or node.fenced

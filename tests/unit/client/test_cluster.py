@@ -1,20 +1,34 @@
 import asyncio
+import socket
+from typing import Any
 from uuid import UUID
 
 import pytest
 
+from streamlog.client import cluster as cluster_module
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp, resolve
 from streamlog.errors import (
     ConfigError,
     FencedLeaderEpoch,
+    InvalidRequest,
+    MalformedFrame,
+    NoController,
+    NodeNotFound,
     NodeUnreachable,
     NotLeader,
     PartitionNotFound,
+    RequestTimedOut,
+    StreamlogError,
     StreamNotFound,
 )
+from streamlog.metadata.commands import DeleteStream, encode_command
+from streamlog.metadata.forwarding import Granted
 from streamlog.model import NO_LEADER, TopicPartition
+from streamlog.server import dispatch
+from streamlog.wire.registry import ENVELOPE
 from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.server_process import free_port
 
 FLIGHTS = TopicPartition("flights", 0)
 
@@ -120,3 +134,83 @@ async def test_a_broken_connection_is_replaced(node: KafkaNode) -> None:
         for connection in cluster._connections.values():
             connection.close()
         await cluster.topology()
+
+
+async def test_a_silent_node_is_not_waited_for_where_any_will_do(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that is stopped: its machine accepts, and nobody answers."""
+    monkeypatch.setattr(cluster_module, "SILENCE_MS", 100)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        servers = f"127.0.0.1:{silent.getsockname()[1]},{node.address}"
+        async with Cluster.at(servers) as cluster:
+            async with asyncio.timeout(10):
+                assert (await cluster.topology()).controller == NODE
+                await cluster.command(COMMAND)
+        async with Cluster.at(servers.split(",", maxsplit=1)[0]) as cluster:
+            with pytest.raises(NodeUnreachable, match="no answer"):
+                await cluster.topology()
+
+
+# Commands
+
+COMMAND = encode_command(DeleteStream(name="flights"))
+
+
+async def test_a_command_is_given_to_any_node(node: KafkaNode) -> None:
+    node.metadata.result = Granted(7, {"deleted": True})
+    async with Cluster.at(node.address) as cluster:
+        assert await cluster.command(COMMAND) == {"offset": 7, "result": {"deleted": True}}
+    assert node.metadata.taken == [(DeleteStream(name="flights"), False)]
+
+
+async def test_the_next_node_is_asked_where_one_is_away(node: KafkaNode) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        away = server.getsockname()[1]
+    async with Cluster.at(f"127.0.0.1:{away},{node.address}") as cluster:
+        await cluster.command(COMMAND)
+    assert len(node.metadata.taken) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [NoController("nobody decides"), NodeNotFound("no node 9"), InvalidRequest("not so")]
+)
+async def test_why_a_command_is_refused_is_raised(node: KafkaNode, error: StreamlogError) -> None:
+    node.metadata.result = error
+    async with Cluster.at(node.address) as cluster:
+        with pytest.raises(type(error), match=str(error)):
+            await cluster.command(COMMAND)
+
+
+async def test_a_node_that_restarts_between_commands_is_asked_anew() -> None:
+    port = free_port()
+    async with Cluster.at(f"127.0.0.1:{port}") as cluster:
+        for _ in range(3):
+            async with KafkaNode(port=port) as node:
+                await cluster.command(COMMAND)
+                assert len(node.metadata.taken) == 1
+
+
+async def test_a_node_that_dies_with_a_command_may_have_done_it() -> None:
+    node = KafkaNode()
+
+    async def dies(*_: Any, **__: Any) -> Granted:
+        raise ZeroDivisionError
+
+    node.metadata.take = dies  # type: ignore[method-assign]
+    async with node, Cluster.at(node.address) as cluster:
+        with pytest.raises(RequestTimedOut, match="whether it was done is not known"):
+            await cluster.command(COMMAND)
+
+
+@pytest.mark.parametrize("data", [b"", b"[]", b"7", b"{", None])
+async def test_an_answer_to_a_command_that_is_none(
+    node: KafkaNode, data: bytes | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def babble(*_: Any) -> dict[str, Any]:
+        return {"response_data": data, "error_code": 0}
+
+    monkeypatch.setitem(dispatch._HANDLERS, ENVELOPE, babble)
+    async with Cluster.at(node.address) as cluster:
+        with pytest.raises(MalformedFrame):
+            await cluster.command(COMMAND)

@@ -4,7 +4,8 @@ from uuid import uuid4
 
 import pytest
 
-from streamlog.model import NO_LEADER, TopicPartition
+from streamlog.metadata.image import Image
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import (
@@ -246,7 +247,7 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
         (topic("new", num_partitions=0), 37, "0 partitions"),
         (topic("new", num_partitions=10_001), 37, "10001 partitions"),
         (topic("new", replication_factor=0), 38, "0 replicas"),
-        (topic("new", replication_factor=3), 38, "3 replicas, 1 nodes"),
+        (topic("new", replication_factor=3), 38, "3 replicas, 1 live nodes"),
         (topic("new", assignments=[{"partition_index": 0, "broker_ids": [7]}]), 39, "placed"),
         (topic("new", configs={"no.such.config": "1"}), 40, "no.such.config"),
         (topic("new", configs={"retention.ms": "soon"}), 40, "retention.ms"),
@@ -350,3 +351,55 @@ async def test_committed_offsets_are_refused_one_by_one(node: KafkaNode, version
     (topic,) = answer["topics"]
     told = [(it["partition_index"], it["error_code"]) for it in topic["partitions"]]
     assert (topic["name"], told) == ("flights", [(0, 30), (1, 30)])
+
+
+# In a cluster
+
+
+async def test_fenced_nodes_are_not_shown_and_their_replicas_are_offline(node: KafkaNode) -> None:
+    await node.add_stream("flights")
+    node.metadata.register(1, NodeId(8))
+    node.metadata.register(2, NodeId(9))
+    node.metadata.change("flights", 0, replicas=(NODE, NodeId(8), NodeId(9)))
+    node.metadata.fence(NodeId(9))
+    node.metadata.controller_id = NodeId(8)
+    async with RawClient(node.port) as client:
+        answer = await client.ask(METADATA, 12, {"topics": None})
+    assert [it["node_id"] for it in answer["brokers"]] == [NODE, 8]
+    assert answer["controller_id"] == 8
+    assert answer["topics"][0]["partitions"][0]["offline_replicas"] == [9]
+
+
+async def test_without_a_known_controller_any_node_will_do(node: KafkaNode) -> None:
+    node.metadata.controller_id = None
+    async with RawClient(node.port) as client:
+        assert (await client.ask(METADATA, 12, {"topics": []}))["controller_id"] == NODE
+
+
+@pytest.mark.parametrize("version", range(1, 8))
+async def test_a_new_leader_does_not_guess_what_is_committed(node: KafkaNode, version: int) -> None:
+    partition = await node.add_stream("flights")
+    partition.append([b"x"])
+    partition.high_watermark_known = False
+
+    async def asked(timestamp: int) -> tuple[int, int]:
+        topic = {"name": "flights", "partitions": [{"partition_index": 0, "timestamp": timestamp}]}
+        async with RawClient(node.port) as client:
+            answer = await client.ask(LIST_OFFSETS, version, {"topics": [topic]})
+        (found,) = answer["topics"][0]["partitions"]
+        return found["error_code"], found["offset"]
+
+    later = 78 if version >= 5 else 5
+    assert (await asked(-1))[0] == later
+    assert await asked(-2) == (0, 0)
+    assert await asked(1_000) == (0, 0)
+    assert (await asked(1_001))[0] == later
+    partition.high_watermark_known = True
+    assert await asked(-1) == (0, 1)
+
+
+async def test_no_coordinator_before_the_node_has_registered(node: KafkaNode) -> None:
+    node.metadata.image = Image(CLUSTER_ID)
+    async with RawClient(node.port) as client:
+        answer = await client.ask(FIND_COORDINATOR, 2, {"key": "g"})
+    assert answer["error_code"] == 15

@@ -49,11 +49,14 @@ def example(schema: Any, salt: int) -> dict[str, Any]:
         scalars = {
             "string": f"t{number}",
             "bytes": b"b%d" % number,
+            "records": b"r%d" % number,
             "bool": bool(number % 2),
             "uuid": ID,
         }
         scalar: Any = scalars.get(str(kind), number % 100)
-        if nested is not None:
+        if nested is field.type:
+            values[field.name] = example(nested, number)
+        elif nested is not None:
             values[field.name] = [example(nested, number + item) for item in range(salt % 3)]
         elif "tuple" in text:
             values[field.name] = [scalar] * (salt % 3)

@@ -5,6 +5,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog import errors
 from streamlog.errors import InvalidRequest, NotLeader, StreamlogError, Unavailable
+from streamlog.wire import errors as errors_wire
 from streamlog.wire.errors import check, code_of, error_of
 
 TREE = [
@@ -60,6 +61,23 @@ def test_codes_that_we_do_not_use_keep_whether_they_may_be_retried() -> None:
     assert not error_of(ErrorCode.group_id_not_found, "x").retriable
     assert isinstance(error_of(ErrorCode.offset_out_of_range, "x"), InvalidRequest)
     assert not error_of(12_345, "x").retriable
+
+
+@pytest.mark.parametrize("kind", TREE)
+def test_every_error_is_known_by_its_name_or_as_the_callers_fault(
+    kind: type[StreamlogError],
+) -> None:
+    error = errors_wire.error_named(kind.__name__, "why")
+    assert str(error) == "why"
+    if kind in ARGUMENTS:
+        assert isinstance(error, InvalidRequest) == issubclass(kind, InvalidRequest)
+    else:
+        assert type(error) is kind
+
+
+@pytest.mark.parametrize("name", ["ValueError", "StreamlogErrors", "", "__name__"])
+def test_a_name_of_no_error_of_ours_is_a_plain_one(name: str) -> None:
+    assert type(errors_wire.error_named(name, "why")) is StreamlogError
 
 
 def test_no_error_raises_nothing() -> None:

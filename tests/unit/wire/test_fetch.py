@@ -3,18 +3,25 @@
 import io
 from dataclasses import replace
 from typing import Any
+from uuid import UUID
 
 import pytest
 from kio.index import load_request_schema, load_response_schema
+from kio.schema.fetch.v18 import request as kio_fetch_v18
+from kio.schema.types import BrokerId
 from kio.serial import entity_reader, entity_writer
+from kio.static.primitive import i32, i64
 
 from streamlog.errors import MalformedFrame
 from streamlog.model import EpochEnd
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
+    NOT_TOLD,
     FetchedPartition,
+    FetchLeader,
     FetchPartition,
     FetchRequest,
+    FetchSnapshot,
     FetchTopic,
     encode_request,
     encode_response,
@@ -27,9 +34,18 @@ VERSIONS = range(4, 13)
 HEADER = b"\x00\x00\x00\x2a"
 RECORDS = b"not looked at"
 
+FOLDER = UUID("0cdef59f-2d4e-4d3e-8e1c-5d2cb28a3a11")
+
 REQUEST = FetchRequest(
     [
-        FetchTopic("a", [FetchPartition(0, 2**40, 1_000, 3, 2, 17), FetchPartition(5, 0, 7)]),
+        FetchTopic(
+            "a",
+            [
+                FetchPartition(0, 2**40, 1_000, 3, 2, 17, FOLDER, 2**33),
+                FetchPartition(5, 0, 7, directory_id=FOLDER),
+                FetchPartition(6, 0, 7, high_watermark=-1),
+            ],
+        ),
         FetchTopic("b" * 200, [FetchPartition(1, 1, 1)]),
     ],
     max_wait_ms=500,
@@ -40,6 +56,8 @@ REQUEST = FetchRequest(
     session_id=9,
     session_epoch=2,
     rack_id="r1",
+    replica_epoch=2**35,
+    cluster_id="c1",
 )
 
 
@@ -57,6 +75,8 @@ def as_of(version: int) -> FetchRequest:
                     it.current_leader_epoch if version >= 9 else -1,
                     it.last_fetched_epoch if version >= 12 else -1,
                     it.log_start_offset if version >= 5 else -1,
+                    it.directory_id if version >= 12 else None,
+                    it.high_watermark if version >= 12 else NOT_TOLD,
                 )
                 for it in topic.partitions
             ],
@@ -68,7 +88,22 @@ def as_of(version: int) -> FetchRequest:
         session_id=REQUEST.session_id if version >= 7 else blank.session_id,
         session_epoch=REQUEST.session_epoch if version >= 7 else blank.session_epoch,
         rack_id=REQUEST.rack_id if version >= 11 else blank.rack_id,
+        replica_epoch=REQUEST.replica_epoch if version >= 12 else -1,
+        cluster_id=REQUEST.cluster_id if version >= 12 else None,
     )
+
+
+def as_kio_knows(version: int) -> FetchRequest:
+    """Without the tagged fields that Kafka has in later versions only: kio does not read them."""
+    request = as_of(version)
+    topics = [
+        FetchTopic(
+            topic.name,
+            [it._replace(directory_id=None, high_watermark=NOT_TOLD) for it in topic.partitions],
+        )
+        for topic in request.topics
+    ]
+    return request._replace(topics=topics, replica_epoch=-1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -80,12 +115,30 @@ def test_a_request_comes_back(version: int) -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_kio_reads_our_request_and_we_read_its_own(version: int) -> None:
-    ours = encode_request(REQUEST, version)
+    ours = encode_request(as_kio_knows(version), version)
     theirs, size = entity_reader(load_request_schema(FETCH, version))(ours, 0)
     assert size == len(ours)
     again = io.BytesIO()
     entity_writer(load_request_schema(FETCH, version))(again, theirs)
-    assert read_request(Cursor(again.getvalue()), version) == as_of(version)
+    assert read_request(Cursor(again.getvalue()), version) == as_kio_knows(version)
+
+
+def test_what_a_replica_tells_is_encoded_as_in_the_versions_that_have_it() -> None:
+    state = kio_fetch_v18.ReplicaState(
+        replica_id=BrokerId(REQUEST.replica_id), replica_epoch=i64(REQUEST.replica_epoch)
+    )
+    tagged = io.BytesIO()
+    entity_writer(kio_fetch_v18.ReplicaState)(tagged, state)
+    whole = encode_request(REQUEST, 12)
+    assert b"\x01" + bytes([len(tagged.getvalue())]) + tagged.getvalue() in whole
+    partition = kio_fetch_v18.FetchPartition(
+        partition=i32(0), fetch_offset=i64(2**40), partition_max_bytes=i32(1_000),
+        current_leader_epoch=i32(3), last_fetched_epoch=i32(2), log_start_offset=i64(17),
+        replica_directory_id=FOLDER, high_watermark=i64(2**33),
+    )  # fmt: skip
+    theirs = io.BytesIO()
+    entity_writer(kio_fetch_v18.FetchPartition)(theirs, partition)
+    assert theirs.getvalue() in whole
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -99,13 +152,13 @@ def test_every_cut_of_a_request_is_malformed(version: int) -> None:
 @pytest.mark.parametrize("version", [7, 12])
 def test_forgotten_topics_are_passed_over(version: int) -> None:
     schema = load_request_schema(FETCH, version)
-    theirs, _ = entity_reader(schema)(encode_request(REQUEST, version), 0)
+    theirs, _ = entity_reader(schema)(encode_request(as_kio_knows(version), version), 0)
     forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]
     gone = (forgotten(topic="gone", partitions=(1, 2)),) * 2
     out = io.BytesIO()
     entity_writer(schema)(out, replace(theirs, forgotten_topics_data=gone))
     cursor = Cursor(out.getvalue())
-    assert read_request(cursor, version) == as_of(version)
+    assert read_request(cursor, version) == as_kio_knows(version)
     assert cursor.remaining == 0
 
 
@@ -165,6 +218,27 @@ def test_a_response_comes_back_with_views_into_the_frame(version: int) -> None:
     assert [bytes(it.records) for it in answer.partitions] == [RECORDS, b"", b"", bytes(300)]
     assert answer.partitions[0].records.obj is frame
     assert answer.partitions[1].fetched.error_code == 3
+
+
+def test_what_is_told_to_replicas_comes_back_and_kio_reads_it() -> None:
+    told = FetchedPartition(0, 6, 1, 2, 0, None, 5, FetchLeader(7, 2**20), FetchSnapshot(2**40, 3))
+    (piece,) = encode_response(HEADER, [("a", [told])], 12)
+    (found,) = read_response(Cursor(piece, 8), 12).partitions
+    assert found.fetched == told
+    theirs, size = entity_reader(load_response_schema(FETCH, 12))(piece[8:], 0)
+    assert size == len(piece) - 8
+    it = theirs.responses[0].partitions[0]
+    assert it.preferred_read_replica == 5
+    assert (it.current_leader.leader_id, it.current_leader.leader_epoch) == (7, 2**20)
+    assert (it.snapshot_id.end_offset, it.snapshot_id.epoch) == (2**40, 3)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_preferred_replica_is_told_from_version_11_on(version: int) -> None:
+    told = FetchedPartition(0, 0, 1, 0, preferred_read_replica=5)
+    (piece,) = encode_response(HEADER, [("a", [told])], version)
+    (found,) = read_response(Cursor(piece, 8), version).partitions
+    assert found.fetched.preferred_read_replica == (5 if version >= 11 else -1)
 
 
 def test_a_diverging_epoch_comes_back_and_kio_reads_it() -> None:

@@ -1,0 +1,29 @@
+"""Envelope (58): a command for the controller, from another node or from the command line.
+
+The principal tells them apart: what a node has handed on already goes no further.
+"""
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata import raft_form as form
+from streamlog.metadata.commands import decode_command
+from streamlog.metadata.forwarding import encode_granted, encode_refused
+from streamlog.server.context import Context
+from streamlog.server.guards import is_other_cluster
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    """What goes wrong with the command is in the answer's data, whatever it is."""
+    cluster_id = form.read_principal(request["request_principal"])
+    if is_other_cluster(cluster_id, context):
+        return {"response_data": None, "error_code": ErrorCode.inconsistent_cluster_id}
+    try:
+        command = decode_command(request["request_data"])
+        data = encode_granted(
+            await context.metadata.take(command, forwarded=cluster_id is not None)
+        )
+    except StreamlogError as error:
+        data = encode_refused(error)
+    return {"response_data": data, "error_code": ErrorCode.none}

@@ -1,0 +1,249 @@
+"""One partition's part of a Fetch: found, read for whoever asks, and watched while that one waits.
+
+A consumer gets what is committed, from the leader or from a follower in sync (KIP-392). A replica
+gets all that the leader has, and says by its request what it has itself.
+"""
+
+import logging
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import (
+    CorruptData,
+    FencedLeaderEpoch,
+    NotLeader,
+    OffsetNotAvailable,
+    OffsetOutOfRange,
+    StreamlogError,
+)
+from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.server.context import Context, LocalPartition, Slice
+from streamlog.server.guards import led_partition, readable_partition
+from streamlog.wire import fetch as wire
+from streamlog.wire.errors import code_of
+
+logger = logging.getLogger(__name__)
+
+UNKNOWN: Final = -1
+
+
+class Caller(NamedTuple):
+    """Who fetches."""
+
+    replica_id: NodeId
+    """``wire.CONSUMER`` for who is no replica."""
+    node_epoch: int
+    rack: str
+
+    @property
+    def is_replica(self) -> bool:
+        return self.replica_id >= 0
+
+    @classmethod
+    def of(cls, request: wire.FetchRequest) -> "Caller":
+        return cls(NodeId(request.replica_id), request.replica_epoch, request.rack_id)
+
+
+class PartitionFetch:
+    """What was asked of one partition, and what there is to answer so far."""
+
+    __slots__ = (
+        "_caller", "_changed", "_committed", "_diverging", "_error_code", "_leader", "_partition",
+        "_preferred", "_seen", "final", "records", "tp", "wanted",
+    )  # fmt: skip
+
+    def __init__(self, name: str, wanted: wire.FetchPartition, caller: Caller) -> None:
+        self.tp = TopicPartition(name, wanted.partition)
+        self.wanted = wanted
+        self.records: Slice | None = None  # open, and not empty; closed by whoever has sent it
+        self.final = False  # waiting would not help: an error, or something to be told at once
+        self._caller = caller
+        self._partition: LocalPartition | None = None  # once found, and the caller may read it
+        self._error_code = ErrorCode.none
+        self._diverging: EpochEnd | None = None
+        self._preferred = NO_LEADER  # where a consumer reads at less cost
+        self._leader: wire.FetchLeader | None = None  # told to who asked the wrong node
+        self._seen: tuple[bool, int, int] | None = None  # the partition's state at the last look
+        self._changed: Callable[[], None] | None = None  # while it is watched
+        self._committed: Callable[[], None] | None = None  # likewise
+
+    @property
+    def has_news(self) -> bool:
+        """A replica that says what it knows to be committed does not know all of it (KIP-1166)."""
+        partition, told = self._partition, self.wanted.high_watermark
+        return (
+            told != wire.NOT_TOLD
+            and partition is not None
+            and self._caller.is_replica
+            and partition.high_watermark > told
+        )
+
+    @property
+    def size_bytes(self) -> int:
+        return 0 if self.records is None else len(self.records)
+
+    async def look(self, context: Context, max_bytes: int, *, whole_first: bool) -> None:
+        """Reads what there is now. ``whole_first``: one batch may go over ``max_bytes``."""
+        self.close()
+        try:
+            records = await self._look(context, max_bytes, whole_first)
+        except StreamlogError as error:
+            self._fail(error, context)
+            return
+        self.final = self._diverging is not None or self._preferred != NO_LEADER
+        if records is None:
+            return
+        if len(records) == 0 or (len(records) > max_bytes and not whole_first):
+            records.close()
+        else:
+            self.records = records
+
+    async def _look(self, context: Context, max_bytes: int, whole_first: bool) -> Slice | None:
+        find = led_partition if self._caller.is_replica else readable_partition
+        self._partition = partition = find(self.tp, self.wanted.current_leader_epoch, context)
+        self._seen = self._state(partition)
+        wanted_bytes = min(self.wanted.max_bytes, max_bytes)
+        if wanted_bytes <= 0 and whole_first:
+            wanted_bytes = 1
+        if self._caller.is_replica:
+            return await self._read_for_replica(partition, wanted_bytes)
+        return await self._read_for_consumer(partition, wanted_bytes, context)
+
+    async def _read_for_replica(self, partition: LocalPartition, wanted_bytes: int) -> Slice | None:
+        replica_id, node_epoch, _ = self._caller
+        found = await partition.read_for_follower(
+            replica_id,
+            node_epoch,
+            self.wanted.fetch_offset,
+            self.wanted.last_fetched_epoch,
+            max(wanted_bytes, 0),
+        )
+        if isinstance(found, EpochEnd):
+            self._diverging = found
+            return None
+        return found
+
+    async def _read_for_consumer(
+        self, partition: LocalPartition, wanted_bytes: int, context: Context
+    ) -> Slice | None:
+        offset, end = self.wanted.fetch_offset, partition.log_end_offset
+        if offset > end and not partition.is_leader:
+            raise OffsetNotAvailable(f"{self.tp}: this follower ends at {end}, before {offset}")
+        self._diverging = _divergence(partition, self.wanted)
+        if self._diverging is not None:
+            return None
+        if partition.high_watermark <= offset <= end:
+            return None  # most looks end here: all is read
+        self._preferred = _nearer_replica(self.tp, self._caller.rack, partition, context)
+        if self._preferred != NO_LEADER or wanted_bytes <= 0:
+            return None
+        return await partition.read(offset, wanted_bytes)
+
+    def _fail(self, error: StreamlogError, context: Context) -> None:
+        self.final = True
+        self._error_code = code_of(error)
+        if isinstance(error, NotLeader | FencedLeaderEpoch):
+            self._leader = _leader(self.tp, context)
+        if isinstance(error, CorruptData):
+            logger.error("damaged batch not served", extra=self._place(error))
+
+    def watch(
+        self, changed: "Callable[[PartitionFetch], None]", committed: Callable[[], None]
+    ) -> None:
+        """``changed`` from now on, and at once if the last look is out of date.
+
+        ``committed`` when there is something to tell a replica, but nothing to be read.
+        """
+        partition = self._partition
+        if partition is None:
+            return
+        self._changed = lambda: changed(self)
+        partition.add_watcher(self._changed, end=self._caller.is_replica)
+        if self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD:
+            self._committed = committed
+            partition.add_watcher(committed)
+            if self.has_news:
+                committed()
+        if self._state(partition) != self._seen:
+            changed(self)
+
+    def unwatch(self) -> None:
+        for watcher in (self._changed, self._committed):
+            if self._partition is not None and watcher is not None:
+                self._partition.remove_watcher(watcher)
+
+    def close(self) -> None:
+        if self.records is not None:
+            self.records.close()
+            self.records = None
+
+    def fetched(self) -> wire.FetchedPartition:
+        partition = self._partition
+        return wire.FetchedPartition(
+            self.wanted.partition,
+            self._error_code,
+            UNKNOWN if partition is None else partition.high_watermark,
+            UNKNOWN if partition is None else partition.log_start_offset,
+            self.size_bytes,
+            self._diverging,
+            self._preferred,
+            self._leader,
+        )
+
+    def _state(self, partition: LocalPartition) -> tuple[bool, int, int]:
+        """What a watcher would have been told the change of."""
+        replica = self._caller.is_replica
+        offset = partition.log_end_offset if replica else partition.high_watermark
+        return partition.is_leader, partition.leader_epoch, offset
+
+    def _place(self, error: StreamlogError) -> dict[str, object]:
+        return {
+            "stream": self.tp.stream,
+            "partition": self.tp.partition,
+            "offset": self.wanted.fetch_offset,
+            "problem": str(error),
+        }
+
+
+def _divergence(partition: LocalPartition, wanted: wire.FetchPartition) -> EpochEnd | None:
+    """Where our history parts from the caller's, if it does before the offset asked for."""
+    if wanted.last_fetched_epoch == NO_EPOCH:
+        return None
+    end = partition.epoch_end(wanted.last_fetched_epoch)
+    if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
+        start, log_end = partition.log_start_offset, partition.log_end_offset
+        raise OffsetOutOfRange(wanted.fetch_offset, start, log_end)
+    if end.epoch < wanted.last_fetched_epoch or end.end_offset < wanted.fetch_offset:
+        return end
+    return None
+
+
+def _nearer_replica(
+    tp: TopicPartition, rack: str, partition: LocalPartition, context: Context
+) -> NodeId:
+    """A live follower in sync in the caller's rack, where the leader is in another (KIP-392)."""
+    if not rack or not partition.is_leader:
+        return NO_LEADER
+    image = context.metadata.image
+    here, stream = image.nodes.get(context.node_id), image.streams.get(tp.stream)
+    if stream is None or (here is not None and here.rack == rack):
+        return NO_LEADER
+    near = [
+        node_id
+        for node_id in stream.partition(tp.partition).isr
+        if (node := image.nodes.get(node_id)) and node.rack == rack and not node.fenced
+    ]
+    return near[tp.partition % len(near)] if near else NO_LEADER
+
+
+def _leader(tp: TopicPartition, context: Context) -> wire.FetchLeader | None:
+    """As the image has it, so that the caller need not ask for it (KIP-951)."""
+    stream = context.metadata.image.streams.get(tp.stream)
+    if stream is None or not 0 <= tp.partition < len(stream.partitions):
+        return None
+    found = stream.partitions[tp.partition]
+    if found.leader == NO_LEADER:
+        return None
+    return wire.FetchLeader(found.leader, found.leader_epoch)

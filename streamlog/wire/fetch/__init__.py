@@ -1,0 +1,59 @@
+"""Fetch, versions 4 to 12, by hand: the request and the response that move all the bytes.
+
+A response is a frame with holes: the record bytes are not here but in segment files.
+``encode_response`` gives the bytes before, between and after the holes, so that a shell sends them
+in turn. Version 12 is flexible: it has a byte of (no) tagged fields after each partition's records.
+
+    v5   the request names the replica's log start, the response the leader's
+    v7   fetch sessions: parsed, never granted; a session id of 0 tells the client so
+    v9   the client's leader epoch
+    v11  the client's rack; the response's preferred replica (-1: this node)
+    v12  the epoch of the last batch fetched; a diverging epoch may come back
+
+A replica's node epoch (KIP-903), folder (KIP-853) and high watermark (KIP-1166) travel as the
+tagged fields that they are from v15, v17 and v18 on: who does not know them passes over them.
+"""
+
+from streamlog.wire.fetch.request import (
+    CONSUMER,
+    NO_SESSION,
+    NOT_TOLD,
+    SESSIONLESS,
+    FetchPartition,
+    FetchRequest,
+    FetchTopic,
+    encode_request,
+    read_request,
+)
+from streamlog.wire.fetch.response import (
+    NO_REPLICA,
+    FetchedPartition,
+    FetchedRecords,
+    FetchedTopic,
+    FetchLeader,
+    FetchResponse,
+    FetchSnapshot,
+    encode_response,
+    read_response,
+)
+
+__all__ = [
+    "CONSUMER",
+    "NOT_TOLD",
+    "NO_REPLICA",
+    "NO_SESSION",
+    "SESSIONLESS",
+    "FetchLeader",
+    "FetchPartition",
+    "FetchRequest",
+    "FetchResponse",
+    "FetchSnapshot",
+    "FetchTopic",
+    "FetchedPartition",
+    "FetchedRecords",
+    "FetchedTopic",
+    "encode_request",
+    "encode_response",
+    "read_request",
+    "read_response",
+]

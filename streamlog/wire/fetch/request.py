@@ -1,0 +1,210 @@
+"""The request: what is wanted, and by whom."""
+
+import struct
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from streamlog.model import NO_EPOCH
+from streamlog.wire.cursor import (
+    NO_TAGS,
+    Cursor,
+    encode_array_length,
+    encode_string,
+    encode_tags,
+)
+
+CONSUMER: Final = -1
+"""The replica id of who is no replica."""
+
+NO_SESSION: Final = 0
+SESSIONLESS: Final = -1
+"""The session epoch of who does not want a session."""
+
+NOT_TOLD: Final = 2**63 - 1
+"""Of a high watermark."""
+
+_REQUEST_V4: Final = struct.Struct(">iiiib")
+_SESSION: Final = struct.Struct(">ii")
+_PARTITION_V4: Final = struct.Struct(">iqi")
+_PARTITION_V5: Final = struct.Struct(">iqqi")
+_PARTITION_V9: Final = struct.Struct(">iiqqi")
+_PARTITION_V12: Final = struct.Struct(">iiqiqi")
+
+_CLUSTER_ID_TAG: Final = 0
+_REPLICA_STATE_TAG: Final = 1
+_DIRECTORY_TAG: Final = 0
+_HIGH_WATERMARK_TAG: Final = 1
+_REPLICA_STATE: Final = struct.Struct(">iq")
+_HIGH_WATERMARK: Final = struct.Struct(">q")
+
+
+class FetchPartition(NamedTuple):
+    """What is wanted of one partition."""
+
+    partition: int
+    fetch_offset: int
+    max_bytes: int
+    current_leader_epoch: int = NO_EPOCH  # as the client knows it; NO_EPOCH: do not check
+    last_fetched_epoch: int = NO_EPOCH  # of the batch before fetch_offset; NO_EPOCH: do not check
+    log_start_offset: int = -1  # of a follower
+    directory_id: UUID | None = None  # of a replica's folder
+    high_watermark: int = NOT_TOLD  # as a follower knows it
+
+
+class FetchTopic(NamedTuple):
+    """What is wanted of one topic."""
+
+    name: str
+    partitions: Sequence[FetchPartition]
+
+
+class FetchRequest(NamedTuple):
+    """A Fetch request of any version."""
+
+    topics: Sequence[FetchTopic]
+    max_wait_ms: int
+    min_bytes: int
+    max_bytes: int
+    replica_id: int = CONSUMER
+    isolation_level: int = 0
+    session_id: int = NO_SESSION
+    session_epoch: int = SESSIONLESS
+    rack_id: str = ""
+    replica_epoch: int = -1
+    """The replica's node epoch; -1: not told."""
+    cluster_id: str | None = None
+    """Of a member of the metadata quorum."""
+
+
+def read_request(cursor: Cursor, version: int) -> FetchRequest:
+    """The body of a request. Raises MalformedFrame."""
+    flexible = version >= 12
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
+    session_id, session_epoch = (
+        cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
+    )
+    topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
+    if version >= 7:
+        _skip_forgotten(cursor, flexible)
+    rack_id = cursor.string(flexible) if version >= 11 else ""
+    tags = cursor.tags() if flexible else {}
+    state = tags.get(_REPLICA_STATE_TAG)
+    _, replica_epoch = (CONSUMER, -1) if state is None else state.unpack(_REPLICA_STATE)
+    cluster = tags.get(_CLUSTER_ID_TAG)
+    return FetchRequest(
+        topics,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        replica_id,
+        isolation,
+        session_id,
+        session_epoch,
+        rack_id,
+        replica_epoch,
+        None if cluster is None else cluster.nullable_string(flexible),
+    )
+
+
+def _read_topic(cursor: Cursor, version: int) -> FetchTopic:
+    flexible = version >= 12
+    name = cursor.string(flexible)
+    partitions = [_read_partition(cursor, version) for _ in range(cursor.array_length(flexible))]
+    if flexible:
+        cursor.skip_tags()
+    return FetchTopic(name, partitions)
+
+
+def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
+    epoch = last_epoch = NO_EPOCH
+    log_start = -1
+    directory_id = None
+    high_watermark = NOT_TOLD
+    if version >= 12:
+        partition, epoch, offset, last_epoch, log_start, max_bytes = cursor.unpack(_PARTITION_V12)
+        tags = cursor.tags()
+        if _DIRECTORY_TAG in tags:
+            directory_id = tags[_DIRECTORY_TAG].uuid()
+        if _HIGH_WATERMARK_TAG in tags:
+            (high_watermark,) = tags[_HIGH_WATERMARK_TAG].unpack(_HIGH_WATERMARK)
+    elif version >= 9:
+        partition, epoch, offset, log_start, max_bytes = cursor.unpack(_PARTITION_V9)
+    elif version >= 5:
+        partition, offset, log_start, max_bytes = cursor.unpack(_PARTITION_V5)
+    else:
+        partition, offset, max_bytes = cursor.unpack(_PARTITION_V4)
+    return FetchPartition(
+        partition, offset, max_bytes, epoch, last_epoch, log_start, directory_id, high_watermark
+    )
+
+
+def _skip_forgotten(cursor: Cursor, flexible: bool) -> None:
+    """Topics to leave out of a session; there are no sessions."""
+    for _ in range(cursor.array_length(flexible)):
+        cursor.string(flexible)
+        cursor.take(4 * cursor.array_length(flexible))
+        if flexible:
+            cursor.skip_tags()
+
+
+def encode_request(request: FetchRequest, version: int) -> bytes:
+    """The body of a request."""
+    flexible = version >= 12
+    tags = b"\x00" if flexible else b""
+    out = bytearray(
+        _REQUEST_V4.pack(
+            request.replica_id,
+            request.max_wait_ms,
+            request.min_bytes,
+            request.max_bytes,
+            request.isolation_level,
+        )
+    )
+    if version >= 7:
+        out += _SESSION.pack(request.session_id, request.session_epoch)
+    out += encode_array_length(len(request.topics), flexible)
+    for topic in request.topics:
+        out += encode_string(topic.name, flexible)
+        out += encode_array_length(len(topic.partitions), flexible)
+        for partition in topic.partitions:
+            out += _encode_partition(partition, version)
+        out += tags
+    if version >= 7:
+        out += encode_array_length(0, flexible)
+    if version >= 11:
+        out += encode_string(request.rack_id, flexible)
+    if flexible:
+        out += _encode_request_tags(request)
+    return bytes(out)
+
+
+def _encode_request_tags(request: FetchRequest) -> bytes:
+    tags: dict[int, bytes] = {}
+    if request.cluster_id is not None:
+        tags[_CLUSTER_ID_TAG] = encode_string(request.cluster_id, flexible=True)
+    if request.replica_epoch >= 0:
+        state = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch)
+        tags[_REPLICA_STATE_TAG] = state + NO_TAGS
+    return encode_tags(tags)
+
+
+def _encode_partition(wanted: FetchPartition, version: int) -> bytes:
+    number, offset, max_bytes, epoch, last_epoch, log_start, _, _ = wanted
+    if version >= 12:
+        fixed = _PARTITION_V12.pack(number, epoch, offset, last_epoch, log_start, max_bytes)
+        return fixed + _encode_partition_tags(wanted)
+    if version >= 9:
+        return _PARTITION_V9.pack(number, epoch, offset, log_start, max_bytes)
+    if version >= 5:
+        return _PARTITION_V5.pack(number, offset, log_start, max_bytes)
+    return _PARTITION_V4.pack(number, offset, max_bytes)
+
+
+def _encode_partition_tags(wanted: FetchPartition) -> bytes:
+    tags: dict[int, bytes] = {}
+    if wanted.directory_id is not None:
+        tags[_DIRECTORY_TAG] = wanted.directory_id.bytes
+    if wanted.high_watermark != NOT_TOLD:
+        tags[_HIGH_WATERMARK_TAG] = _HIGH_WATERMARK.pack(wanted.high_watermark)
+    return encode_tags(tags) if tags else NO_TAGS
