@@ -1,27 +1,25 @@
-"""The service: requests of JetStream's API in, one JSON reply to each."""
+"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask."""
 
 import asyncio
+import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
 
 import nats.errors
 from nats.aio.client import Client
 from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
 
-from streamlog.admin.errors import (
-    API_LEVEL,
-    BAD_REQUEST,
-    ApiError,
-    Refused,
-    api_error,
-    invalid_json,
-)
-from streamlog.admin.messages import StoredMessage
-from streamlog.admin.stream_info import rfc3339
-from streamlog.admin.streams import Metadata, Partitions, Streams
+from streamlog.admin.errors import ApiError, Refused
+from streamlog.admin.leader import Leader, Lease, Partitions
+from streamlog.admin.leaders import Leaders
+from streamlog.admin.messages import direct_headers
+from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
+from streamlog.admin.streams import Metadata
+from streamlog.admin.verbs import Verbs, parse_body
 from streamlog.config import NatsSection
 from streamlog.errors import StreamlogError
 from streamlog.ingest.servers import connect_options
@@ -32,30 +30,17 @@ logger = logging.getLogger(__name__)
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
 REQUESTS_MAX: Final = 64
-"""Answered at once; more wait in the connection's own bounded queue."""
-OUR_API_LEVEL: Final = 0
-"""Of what JetStream counts from 2.11 on we have nothing; clients then do not ask for it."""
-DRAIN_TIMEOUT_S: Final = 5.0
+"""Answered at once, of clients and of nodes each; more wait in a subscription's bounded queue."""
 
-Handler = Callable[[str, Mapping[str, Any]], Awaitable[dict[str, Any]]]
-
-
-class Route(NamedTuple):
-    """A verb: what answers it, and the type that its replies carry."""
-
-    reply: str
-    handler: Handler
-
-    @property
-    def reply_type(self) -> str:
-        return f"io.nats.jetstream.api.v1.{self.reply}_response"
-
-
-SYSTEM_REPLY_TYPE: Final = "io.nats.jetstream.api.v1.system_response"
+DRAIN_TIMEOUT_S: Final = 2.0
+TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
 
 
 class ManagementApi:
-    """Answers for as long as ``run`` runs; waits for a NATS that is not there."""
+    """Answers for as long as ``run`` runs; waits for a NATS that is not there.
+
+    Without the lease it leaves clients' requests to nodes that know better.
+    """
 
     def __init__(
         self,
@@ -64,38 +49,35 @@ class ManagementApi:
         nats: NatsSection,
         metadata: Metadata,
         partitions: Partitions,
+        lease: Lease | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self._node_id = node_id
         self._options = connect_options(nats, name=f"streamlog node {node_id} admin")
         self._domain = nats.domain
-        self._metadata = metadata
-        self._streams = Streams(metadata, partitions, domain=nats.domain, now_ms=now_ms)
+        self._leader = Leader(partitions, lease)
+        nodes = Nodes(lambda: self._client, nats.domain)
+        leaders = Leaders(node_id, self._leader, nodes, image=lambda: metadata.image)
+        self._verbs = Verbs(metadata, leaders, domain=nats.domain, now_ms=now_ms)
         self._prefixes = [f"$JS.{nats.domain}.API."]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
         self._client = Client()
+        self._own: Subscription | None = None
+        self._clients: list[Subscription] = []
+        """What is subscribed to for clients; empty without the lease."""
+        self._wanted = lease is None or lease.held
+        self._changed = asyncio.Event()
+        if lease is not None:
+            lease.add_listener(self._lease_changed)
+        self._stopping = False
         self._stopped = asyncio.Event()
         self._closed = asyncio.Event()
         self._slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._node_slots = asyncio.Semaphore(REQUESTS_MAX)
         self._requests: asyncio.TaskGroup | None = None
         self.is_ready = False
         """Requests are listened for, or will be as soon as NATS is back."""
-        self._count = 0
-        self._error_count = 0
-        streams = self._streams
-        self._routes = {
-            "STREAM.NAMES": Route("stream_names", streams.names),
-            "STREAM.LIST": Route("stream_list", streams.list_streams),
-            "INFO": Route("account_info", self._account),
-        }
-        self._named_routes = {
-            "STREAM.CREATE": Route("stream_create", streams.create),
-            "STREAM.UPDATE": Route("stream_update", streams.update),
-            "STREAM.INFO": Route("stream_info", streams.info),
-            "STREAM.DELETE": Route("stream_delete", streams.delete),
-            "STREAM.PURGE": Route("stream_purge", streams.purge),
-            "STREAM.MSG.GET": Route("stream_msg_get", streams.message),
-        }
 
     async def run(self) -> None:
         """Answer requests until ``stop``."""
@@ -106,133 +88,137 @@ class ManagementApi:
             connecting.cancel()
 
     async def stop(self) -> None:
-        """Take no more requests, answer those that are here, close."""
-        client = self._client
-        if client.is_connected:
-            for subscription in list(client._subs.values()):
-                await subscription.unsubscribe()
-            await client.flush()
+        """Take no more requests, answer those that are here, close. May be called again."""
+        if self._stopping:
+            return
+        client, self._stopping, self._wanted = self._client, True, False
+        await self._listen_or_not(client)
         for _ in range(REQUESTS_MAX):
             await self._slots.acquire()
+        if self._own is not None:
+            await _end(client, self._own)
+        for _ in range(REQUESTS_MAX):
+            await self._node_slots.acquire()
         self._stopped.set()
-        await client.close()
+        with contextlib.suppress(OSError):  # NATS is gone, too
+            await client.close()
 
     async def _stay_connected(self) -> None:
         while True:
             self._closed.clear()
             try:
-                await self._listen(self._client)
-                await self._closed.wait()
+                await self._serve(self._client)
             except Exception:
                 logger.exception("connecting to NATS failed")
                 await self._client.close()
                 await asyncio.sleep(self._options["reconnect_time_wait"])
+            self._clients, self._own = [], None
             self._client = Client()
 
-    async def _listen(self, client: Client) -> None:
+    async def _serve(self, client: Client) -> None:
+        """Until the client is closed."""
         await client.connect(**self._options, error_cb=self._failed, closed_cb=self._client_closed)
-        for prefix in self._prefixes:
-            await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._received)
+        own = subject_of(self._domain, self._node_id, "*")
+        self._own = await client.subscribe(own, cb=self._asked_by_node)
+        await self._listen_or_not(client)
         await client.flush()
         self.is_ready = True
         logger.info("management API ready", extra={"prefixes": self._prefixes})
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow_lease(client))
+            await self._closed.wait()
+            following.cancel()
 
-    async def _received(self, message: Msg) -> None:
-        """Called by nats-py, one message at a time; answered side by side."""
+    async def _follow_lease(self, client: Client) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._listen_or_not(client)
+
+    async def _listen_or_not(self, client: Client) -> None:
+        """Nodes share the clients' requests, each of which is answered once."""
+        if self._wanted and not self._clients:
+            self._clients = [
+                await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._asked_by_client)
+                for prefix in self._prefixes
+            ]
+        elif self._clients and not self._wanted:
+            ended, self._clients = self._clients, []
+            for subscription in ended:
+                await _end(client, subscription)
+
+    def _lease_changed(self, held: bool) -> None:
+        if not self._stopping:
+            self._wanted = held
+            self._changed.set()
+
+    # Requests: nats-py calls with one message at a time; they are answered side by side
+
+    async def _asked_by_client(self, message: Msg) -> None:
+        await self._take(message, self._slots, self._answer_client)
+
+    async def _asked_by_node(self, message: Msg) -> None:
+        """With slots of their own: clients' requests wait for those of other nodes."""
+        await self._take(message, self._node_slots, self._answer_node)
+
+    async def _take(
+        self,
+        message: Msg,
+        slots: asyncio.Semaphore,
+        answer: Callable[[Msg], Awaitable[None]],
+    ) -> None:
         assert self._requests is not None, "run has begun"
         if message.reply:
-            await self._slots.acquire()
-            self._requests.create_task(self._answer(message))
+            await slots.acquire()
+            self._requests.create_task(self._within(slots, answer(message)))
 
-    async def _answer(self, message: Msg) -> None:
+    async def _within(self, slots: asyncio.Semaphore, answering: Awaitable[None]) -> None:
         try:
-            verb = self._verb(message.subject)
-            if verb.startswith("DIRECT.GET."):
-                await self._answer_direct(message, verb.removeprefix("DIRECT.GET."))
-            else:
-                reply = await self._reply(verb, message.data, message.headers or {})
-                await self._respond(message, reply)
+            await answering
         except nats.errors.Error as error:
             logger.warning("a management reply was not sent", extra={"error": str(error)})
         except Exception:
             logger.exception("a management request was not answered")
         finally:
-            self._slots.release()
+            slots.release()
 
-    async def _respond(self, message: Msg, reply: dict[str, Any]) -> None:
-        data = json.dumps(reply).encode()
-        if len(data) > self._client.max_payload:
-            error = ApiError(500, 10051, "the reply is larger than NATS lets through")
-            data = json.dumps({"type": reply["type"], "error": error.json()}).encode()
-        await message.respond(data)
-
-    async def _reply(self, verb: str, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
-        self._count += 1
-        route, name = self._route(verb)
-        if route is None:
-            self._error_count += 1
-            return {"type": SYSTEM_REPLY_TYPE, "error": BAD_REQUEST.json()}
-        try:
-            _check_api_level(headers)
-            result = await route.handler(name, parse_body(body))
-        except Exception as error:
-            self._failed_request(error, verb)
-            return {"type": route.reply_type, "error": api_error(error).json()}
-        return {"type": route.reply_type, **result}
-
-    def _failed_request(self, error: Exception, verb: str) -> None:
-        self._error_count += 1
-        if not isinstance(error, Refused | StreamlogError):
-            logger.error("management request failed", extra={"verb": verb}, exc_info=error)
+    async def _answer_client(self, message: Msg) -> None:
+        prefix = next(prefix for prefix in self._prefixes if message.subject.startswith(prefix))
+        verb = message.subject.removeprefix(prefix)
+        if verb.startswith("DIRECT.GET."):
+            await self._answer_direct(message, verb.removeprefix("DIRECT.GET."))
+        else:
+            reply = await self._verbs.reply(verb, message.data, message.headers or {})
+            await message.respond(self._fitting(reply))
 
     async def _answer_direct(self, message: Msg, rest: str) -> None:
-        """DIRECT.GET: the message itself, or a status; ``rest`` is a stream, or stream.subject."""
-        name, _, subject = rest.partition(".")
-        self._count += 1
+        """The message itself, or a status."""
         try:
-            fields = {"last_by_subj": subject} if subject else parse_body(message.data)
-            found = await self._streams.find_message(name, fields)
-        except Exception as error:
-            self._failed_request(error, message.subject)
-            answer = api_error(error)
-            status = {"Status": str(answer.code), "Description": answer.description}
+            name, found = await self._verbs.direct(rest, message.data)
+        except Refused as refused:
+            code, _, description = refused.error
+            status = {"Status": str(code), "Description": description}
             await self._client.publish(message.reply, b"", headers=status)
             return
         await self._client.publish(message.reply, found.data, headers=direct_headers(name, found))
 
-    async def _account(self, _: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-        """No accounts, no quotas: what is used is not limited."""
-        return {
-            "memory": 0,
-            "storage": self._streams.size_bytes(),
-            "reserved_memory": 0,
-            "reserved_storage": 0,
-            "streams": len(self._metadata.image.streams),
-            "consumers": 0,
-            "limits": {
-                "max_memory": 0,
-                "max_storage": -1,
-                "max_streams": -1,
-                "max_consumers": 0,
-                "max_ack_pending": -1,
-                "memory_max_stream_bytes": -1,
-                "storage_max_stream_bytes": -1,
-                "max_bytes_required": False,
-            },
-            "domain": self._domain,
-            "api": {"level": OUR_API_LEVEL, "total": self._count, "errors": self._error_count},
-        }
+    async def _answer_node(self, message: Msg) -> None:
+        verb = message.subject.rpartition(".")[2]
+        try:
+            data = encode_answer(await self._leader.answer(verb, parse_body(message.data)))
+            if len(data) > self._client.max_payload:
+                raise Refused(TOO_LARGE)
+        except Exception as error:
+            if not isinstance(error, Refused | StreamlogError):
+                logger.error("another node's request failed", extra={"verb": verb}, exc_info=error)
+            data = encode_error(error)
+        await message.respond(data)
 
-    def _verb(self, subject: str) -> str:
-        prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
-        return subject[len(prefix) :]
-
-    def _route(self, verb: str) -> tuple[Route | None, str]:
-        """The route, and the name of the stream where it is about one."""
-        if verb in self._routes:
-            return self._routes[verb], ""
-        verb, _, name = verb.rpartition(".")
-        return self._named_routes.get(verb), name
+    def _fitting(self, reply: dict[str, Any]) -> bytes:
+        data = json.dumps(reply).encode()
+        if len(data) > self._client.max_payload:
+            data = json.dumps({"type": reply["type"], "error": TOO_LARGE.json()}).encode()
+        return data
 
     async def _failed(self, error: Exception) -> None:
         """``ingest`` tells of a NATS that is not there; once is enough."""
@@ -242,36 +228,13 @@ class ManagementApi:
         self._closed.set()
 
 
-def parse_body(body: bytes) -> dict[str, Any]:
-    """A JSON object; an empty body is an empty one."""
-    if not body.strip():
-        return {}
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError) as error:
-        raise Refused(invalid_json(str(error))) from None
-    if not isinstance(value, dict):
-        raise Refused(invalid_json("not an object"))
-    return value
-
-
-def direct_headers(stream: str, message: StoredMessage) -> dict[str, str]:
-    """The message's own headers, and where it is from."""
-    headers: dict[str, str] = {}
-    for line in message.header_block.split(b"\r\n")[1:]:
-        name, colon, value = line.decode(errors="replace").partition(":")
-        if colon:
-            headers[name] = value.strip()
-    return {
-        **headers,
-        "Nats-Stream": stream,
-        "Nats-Subject": message.subject,
-        "Nats-Sequence": str(message.sequence),
-        "Nats-Time-Stamp": rfc3339(message.timestamp_ms),
-    }
-
-
-def _check_api_level(headers: Mapping[str, str]) -> None:
-    wanted = headers.get("Nats-Required-Api-Level")
-    if wanted is not None and not (wanted.isdigit() and int(wanted) <= OUR_API_LEVEL):
-        raise Refused(API_LEVEL)
+async def _end(client: Client, subscription: Subscription) -> None:
+    """No more is wanted; what is here already is handed on, so that nobody waits for nothing."""
+    if client.is_connected:
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await subscription.drain()  # type: ignore[no-untyped-call]
+            return
+        except (nats.errors.Error, OSError):  # a time-out, too
+            pass
+    client._remove_sub(subscription._id)  # lest it be said again at a reconnect

@@ -8,10 +8,12 @@ from streamlog.errors import (
     InvalidStreamConfig,
     InvalidStreamName,
     InvalidSubject,
-    NotLeader,
+    NodeNotFound,
+    NotEnoughReplicas,
     OffsetOutOfRange,
     Overloaded,
     PartitionNotFound,
+    StalePartition,
     StorageFailed,
     StorageFull,
     StreamExists,
@@ -41,12 +43,16 @@ class Refused(Exception):
 
 
 BAD_REQUEST = ApiError(400, 10003, "bad request")
+NO_PEERS = ApiError(400, 10005, "no suitable peers for placement")
+NOT_CLUSTERED = ApiError(503, 10010, "JetStream not in clustered mode")
 NO_MESSAGE = ApiError(404, 10037, "no message found")
 NOT_EMPTY = ApiError(400, 10038, "expected an empty request payload")
+PEER_NOT_MEMBER = ApiError(400, 10040, "peer not a member")
 NAME_MISMATCH = ApiError(400, 10056, "stream name in subject does not match request")
 STREAM_EXISTS = ApiError(400, 10058, "stream name already in use with a different configuration")
 STREAM_NOT_FOUND = ApiError(404, 10059, "stream not found")
 REPLICAS = ApiError(500, 10074, "replicas > 1 not supported in non-clustered mode")
+PEER_REMAP = ApiError(503, 10075, "peer remap failed")
 PATH_IN_NAME = ApiError(400, 10128, "Stream name can not contain path separators")
 API_LEVEL = ApiError(412, 10185, "JetStream minimum api level required")
 OVERLOADED = ApiError(429, 10167, "too many requests")
@@ -82,15 +88,18 @@ _FIXED: tuple[tuple[type[StreamlogError], ApiError], ...] = (
     (StreamNotFound, STREAM_NOT_FOUND),
     (PartitionNotFound, STREAM_NOT_FOUND),
     (OffsetOutOfRange, NO_MESSAGE),
+    (NodeNotFound, PEER_NOT_MEMBER),
     (Overloaded, OVERLOADED),
 )
 _BY_TEXT: tuple[tuple[type[StreamlogError], Callable[[str], ApiError]], ...] = (
     (InvalidStreamName, invalid_config),
     (InvalidSubject, invalid_config),
     (InvalidStreamConfig, invalid_config),
+    (StalePartition, not_available),
     (InvalidRequest, bad_request),
     (StorageFull, store_failed),
     (StorageFailed, store_failed),
+    (NotEnoughReplicas, store_failed),
     (StreamlogError, not_available),
 )
 
@@ -109,7 +118,8 @@ def api_error(error: Exception) -> ApiError:
 
 
 _ERRORS: dict[int, type[StreamlogError]] = {
-    10008: NotLeader,
+    10008: Unavailable,
+    10040: NodeNotFound,
     10052: InvalidStreamConfig,
     10058: StreamExists,
     10059: StreamNotFound,

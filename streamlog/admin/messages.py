@@ -7,9 +7,10 @@ import asyncio
 import base64
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from streamlog.admin.errors import NO_MESSAGE, ApiError, Refused
+from streamlog.admin.errors import BAD_REQUEST, NO_MESSAGE, ApiError, Refused, bad_request
+from streamlog.admin.fields import Fields, number, text
 from streamlog.admin.stream_info import rfc3339
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.subjects import overlap
@@ -39,6 +40,27 @@ class ReadablePartition(Protocol):
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
 
 
+class MessageQuery(NamedTuple):
+    """By sequence; the last on ``last``; or the first on ``following`` from the sequence on."""
+
+    sequence: int = 0
+    last: str = ""
+    following: str = ""
+
+    @classmethod
+    def of(cls, fields: Fields) -> "MessageQuery":
+        """As clients ask. Raises Refused."""
+        last, following = text(fields, "last_by_subj"), text(fields, "next_by_subj")
+        query = cls(number(fields, "seq"), last, following)
+        if fields.get("batch") or fields.get("max_bytes") or fields.get("multi_last"):
+            raise Refused(bad_request("only one message at a time"))
+        if fields.get("start_time"):
+            raise Refused(bad_request("start_time is not supported"))
+        if not any(query) or (last and (query.sequence or following)):
+            raise Refused(BAD_REQUEST)
+        return query
+
+
 @dataclass(frozen=True, slots=True)
 class StoredMessage:
     """A record as the NATS message that it was."""
@@ -63,6 +85,22 @@ class StoredMessage:
         return message
 
 
+def direct_headers(stream: str, message: StoredMessage) -> dict[str, str]:
+    """The message's own headers, and where it is from."""
+    headers: dict[str, str] = {}
+    for line in message.header_block.split(b"\r\n")[1:]:
+        name, colon, value = line.decode(errors="replace").partition(":")
+        if colon:
+            headers[name] = value.strip()
+    return {
+        **headers,
+        "Nats-Stream": stream,
+        "Nats-Subject": message.subject,
+        "Nats-Sequence": str(message.sequence),
+        "Nats-Time-Stamp": rfc3339(message.timestamp_ms),
+    }
+
+
 def stored_message(record: Record) -> StoredMessage:
     """The first header is the subject; a second called ``reply`` is the message's reply subject."""
     headers = list(record.headers)
@@ -79,6 +117,15 @@ def stored_message(record: Record) -> StoredMessage:
         header_block=b"NATS/1.0\r\n%b\r\n" % block if block else b"",
         data=record.value or b"",
     )
+
+
+async def find_message(partition: ReadablePartition, query: MessageQuery) -> StoredMessage:
+    """Raises Refused if there is none."""
+    if query.last:
+        return await last_message(partition, query.last)
+    if query.following:
+        return await next_message(partition, query.following, query.sequence)
+    return await message_at(partition, query.sequence)
 
 
 async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessage:

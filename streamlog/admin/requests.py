@@ -10,14 +10,29 @@ import nats.errors
 from nats.aio.client import Client
 
 from streamlog.admin.errors import streamlog_error
+from streamlog.admin.leaders import STATES_AT_ONCE, states_at
+from streamlog.admin.nodes import Nodes
 from streamlog.admin.stream_config import config_from_json, config_to_json
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.servers import connect_once
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS
 from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId, TopicPartition
 
 TIMEOUT_S = 5.0
 _EMPTY_STREAM_YEAR = 1
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaDetails:
+    """A follower of a stream's first partition."""
+
+    name: str
+    current: bool
+    """It is in sync."""
+    offline: bool
+    lag: int
+    """Records behind; 0 also where the leader could not be asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +50,7 @@ class StreamDetails:
     leader: str | None
     did_create: bool = False
     """False also where a stream of that configuration was there already."""
+    replicas: tuple[ReplicaDetails, ...] = ()
 
 
 class ManagementClient:
@@ -52,6 +68,7 @@ class ManagementClient:
         credentials: str | None = None,
     ) -> None:
         self._servers = [servers] if isinstance(servers, str) else list(servers)
+        self._domain = domain
         self._prefix = f"$JS.{domain}.API."
         self._timeout_s = timeout_s
         self._login = {
@@ -92,6 +109,22 @@ class ManagementClient:
             if not reply["streams"] or len(found) >= reply["total"]:
                 return found
 
+    async def lags(
+        self, leaders: Mapping[TopicPartition, NodeId]
+    ) -> dict[TopicPartition, dict[NodeId, int]]:
+        """By how many records followers are behind, as far as the leaders named here tell."""
+        nodes = Nodes(lambda: self._client, self._domain)
+        by_leader: dict[NodeId, list[TopicPartition]] = {}
+        for tp, leader in leaders.items():
+            by_leader.setdefault(leader, []).append(tp)
+        found: dict[TopicPartition, dict[NodeId, int]] = {}
+        for leader, tps in by_leader.items():
+            for i in range(0, len(tps), STATES_AT_ONCE):
+                states = await states_at(nodes, leader, tps[i : i + STATES_AT_ONCE])
+                for tp, state in states.items():
+                    found[tp] = dict(state.replica_lags)
+        return found
+
     async def purge(
         self, name: str, *, before_sequence: int | None = None, keep: int | None = None
     ) -> int:
@@ -126,7 +159,7 @@ class ManagementClient:
 def stream_details(reply: Mapping[str, Any]) -> StreamDetails:
     """Of a StreamInfo in JSON; raises CorruptData if it is none."""
     try:
-        state, fields = reply["state"], reply["config"]
+        state, fields, cluster = reply["state"], reply["config"], reply.get("cluster", {})
         return StreamDetails(
             config=config_from_json({k: v for k, v in fields.items() if k in JETSTREAM_FIELDS}),
             created=datetime.fromisoformat(reply["created"]),
@@ -136,11 +169,21 @@ def stream_details(reply: Mapping[str, Any]) -> StreamDetails:
             last_sequence=state["last_seq"],
             first_time=_time(state["first_ts"]),
             last_time=_time(state["last_ts"]),
-            leader=reply.get("cluster", {}).get("leader"),
+            leader=cluster.get("leader"),
             did_create=bool(reply.get("did_create")),
+            replicas=tuple(_replica(each) for each in cluster.get("replicas", ())),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"not a description of a stream: {error!r}") from None
+
+
+def _replica(fields: Mapping[str, Any]) -> ReplicaDetails:
+    return ReplicaDetails(
+        name=fields["name"],
+        current=bool(fields["current"]),
+        offline=bool(fields.get("offline")),
+        lag=int(fields.get("lag", 0)),
+    )
 
 
 def _time(text: str) -> datetime | None:

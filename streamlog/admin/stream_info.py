@@ -1,36 +1,16 @@
 """What is answered about a stream: JetStream's StreamInfo."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Protocol
+from typing import Any
 
+from streamlog.admin.partition_state import PartitionState
 from streamlog.admin.stream_config import config_to_json
-from streamlog.metadata.image import StreamImage
-from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.model import NO_LEADER, NodeId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 NO_TIME = "0001-01-01T00:00:00Z"
-
-
-class Statistics(Protocol):
-    """What is shown of ``partition.owner.PartitionStatistics``."""
-
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def size_bytes(self) -> int: ...
-
-
-class ShownPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    def statistics(self) -> Statistics: ...
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
-    async def latest_timestamp(self) -> tuple[int, int] | None: ...
 
 
 def rfc3339(time_ms: int) -> str:
@@ -43,31 +23,42 @@ def node_name(node_id: int) -> str:
     return f"node-{node_id}"
 
 
-async def stream_info(
-    stream: StreamImage, partitions: Sequence[ShownPartition], *, domain: str, now_ms: int
+def node_id_of(name: str) -> NodeId | None:
+    """The node that a request means: ``node-2``, or ``2``."""
+    number = name.removeprefix("node-")
+    return NodeId(int(number)) if number.isascii() and number.isdigit() else None
+
+
+def stream_info(
+    stream: StreamImage,
+    states: Sequence[PartitionState | None],
+    *,
+    image: Image,
+    domain: str,
+    now_ms: int,
 ) -> dict[str, Any]:
-    """Config, state and cluster; of several partitions the sums, and the outermost sequences."""
+    """Config, state and cluster; of several partitions the sums, and the outermost sequences.
+
+    ``states`` of the partitions in order; None: nobody was there to tell.
+    """
     return {
         "config": config_to_json(stream.config),
         "created": rfc3339(stream.created_ms),
-        "state": await _state(partitions),
+        "state": _state([state for state in states if state is not None]),
         "domain": domain,
-        "cluster": _cluster(stream),
+        "cluster": _cluster(stream, states[0] if states else None, image),
         "ts": rfc3339(now_ms),
     }
 
 
-async def _state(partitions: Sequence[ShownPartition]) -> dict[str, Any]:
-    statistics = [partition.statistics() for partition in partitions]
-    first = [await partition.offset_for_timestamp(0) for partition in partitions]
-    last = [await partition.latest_timestamp() for partition in partitions]
-    first_ms = [found[1] for found in first if found]
-    last_ms = [found[1] for found in last if found]
-    last_seq = max((each.high_watermark for each in statistics), default=0)
+def _state(states: Sequence[PartitionState]) -> dict[str, Any]:
+    first_ms = [state.first_ms for state in states if state.first_ms is not None]
+    last_ms = [state.last_ms for state in states if state.last_ms is not None]
+    last_seq = max((state.high_watermark for state in states), default=0)
     return {
-        "messages": sum(each.high_watermark - each.log_start_offset for each in statistics),
-        "bytes": sum(each.size_bytes for each in statistics),
-        "first_seq": min((each.log_start_offset + 1 for each in statistics), default=0)
+        "messages": sum(state.high_watermark - state.log_start_offset for state in states),
+        "bytes": sum(state.size_bytes for state in states),
+        "first_seq": min((state.log_start_offset + 1 for state in states), default=0)
         if last_seq
         else 0,
         "first_ts": rfc3339(min(first_ms)) if first_ms else NO_TIME,
@@ -78,22 +69,36 @@ async def _state(partitions: Sequence[ShownPartition]) -> dict[str, Any]:
     }
 
 
-def _cluster(stream: StreamImage) -> dict[str, Any]:
+def _cluster(stream: StreamImage, state: PartitionState | None, image: Image) -> dict[str, Any]:
     """Of partition 0; its leader is not among the replicas, as JetStream has it."""
+    cluster: dict[str, Any] = {"name": image.cluster_id, "raft_group": f"{stream.name}-0"}
     if not stream.partitions:
-        return {"replicas": []}
+        return {**cluster, "replicas": []}
     partition = stream.partitions[0]
-    cluster: dict[str, Any] = {"raft_group": f"{stream.name}-0"}
     if partition.leader != NO_LEADER:
         cluster["leader"] = node_name(partition.leader)
+    lags = {} if state is None else state.replica_lags
     cluster["replicas"] = [
-        {
-            "name": node_name(node_id),
-            "current": NodeId(node_id) in partition.isr,
-            "active": 0,
-            "peer": node_name(node_id),
-        }
+        _replica(node_id, partition, lags, image)
         for node_id in partition.replicas
         if node_id != partition.leader
     ]
     return cluster
+
+
+def _replica(
+    node_id: NodeId, partition: PartitionImage, lags: Mapping[NodeId, int], image: Image
+) -> dict[str, Any]:
+    """``current`` is: in sync. ``lag`` is left out where there is none, or nobody to tell."""
+    node, lag = image.nodes.get(node_id), lags.get(node_id, 0)
+    replica: dict[str, Any] = {
+        "name": node_name(node_id),
+        "current": node_id in partition.isr,
+        "active": 0,
+        "peer": node_name(node_id),
+    }
+    if node is None or node.fenced:
+        replica["offline"] = True
+    if lag:
+        replica["lag"] = lag
+    return replica

@@ -141,13 +141,15 @@ class IngestClient(Client):
         self._subscriptions.bind(self._parser, sids)
 
     def unsubscribe_all(self, sids: Iterable[int]) -> None:
-        """Say that no more is wanted; what is under way still comes, until ``forget``."""
+        """Say that no more is wanted, nor at a reconnect; what is under way still comes."""
+        sids = list(sids)
+        for sid in sids:
+            self._subscriptions.remove(sid)
         self.write(unsubscribe_commands(sids))
 
     def forget(self, sids: Iterable[int]) -> None:
-        """Drop what still comes for them."""
+        """Drop what still comes for them, which ended before."""
         for sid in sids:
-            self._subscriptions.remove(sid)
             self._parser.unbind(sid)
 
     def write(self, data: bytes) -> None:

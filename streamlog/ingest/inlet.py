@@ -1,20 +1,31 @@
 """One led partition's way in: from what a read gathered to one append, and to the answers."""
 
-import bisect
 import logging
+import sys
 from collections import deque
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Final, Protocol
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import Inflow
-from streamlog.ingest.refusal import INTERNAL, OVERLOADED, TOO_LARGE, Refusal, refusal_of
-from streamlog.ingest.replies import Replies, select_replies
+from streamlog.ingest.refusal import (
+    INTERNAL,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER,
+    OVERLOADED,
+    TOO_LARGE,
+    Refusal,
+    refusal_of,
+)
+from streamlog.ingest.repeats import Repeats, WatchedPartition
+from streamlog.ingest.replies import Replies, pack_reply, select_replies
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
+from streamlog.ingest.sieve import sift
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 
 logger = logging.getLogger(__name__)
@@ -23,7 +34,11 @@ RECORD_OVERHEAD_BYTES = 64
 """What a waiting record costs beside its bytes; so that empty messages do not wait for free."""
 
 
-class OwnedPartition(Protocol):
+NOWHERE = sys.maxsize
+"""The offset of what was not stored."""
+
+
+class OwnedPartition(WatchedPartition, Protocol):
     """What an inlet needs of ``partition.owner.Partition``."""
 
     @property
@@ -33,23 +48,15 @@ class OwnedPartition(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
-    def high_watermark(self) -> int: ...
+    def below_min_isr(self) -> bool: ...
 
-    def append(self, run: RecordRun, ack: "PendingAcks") -> int: ...
+    def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
 
 
 class PendingAcks:
     """One append's publishers, until it is committed or has failed. An ``Acknowledgement``."""
 
-    __slots__ = (
-        "_inlet",
-        "base_offset",
-        "count",
-        "duplicates",
-        "end_offset",
-        "replies",
-        "size_bytes",
-    )
+    __slots__ = ("_inlet", "base_offset", "count", "replies", "size_bytes")
 
     def __init__(
         self, inlet: "Inlet", base_offset: int, count: int, replies: Replies, size_bytes: int
@@ -57,12 +64,9 @@ class PendingAcks:
         self._inlet = inlet
         self.base_offset = base_offset
         self.count = count
-        self.end_offset = base_offset + count
         self.replies = replies
         """Those that the commit answers."""
         self.size_bytes = size_bytes
-        self.duplicates: list[tuple[bytes, int]] = []
-        """(reply, first offset) of later messages whose first one is in this append."""
 
     def committed(self, base_offset: int) -> None:
         self._inlet.committed(self, base_offset)
@@ -71,17 +75,33 @@ class PendingAcks:
         self._inlet.failed(self, error)
 
 
-class Inlet:
-    """Owned by the source; everything happens on its event loop.
+class _Unawaited:
+    """Nobody waits for the commit, which may be long in coming."""
 
-    Invariant: ``_pending`` holds the appends that are neither committed nor failed, by offset.
+    def committed(self, base_offset: int) -> None:
+        pass
+
+    def failed(self, error: StreamlogError) -> None:
+        pass
+
+
+UNAWAITED: Final = _Unawaited()
+
+
+class Inlet:
+    """For one partition in one leader epoch. Owned by the source; all is on its event loop.
+
+    Invariant: ``_pending`` holds the appends that are neither committed nor failed, by offset; but
+    for those that nobody waits for, which were made while too few replicas were in sync.
     """
 
     def __init__(
         self,
         partition: OwnedPartition,
         *,
+        leader_epoch: int = 0,
         sequencer: Sequencer,
+        subjects: Sequence[str] = (),
         value_bytes_max: int,
         default_ack: Ack = Ack.COMMITTED,
         answering: bool = True,
@@ -91,9 +111,16 @@ class Inlet:
         now_ms: Callable[[], int],
     ) -> None:
         self.partition = partition
+        self.leader_epoch = leader_epoch
         self.sequencer = sequencer
+        self.subjects = subjects
+        """To be listened to, once it is open."""
         self.sids: tuple[int, ...] = ()
         """Its subscriptions; empty while it is not listening."""
+        self.opened = False
+        """The sequencer knows the ids in the log: messages may come."""
+        self.closed = False
+        """Another leads, or in another epoch, or the stream is gone: nothing more is appended."""
         self.default_ack = default_ack
         self.answering = answering
         """False: a stream with ``no_ack``, which never says a word."""
@@ -103,6 +130,7 @@ class Inlet:
         self._room = room
         self._metrics = metrics
         self._now_ms = now_ms
+        self._repeats = Repeats(partition, stream=self._stream, answers=answers, room=room)
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, Ack] = {}
         """Positions in the current run whose message asked for another ack than the default."""
@@ -129,43 +157,84 @@ class Inlet:
         self.default_ack, self.answering = default_ack, answering
         self.inflow = Inflow(value_bytes_max=value_bytes_max, admit=self._admit, owner=self)
 
+    def close(self) -> None:
+        """Leadership is over. Who waits for an append of ours hears of it by the partition."""
+        self.closed = True
+        self._repeats.refuse(0, NOT_LEADER)
+
+    def give_up(self) -> None:
+        """Let nobody wait any longer for what may yet be committed, by whoever leads next."""
+        self.close()
+        for acks in self._pending:
+            self._room.give_back(acks.size_bytes)
+            self._answers.refuse(self._stream, acks.replies, acks.count, NOT_LEADER)
+        self._pending.clear()
+
     def committed(self, acks: PendingAcks, base_offset: int) -> None:
-        self._settle(acks)
-        self._answers.acknowledge(self._stream, acks.replies, base_offset)
-        for reply, offset in acks.duplicates:
-            self._answers.acknowledge_duplicate(self._stream, reply, offset)
+        if self._settle(acks):
+            self._answers.acknowledge(self._stream, acks.replies, base_offset)
 
     def failed(self, acks: PendingAcks, error: Exception) -> None:
-        self._settle(acks)
+        if not self._settle(acks):
+            return
         self.sequencer.abort(acks.base_offset)
         refusal = refusal_of(error)
         self._answers.refuse(self._stream, acks.replies, acks.count, refusal)
-        for reply, _ in acks.duplicates:
-            self._answers.refuse_one(self._stream, reply, refusal)
+        self._repeats.refuse(acks.base_offset, refusal)
 
     def _append(self) -> Refusal | None:
         """The run becomes a batch; else the reason why not, which the publishers have been told."""
         inflow, run, base_offset = self.inflow, self.inflow.run, self.partition.log_end_offset
         count, packed = inflow.reply_count, inflow.take_replies()
         replies = Replies(packed, count) if self.answering else Replies()
+        short = self.partition.below_min_isr
+        if short and self.default_ack is Ack.COMMITTED:
+            replies = self._sift(run, replies)
+            if not run.count:
+                return NOT_ENOUGH_REPLICAS
         wishes, self._wishes = self._wishes, {}
-        size = run.size_bytes + len(packed) + run.count * RECORD_OVERHEAD_BYTES
+        size = run.size_bytes + len(replies.packed) + run.count * RECORD_OVERHEAD_BYTES
         late = select_replies(replies, Ack.COMMITTED, default=self.default_ack, wishes=wishes)
         acks = PendingAcks(self, base_offset, run.count, late, size)
-        if self._room.refusing:
+        if self.closed or self._room.refusing:
             run.clear()
-            return self._not_appended(acks, replies, OVERLOADED)
-        self._room.take(size)  # before the append, since that may commit at once
-        self._pending.append(acks)
+            return self._not_appended(acks, replies, NOT_LEADER if self.closed else OVERLOADED)
+        if not short:  # else it would take room for as long as the replicas are away
+            self._room.take(size)  # before the append, since that may commit at once
+            self._pending.append(acks)
         try:
-            self.partition.append(run, acks)
+            self.partition.append(run, UNAWAITED if short else acks, leader_epoch=self.leader_epoch)
         except Exception as error:
             run.clear()
-            self._settle(acks)
+            if not short:
+                self._settle(acks)
             return self._not_appended(acks, replies, self._refusal(error))
         early = select_replies(replies, Ack.APPENDED, default=self.default_ack, wishes=wishes)
         self._answers.acknowledge(self._stream, early, base_offset)
         return None
+
+    def _sift(self, run: RecordRun, replies: Replies) -> Replies:
+        """Refuse those that wait for replicas; the others move together, and are judged anew."""
+        base_offset = self.partition.log_end_offset
+        wishes, self._wishes = self._wishes, {}
+        sifted = sift(run, replies, wishes)
+        self.sequencer.abort(base_offset)
+        self._answers.refuse(
+            self._stream, sifted.refused, sifted.refused_count, NOT_ENOUGH_REPLICAS
+        )
+        moved: dict[int, int] = {}
+        asked: list[bytes] = []
+        for kept in sifted.kept:
+            if self._admit(kept.header_block, kept.subject, kept.reply, run.count):
+                position = run.append(kept.record.key, kept.record.value, kept.headers)
+                moved[base_offset + kept.position] = base_offset + position
+                if kept.reply:
+                    asked.append(pack_reply(position, kept.reply))
+        self._duplicates = [
+            (reply, offset if offset < base_offset else moved.get(offset, NOWHERE))
+            for reply, offset in self._duplicates
+        ]
+        return Replies(b"".join(asked), len(asked))
 
     def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
         self.sequencer.abort(acks.base_offset)
@@ -179,15 +248,19 @@ class Inlet:
             logger.error("append failed unexpectedly", extra=extra, exc_info=error)
         return refusal_of(error)
 
-    def _settle(self, acks: PendingAcks) -> None:
-        """It waits no longer. Appends end in order; only the youngest may fail before others."""
+    def _settle(self, acks: PendingAcks) -> bool:
+        """It waits no longer; False if nobody waited any more. Appends end in order; only the
+        youngest may fail before others."""
         pending = self._pending
+        if not pending:
+            return False
         if pending[0] is acks:
             pending.popleft()
         else:
             assert pending[-1] is acks, "appends end in order"
             pending.pop()
         self._room.give_back(acks.size_bytes)
+        return True
 
     def _admit(self, header_block: bytes, subject: bytes, reply: bytes, position: int) -> bool:
         """The parser asks about a message whose headers want something."""
@@ -206,8 +279,13 @@ class Inlet:
             self._answers.refuse_one(self._stream, reply, INTERNAL)
             return False
         if verdict.store:
-            if verdict.ack is not None and verdict.ack is not self.default_ack:
-                self._wishes[position] = verdict.ack
+            ack = verdict.ack or self.default_ack
+            if ack is Ack.COMMITTED and self.partition.below_min_isr:
+                self.sequencer.abort(self.partition.log_end_offset + position)
+                self._answers.refuse_one(self._stream, reply, NOT_ENOUGH_REPLICAS)
+                return False
+            if ack is not self.default_ack:
+                self._wishes[position] = ack
             return True
         if verdict.refusal:
             self._answers.refuse_one(self._stream, reply, verdict.refusal)
@@ -221,17 +299,10 @@ class Inlet:
         """Now if the first is committed, else with it. ``refusal``: why the run is not stored."""
         duplicates, self._duplicates = self._duplicates, []
         for reply, offset in duplicates:
-            if offset < self.partition.high_watermark:
-                self._answers.acknowledge_duplicate(self._stream, reply, offset)
-            elif (acks := self._pending_of(offset)) is not None:
-                acks.duplicates.append((reply, offset))
+            if offset < self.partition.log_end_offset:
+                self._repeats.add(reply, offset)
             else:
                 self._answers.refuse_one(self._stream, reply, refusal or INTERNAL)
-
-    def _pending_of(self, offset: int) -> PendingAcks | None:
-        at = bisect.bisect_right(self._pending, offset, key=lambda acks: acks.base_offset) - 1
-        found = self._pending[at] if at >= 0 else None
-        return found if found is not None and offset < found.end_offset else None
 
     def _heard(self, reply: bytes) -> bytes:
         return reply if self.answering else b""

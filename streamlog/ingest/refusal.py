@@ -7,6 +7,7 @@ first and may look at the second.
 from typing import NamedTuple
 
 from streamlog.errors import (
+    NotEnoughReplicas,
     NotLeader,
     Overloaded,
     PartitionNotFound,
@@ -34,13 +35,19 @@ IDS_FULL = Refusal(
     429, 10167, "too many requests: the duplicate window holds all the ids it may", "overloaded"
 )
 INTERNAL = Refusal(503, 10077, "internal error; nothing was stored", "internal")
+NOT_ENOUGH_REPLICAS = Refusal(
+    503, 10077, "fewer replicas in sync than min_isr; nothing was stored", "not_enough_replicas"
+)
+NOT_LEADER = Refusal(503, 10008, "JetStream system temporarily unavailable", "not_leader")
+"""Of a message that had been appended already, the next leader may have it: ask again."""
 
 _BY_ERROR: tuple[tuple[type[StreamlogError], Refusal], ...] = (
     (RecordTooLarge, TOO_LARGE),
     (Overloaded, OVERLOADED),
     (StorageFull, Refusal(503, 10077, "storage is full", "storage_full")),
     (StorageFailed, Refusal(503, 10077, "storage failed", "storage_failed")),
-    (NotLeader, Refusal(503, 10008, "JetStream system temporarily unavailable", "not_leader")),
+    (NotLeader, NOT_LEADER),
+    (NotEnoughReplicas, NOT_ENOUGH_REPLICAS),
     (StreamNotFound, Refusal(404, 10059, "stream not found", "stream_gone")),
     (PartitionNotFound, Refusal(404, 10059, "stream not found", "stream_gone")),
 )

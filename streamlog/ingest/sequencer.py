@@ -128,11 +128,19 @@ class Sequencer:
         if self._window.find(message_id) is None:
             self._add(message_id, offset, timestamp_ms)
 
+    def expire(self, now_ms: int) -> None:
+        """Forget what the window no longer covers; ``admit`` does so itself."""
+        self._window.expire(now_ms)
+
     def abort(self, from_offset: int) -> None:
         """Messages at and above ``from_offset`` were not stored after all."""
         self._window.forget(from_offset)
         if self._last and self._last[1] >= from_offset:
             self._last = self._window.last()
+
+    @property
+    def duplicate_window_ms(self) -> int:
+        return self._window.window_ms
 
     def configure(self, *, duplicate_window_ms: int) -> None:
         """Another window from now on."""

@@ -4,20 +4,20 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import StreamlogError
 from streamlog.ingest.answers import Answers
-from streamlog.ingest.connection import IngestClient
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
+from streamlog.ingest.listening import Listening
+from streamlog.ingest.openings import Openings
 from streamlog.ingest.outage import Outage
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
 from streamlog.ingest.servers import connect_options
-from streamlog.ingest.subscriptions import Subscription, Subscriptions
-from streamlog.ingest.window import ReadablePartition, rebuild_window
+from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import NO_LIMIT, StreamConfig
 from streamlog.metadata.subjects import partition_subject
@@ -26,33 +26,38 @@ from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
-ROUND_TRIP_TIMEOUT_S: Final = 2.0
 COMMIT_TIMEOUT_S: Final = 10.0
 """How long a stop waits for what is appended to be committed and acknowledged."""
 
 _ACKS: Final = {"all": Ack.COMMITTED, "leader": Ack.APPENDED, "none": Ack.NEVER}
 
 
-class LedPartition(OwnedPartition, ReadablePartition, Protocol):
+class KeptPartition(OwnedPartition, FollowedPartition, Protocol):
     """What ingest needs of ``partition.owner.Partition``."""
 
 
 class Partitions(Protocol):
     """What ingest needs of ``partition.registry.Registry``."""
 
-    def partition(self, tp: TopicPartition) -> LedPartition: ...
+    def partition(self, tp: TopicPartition) -> KeptPartition: ...
 
 
-class _Opening(NamedTuple):
-    """An inlet that is to listen as soon as its duplicate window is known."""
+class Lease(Protocol):
+    """What ingest needs of ``metadata.lease.Lease``."""
 
-    inlet: Inlet
-    partition: LedPartition
-    config: StreamConfig
+    @property
+    def held(self) -> bool: ...
+
+    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
 
 
 class NatsSource:
-    """``reconcile`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss."""
+    """``reconcile`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss.
+
+    Without the lease nothing is listened to, since nothing may be stored; what was appended before
+    waits for its commit. Publishers then hear at once that nobody is there, as they do while one
+    leader has gone and the next one still reads its duplicate window.
+    """
 
     def __init__(
         self,
@@ -63,29 +68,39 @@ class NatsSource:
         message_bytes_max: int,
         partitions: Partitions,
         metrics: NodeMetrics,
+        lease: Lease | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._node_id = node_id
-        self._options = connect_options(nats, name=f"streamlog node {node_id} ingest")
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
         self._metrics = metrics
         self._now_ms = now_ms
-        self._read_bytes = ingest.read_bytes
         self._inlets: dict[TopicPartition, Inlet] = {}
         self._by_stream: dict[str, list[TopicPartition]] = {}
         """The keys of ``_inlets``, by stream."""
-        self._subscriptions = Subscriptions()
         self._outage = Outage(metrics)
         self._room = Room(
             inflight_bytes_max=ingest.inflight_bytes_max,
             stall_ms_max=ingest.stall_ms_max,
             metrics=metrics,
         )
-        self._answers = Answers(self._write, metrics)
-        self._client = self._new_client()
-        self._closed = asyncio.Event()
-        """The current client has ended for good."""
+        self._listening = Listening(
+            self._received,
+            options=connect_options(nats, name=f"streamlog node {node_id} ingest"),
+            read_bytes=ingest.read_bytes,
+            room=self._room,
+            outage=self._outage,
+        )
+        self._answers = Answers(self._listening.write, metrics)
+        self._openings = Openings(self._listen, now_ms=now_ms)
+        self._standby = Standby(now_ms=now_ms)
+        self._reconciled = 0
+        """The offset of the image that was acted on last."""
+        self._may_listen = lease is None or lease.held
+        if lease is not None:
+            lease.add_listener(self._lease_changed)
+        self._running = False
         self._stopping = False
         self._stopped = asyncio.Event()
 
@@ -93,67 +108,66 @@ class NatsSource:
     def is_connected(self) -> bool:
         return self._outage.is_connected
 
+    def has_settled(self, image: Image) -> bool:
+        """All that ``image`` has led here is listened to, as far as there is a NATS, and it knows.
+
+        Not while a duplicate window is being read, for one.
+        """
+        behind = self._reconciled < image.offset
+        return not behind and not self._openings.count and self._listening.is_heard
+
     async def run(self) -> None:
         """Be connected until ``stop``; wait for a NATS that is not there."""
+        self._running = True
+        services = (self._listening.run, self._openings.run, self._standby.run)
         async with asyncio.TaskGroup() as group:
-            connecting = group.create_task(self._stay_connected())
+            tasks = [group.create_task(service()) for service in services]
             await self._stopped.wait()
-            connecting.cancel()
-
-    async def _stay_connected(self) -> None:
-        while True:
-            self._closed.clear()
-            try:
-                await self._client.connect(
-                    **self._options,
-                    no_echo=True,
-                    error_cb=self._outage.failed,
-                    disconnected_cb=self._outage.disconnected,
-                    closed_cb=self._client_closed,
-                )
-                await self._closed.wait()
-            except Exception:
-                logger.exception("connecting to NATS failed")
-                await self._client.close()
-                await asyncio.sleep(self._options["reconnect_time_wait"])
-            self._client = self._new_client()
+            for task in tasks:
+                task.cancel()
 
     async def stop(self) -> None:
         """Listen to nothing more, append what has come, wait for its commit, acknowledge, close."""
         self._stopping = True
-        client, sids = self._client, self._subscriptions.sids()
-        client.unsubscribe_all(sids)
-        await client.round_trip(ROUND_TRIP_TIMEOUT_S)
-        client.forget(sids)
+        for inlet in self._inlets.values():
+            inlet.sids = ()
+        await self._listening.end_all()
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
             extra = {"inflight_bytes": self._room.taken_bytes}
             logger.warning("stopping with appends uncommitted", extra=extra)
+        for inlet in self._inlets.values():
+            inlet.give_up()
         self._answers.flush()
-        await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+        await self._listening.round_trip()
         self._inlets.clear()
         self._by_stream.clear()
         self._stopped.set()
-        self._outage.closed()
-        await client.close()
+        await self._listening.close()
 
     async def reconcile(self, old: Image, new: Image) -> None:
-        """Listen as ``new`` says. Partitions must be open by now, and those gone closed."""
-        opened: list[_Opening] = []
-        ended: list[int] = []
+        """Listen as ``new`` says. Partitions must be led by now, and those gone closed.
+
+        A stream that is new, gone or changed is listened to accordingly when this returns, so that
+        whoever asked for it may count on it. A change of leaders waits for nobody: duplicate
+        windows are read in the background, but for those of a node that starts.
+        """
+        awaited = False
         for change in new.changes(old):
+            awaited |= not (change.old and change.new and change.old.config == change.new.config)
             if change.new is None:
                 assert change.old is not None, "a change has one side at least"
-                ended += self._drop(self._by_stream.get(change.old.name, ()))
+                self._drop(self._by_stream.get(change.old.name, ()))
+                self._standby.leave_stream(change.old.name)
             else:
-                ended += self._follow(change.new, opened)
+                self._follow(change.new)
             await asyncio.sleep(0)
-        self._client.unsubscribe_all(ended)
-        await self._open(opened)
-        if opened or ended:
-            await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
-        self._client.forget(ended)
+        if not self._running:
+            await self._openings.drain()
+        if awaited:
+            await self._listening.round_trip()
+        self._reconciled = new.offset
 
-    def received(self, touched: list[Inflow]) -> None:
+    def _received(self, touched: list[Inflow]) -> None:
         """One read is parsed: one append for each partition in it."""
         for inflow in touched:
             inlet = inflow.owner
@@ -165,45 +179,51 @@ class NatsSource:
                 extra = {"stream": tp.stream, "partition": tp.partition}
                 logger.exception("messages could not be taken", extra=extra)
 
-    @property
-    def has_room(self) -> bool:
-        return self._room.has_room
-
-    async def wait_for_room(self) -> None:
-        await self._room.wait()
-
-    def connected(self) -> None:
-        self._outage.connected(self._client.connected_url, subscriptions=len(self._subscriptions))
-
-    def _follow(self, stream: StreamImage, opened: list[_Opening]) -> list[int]:
-        """Inlets for what is led here, new ones also into ``opened``. Sids that are to end."""
-        name = stream.name
-        led = [
-            TopicPartition(name, number)
+    def _follow(self, stream: StreamImage) -> None:
+        """Inlets for what is led here, each for one leader epoch; what is kept is prepared for."""
+        name, config = stream.name, stream.config
+        led = {
+            TopicPartition(name, number): partition.leader_epoch
             for number, partition in enumerate(stream.partitions)
             if partition.leader == self._node_id
-        ]
+        }
         known = self._by_stream.get(name, [])
-        ended = self._drop(tp for tp in known if tp not in led)
-        for tp in led:
+        self._drop(tp for tp in known if led.get(tp) != self._inlets[tp].leader_epoch)
+        for tp, leader_epoch in led.items():
             inlet = self._inlets.get(tp)
             if inlet is not None:
-                ended += self._reconfigure(inlet, stream.config)
-            elif (opening := self._new_inlet(tp, stream.config)) is not None:
-                opened.append(opening)
-        return ended
+                self._reconfigure(inlet, config)
+            elif (partition := self._kept(tp)) is not None:
+                self._lead(partition, leader_epoch, config)
+        followed = (
+            TopicPartition(name, number)
+            for number, partition in enumerate(stream.partitions)
+            if partition.leader != self._node_id and self._node_id in partition.replicas
+        )
+        kept = (partition for tp in followed if (partition := self._kept(tp)) is not None)
+        self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
 
-    def _new_inlet(self, tp: TopicPartition, config: StreamConfig) -> _Opening | None:
+    def _kept(self, tp: TopicPartition) -> KeptPartition | None:
         try:
-            partition = self._partitions.partition(tp)
+            return self._partitions.partition(tp)
         except StreamlogError as error:
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
             logger.error("partition cannot be listened for", extra=extra)
             return None
-        sequencer = Sequencer(tp.stream, duplicate_window_ms=config.duplicate_window_ms)
+
+    def _lead(self, partition: KeptPartition, leader_epoch: int, config: StreamConfig) -> None:
+        """A new inlet; it listens when its sequencer knows the ids in the log."""
+        tp = partition.tp
+        prepared = self._standby.take(tp)
+        if prepared is None:
+            window_ms = config.duplicate_window_ms
+            prepared = Prepared(Sequencer(tp.stream, duplicate_window_ms=window_ms))
+        prepared.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
         inlet = Inlet(
             partition,
-            sequencer=sequencer,
+            leader_epoch=leader_epoch,
+            sequencer=prepared.sequencer,
+            subjects=_subjects(config, tp),
             **self._inlet_settings(config),
             answers=self._answers,
             room=self._room,
@@ -212,7 +232,7 @@ class NatsSource:
         )
         self._inlets[tp] = inlet
         self._by_stream.setdefault(tp.stream, []).append(tp)
-        return _Opening(inlet, partition, config)
+        self._openings.add(inlet, partition, known_offset=prepared.known_offset)
 
     def _inlet_settings(self, config: StreamConfig) -> dict[str, Any]:
         limit = config.message_bytes_max
@@ -222,66 +242,58 @@ class NatsSource:
             "answering": not config.no_ack,
         }
 
-    def _reconfigure(self, inlet: Inlet, config: StreamConfig) -> list[int]:
-        """Another configuration for an inlet that listens. Sids that are to end."""
+    def _reconfigure(self, inlet: Inlet, config: StreamConfig) -> None:
+        """Another configuration for an inlet. Between two subjects that overlap nothing is lost."""
         inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
         inlet.configure(**self._inlet_settings(config))
-        self._client.rebind(inlet.sids, inlet.inflow)
-        wanted = _subjects(config, inlet.partition.tp)
-        kept = {self._subscriptions.subject(sid): sid for sid in inlet.sids}
-        missing = [subject for subject in wanted if subject not in kept]
-        ended = [sid for subject, sid in kept.items() if subject not in wanted]
-        new = self._client.subscribe_all(Subscription(s, inlet.inflow) for s in missing)
-        inlet.sids = (*(sid for sid in inlet.sids if sid not in ended), *new)
-        return ended
+        inlet.subjects = wanted = _subjects(config, inlet.partition.tp)
+        self._listening.rebind(inlet.sids, inlet.inflow)
+        ended = [sid for sid in inlet.sids if self._listening.subject(sid) not in wanted]
+        inlet.sids = tuple(sid for sid in inlet.sids if sid not in ended)
+        self._listen(inlet)
+        self._listening.end(ended)
 
-    def _drop(self, tps: Iterable[TopicPartition]) -> list[int]:
-        """These are led here no longer. Sids that are to end."""
+    def _drop(self, tps: Iterable[TopicPartition]) -> None:
+        """These are led here no longer, or in another epoch.
+
+        They end before a new inlet listens to the same subject, lest both get one message.
+        """
         ended: list[int] = []
         for tp in list(tps):
-            ended += self._inlets.pop(tp).sids
+            inlet = self._inlets.pop(tp)
+            inlet.close()
+            ended += inlet.sids
             self._by_stream[tp.stream].remove(tp)
             if not self._by_stream[tp.stream]:
                 del self._by_stream[tp.stream]
-        return ended
+        self._listening.end(ended)
 
-    async def _open(self, openings: list[_Opening]) -> None:
-        """Listen; with ids in the log's last while to be read first, after those without."""
-        slow: list[tuple[_Opening, int]] = []
-        for opening in openings:
-            since_ms = self._now_ms() - opening.config.duplicate_window_ms
-            found = await opening.partition.offset_for_timestamp(since_ms)
-            if found is None:
-                self._listen(opening)
-            else:
-                slow.append((opening, found[0]))
-        for opening, offset in slow:
-            partition, sequencer = opening.partition, opening.inlet.sequencer
-            since_ms = self._now_ms() - opening.config.duplicate_window_ms
-            count = await rebuild_window(
-                partition, sequencer, from_offset=offset, since_ms=since_ms
-            )
-            extra = {"stream": partition.tp.stream, "partition": partition.tp.partition}
-            logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
-            self._listen(opening)
-
-    def _listen(self, opening: _Opening) -> None:
-        inlet, config = opening.inlet, opening.config
-        if self._stopping or self._inlets.get(inlet.partition.tp) is not inlet:
+    def _listen(self, inlet: Inlet) -> None:
+        """To all its subjects, if the time has come."""
+        if not inlet.opened or self._stopping or not self._may_listen:
             return
-        subjects = _subjects(config, inlet.partition.tp)
-        inlet.sids = tuple(
-            self._client.subscribe_all(Subscription(subject, inlet.inflow) for subject in subjects)
+        heard = {self._listening.subject(sid) for sid in inlet.sids}
+        missing = (subject for subject in inlet.subjects if subject not in heard)
+        inlet.sids = (*inlet.sids, *self._listening.begin(missing, inlet.inflow))
+
+    def _lease_changed(self, held: bool) -> None:
+        self._may_listen = held
+        if self._stopping:
+            return
+        inlets = self._inlets.values()
+        if held:
+            for inlet in inlets:
+                self._listen(inlet)
+        else:
+            ended = [sid for inlet in inlets for sid in inlet.sids]
+            for inlet in inlets:
+                inlet.sids = ()
+            self._listening.end(ended)
+        logger.log(
+            logging.INFO if held else logging.WARNING,
+            "listening again" if held else "not listening: the controller is not heard",
+            extra={"partitions": len(inlets)},
         )
-
-    def _new_client(self) -> IngestClient:
-        return IngestClient(self, self._subscriptions, read_bytes=self._read_bytes)
-
-    async def _client_closed(self) -> None:
-        self._closed.set()
-
-    def _write(self, data: bytes) -> None:
-        self._client.write(data)
 
 
 def _subjects(config: StreamConfig, tp: TopicPartition) -> list[str]:

@@ -1,4 +1,8 @@
-"""The ids of the duplicate window out of the log, so that a restart forgets none of them."""
+"""The ids of the duplicate window out of the log, so that no restart and no failover forgets one.
+
+Up to the log end: what a former leader appended is kept by its successor, committed or not, and a
+retry of it must not be stored a second time.
+"""
 
 import asyncio
 import logging
@@ -26,11 +30,17 @@ class ReadablePartition(Protocol):
     def tp(self) -> TopicPartition: ...
 
     @property
+    def log_start_offset(self) -> int: ...
+
+    @property
     def high_watermark(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
 
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
+    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice: ...
 
 
 class KnownId(NamedTuple):
@@ -41,42 +51,67 @@ class KnownId(NamedTuple):
     timestamp_ms: int
 
 
-async def rebuild_window(
-    partition: ReadablePartition, sequencer: Sequencer, *, from_offset: int, since_ms: int
-) -> int:
-    """Have ``sequencer`` remember every id stored since then; how many. Decodes in worker threads.
+class Scanned(NamedTuple):
+    """What a piece of a log told."""
 
-    At damaged records it ends and says so: a stream must not stay shut for them.
+    next_offset: int
+    """The first one after it; -1: there was no batch in it."""
+    epoch: int
+    """Of its last batch."""
+    ids: list[KnownId]
+
+
+async def rebuild_window(
+    partition: ReadablePartition, sequencer: Sequencer, *, since_ms: int, from_offset: int = 0
+) -> int:
+    """Have ``sequencer`` remember every id stored since then, at or above ``from_offset``.
+
+    How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
+    must not stay shut for them.
     """
     offset, count = from_offset, 0
-    while offset < partition.high_watermark:
-        try:
-            with await partition.read(offset, READ_BYTES) as part:
-                next_offset, ids = await asyncio.to_thread(_scan, part)
-        except StreamlogError as error:
-            _tell_of_gap(partition.tp, offset, error)
-            break
-        for message_id, at, timestamp_ms in ids:
-            if timestamp_ms >= since_ms:
-                sequencer.remember(message_id, at, timestamp_ms)
-                count += 1
-        if next_offset <= offset:
-            break
-        offset = next_offset
+    try:
+        if not from_offset:
+            offset = await first_offset(partition, since_ms)
+        while offset < partition.log_end_offset:
+            with await partition.read_appended(offset, READ_BYTES) as part:
+                found = await asyncio.to_thread(scan, part)
+            count += remember(sequencer, found.ids, since_ms)
+            if found.next_offset <= offset:
+                break
+            offset = found.next_offset
+    except StreamlogError as error:
+        _tell_of_gap(partition.tp, offset, error)
     return count
 
 
-def _scan(part: FileSlice) -> tuple[int, list[KnownId]]:
-    """The offset after the slice, and its ids. Batches that cannot hold one are not decoded."""
+async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
+    """Below it, all is older. What is not committed has no time yet that could be looked up."""
+    found = await partition.offset_for_timestamp(since_ms)
+    return partition.high_watermark if found is None else found[0]
+
+
+def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
+    """Those that are that young; how many."""
+    count = 0
+    for message_id, offset, timestamp_ms in ids:
+        if timestamp_ms >= since_ms:
+            sequencer.remember(message_id, offset, timestamp_ms)
+            count += 1
+    return count
+
+
+def scan(part: FileSlice) -> Scanned:
+    """All of its ids; batches that cannot hold one are not decoded. Blocks."""
     data = part.read()
-    next_offset = -1
+    next_offset = epoch = -1
     ids: list[KnownId] = []
     uncompressed_ids = _MESSAGE_ID_BYTES in data
     for header, batch in batches(data):
-        next_offset = header.next_offset
+        next_offset, epoch = header.next_offset, header.leader_epoch
         if header.compression or uncompressed_ids:
             ids.extend(_ids_of(batch))
-    return next_offset, ids
+    return Scanned(next_offset, epoch, ids)
 
 
 def _ids_of(batch: memoryview) -> Iterator[KnownId]:

@@ -3,46 +3,22 @@ import json
 
 import pytest
 
-from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamNotFound
+from streamlog.errors import (
+    NotEnoughReplicas,
+    NotLeader,
+    StorageFailed,
+    StorageFull,
+    StreamNotFound,
+)
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet, PendingAcks
+from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.refusal import NOT_ENOUGH_REPLICAS
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
 from streamlog.metrics import NodeMetrics
-from streamlog.model import TopicPartition
-from streamlog.record.codec import RecordRun
-
-
-class FakePartition:
-    """Takes appends and commits when it is told to."""
-
-    def __init__(self) -> None:
-        self.tp = TopicPartition("orders", 0)
-        self.log_end_offset = 10
-        self.high_watermark = 10
-        self.waiting: list[PendingAcks] = []
-        self.fault: Exception | None = None
-
-    def append(self, run: RecordRun, ack: PendingAcks) -> int:
-        if self.fault is not None:
-            raise self.fault
-        base_offset = self.log_end_offset
-        self.log_end_offset += run.count
-        run.clear()
-        self.waiting.append(ack)
-        return base_offset
-
-    def commit(self) -> None:
-        waiting, self.waiting = self.waiting, []
-        self.high_watermark = self.log_end_offset
-        for ack in waiting:
-            ack.committed(ack.base_offset)
-
-    def fail(self, error: StorageFailed) -> None:
-        waiting, self.waiting = self.waiting, []
-        for ack in waiting:
-            ack.failed(error)
+from streamlog.record.codec import iter_records
+from tests.led_partition import FakePartition
 
 
 class Way:
@@ -91,6 +67,12 @@ class Way:
         """(reply subject, err_code)."""
         return [(reply, answer["error"]["err_code"]) for reply, answer in self.told()]  # type: ignore[index]
 
+    def refusal_json(self) -> dict[str, object]:
+        """Too few replicas."""
+        code, err_code, description, _ = NOT_ENOUGH_REPLICAS
+        error = {"code": code, "err_code": err_code, "description": description}
+        return {"error": error, "stream": "orders", "seq": 0}
+
     def count(self, name: str, **labels: str) -> float:
         return self.metrics.registry.get_sample_value(f"streamlog_{name}_total", labels) or 0
 
@@ -133,6 +115,7 @@ async def test_acks_come_with_the_commit_and_in_one_write(way: Way) -> None:
         (StorageFull("full"), 10077, "storage_full"),
         (StorageFailed("broken"), 10077, "storage_failed"),
         (NotLeader("not here"), 10008, "not_leader"),
+        (NotEnoughReplicas("alone"), 10077, "not_enough_replicas"),
         (StreamNotFound("gone"), 10059, "stream_gone"),
         (ZeroDivisionError(), 10077, "internal"),
     ],
@@ -246,3 +229,97 @@ async def test_other_limits_after_a_change(way: Way) -> None:
     assert way.refused() == [("b", 10054)]
     way.partition.commit()
     assert way.told() == []
+
+
+async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way: Way) -> None:
+    way.partition.log_end_offset = 13  # three records above the high watermark, none of them ours
+    way.inlet.sequencer.remember(b"old", 11, 1_000_000)
+    way.inlet.sequencer.remember(b"older", 9, 1_000_000)
+    way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="older"))
+    assert way.told() == [("b", {"stream": "orders", "seq": 10, "duplicate": True})]
+    assert way.room.taken_bytes > 0
+    way.partition.commit()
+    assert way.told() == [("a", {"stream": "orders", "seq": 12, "duplicate": True})]
+    assert (way.room.taken_bytes, way.partition.watchers) == (0, [])
+
+
+async def test_who_waits_when_leadership_ends_is_refused(way: Way) -> None:
+    way.partition.log_end_offset = 13
+    way.inlet.sequencer.remember(b"old", 11, 1_000_000)
+    way.read(message("a", Nats_Msg_Id="old"), message("b", Nats_Msg_Id="new"))
+    way.partition.fail(NotLeader("another leads"))
+    way.inlet.close()
+    assert way.refused() == [("b", 10008), ("a", 10008)]
+    way.read(message("late"), message("later", Nats_Msg_Id="new"))
+    assert way.refused() == [("late", 10008), ("later", 10008)]
+    assert (way.partition.log_end_offset, way.room.taken_bytes) == (14, 0)
+    assert way.partition.watchers == []
+
+
+async def test_a_node_that_stops_lets_nobody_wait(way: Way) -> None:
+    way.read(message("a", Nats_Msg_Id="1"))
+    way.read(message("again", Nats_Msg_Id="1"))
+    way.inlet.give_up()
+    assert way.refused() == [("again", 10008), ("a", 10008)]
+    assert way.room.taken_bytes == 0
+    way.partition.fail(NotLeader("the node stops"))
+    assert way.told() == []
+
+
+async def test_with_too_few_replicas_who_waits_for_them_is_refused(way: Way) -> None:
+    way.partition.below_min_isr = True
+    way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c", Streamlog_Ack="all"))
+    assert way.refused() == [("b", 10077), ("c", 10077), ("a", 10077)]
+    assert way.count("refusals", reason="not_enough_replicas") == 3
+    assert (way.partition.batches, len(way.inlet.sequencer)) == ([], 0)
+    way.partition.below_min_isr = False
+    way.read(message("b", Nats_Msg_Id="1"))
+    way.partition.commit()
+    assert way.told() == [("b", {"stream": "orders", "seq": 11})]
+
+
+async def test_who_does_not_wait_for_replicas_goes_on_without_them(way: Way) -> None:
+    way.partition.below_min_isr = True
+    way.read(
+        message("a", b"plain"),
+        message("b", b"leader", Streamlog_Ack="leader", X_Colour="red"),
+        message("", b"plain, too"),
+        message("c", b"none", Streamlog_Ack="none", Nats_Msg_Id="1", Streamlog_Key="k"),
+        message("again", b"none", Streamlog_Ack="leader", Nats_Msg_Id="1"),
+        message("d", b"leader", Streamlog_Ack="leader", Nats_Expected_Last_Sequence="14"),
+    )
+    assert way.told() == [
+        ("a", way.refusal_json()),
+        ("d", wrong_last(12)),
+        ("b", {"stream": "orders", "seq": 11}),
+    ]
+    assert way.count("refusals", reason="not_enough_replicas") == 2
+    records = list(iter_records(way.partition.batches[0]))
+    assert [(r.key, r.value) for r in records] == [(None, b"leader"), (b"k", b"none")]
+    assert records[0].headers == (
+        ("subject", b"orders"), ("reply", b"b"), ("Streamlog-Ack", b"leader"),
+        ("X-Colour", b"red"),
+    )  # fmt: skip
+    assert way.room.taken_bytes == len("again") + 64  # what nobody waits for takes no room
+    way.partition.commit()
+    assert way.told() == [("again", {"stream": "orders", "seq": 12, "duplicate": True})]
+
+
+async def test_a_stream_that_acks_at_the_leader_goes_on_without_replicas() -> None:
+    way = Way(default_ack=Ack.APPENDED)
+    way.partition.below_min_isr = True
+    way.read(message("a"), message("b", Streamlog_Ack="all", Nats_Msg_Id="1"), message("c"))
+    assert way.told() == [
+        ("b", way.refusal_json()),
+        ("a", {"stream": "orders", "seq": 11}),
+        ("c", {"stream": "orders", "seq": 12}),
+    ]
+    assert (way.room.taken_bytes, way.inlet.pending_count) == (0, 0)
+    way.partition.fail(NotLeader("another leads"))
+    assert way.told() == []
+
+
+def wrong_last(sequence: int) -> dict[str, object]:
+    description = f"wrong last sequence: {sequence}"
+    error = {"code": 400, "err_code": 10071, "description": description}
+    return {"error": error, "stream": "orders", "seq": 0}

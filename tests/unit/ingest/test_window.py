@@ -29,7 +29,7 @@ class FakePartition:
 
     def __init__(self, compression: int = 0, *, damaged_from: int = 10**9) -> None:
         self.tp = TopicPartition("orders", 0)
-        self.high_watermark = 30
+        self.log_start_offset, self.high_watermark, self.log_end_offset = 0, 24, 30
         self.damaged_from = damaged_from
         self._batches = []
         for i in range(10):
@@ -46,7 +46,11 @@ class FakePartition:
                 )
             )
 
-    async def read(self, offset: int, max_bytes: int) -> FakeSlice:
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        at = max(0, -(-(timestamp_ms - TIME_MS) // 1000))
+        return (3 * at, TIME_MS + 1000 * at) if 3 * at < self.high_watermark else None
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
         if offset >= self.damaged_from:
             raise CorruptBatch("as asked for")
         return FakeSlice(b"".join(self._batches[offset // 3 : offset // 3 + 4]))
@@ -65,7 +69,6 @@ async def test_ids_of_the_window_are_known_again(compression: int) -> None:
     count = await rebuild_window(
         partition,  # type: ignore[arg-type]
         sequencer,
-        from_offset=12,
         since_ms=TIME_MS + 5000,
     )
     assert count == 5
@@ -80,8 +83,18 @@ async def test_damage_is_told_and_does_not_keep_the_stream_shut(
     count = await rebuild_window(
         partition,  # type: ignore[arg-type]
         sequencer,
-        from_offset=0,
         since_ms=TIME_MS,
     )
     assert (count, first_of(sequencer, b"id-3")) == (4, 11)
     assert "message ids from here on are not known" in caplog.text
+
+
+async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that_young() -> None:
+    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    partition = FakePartition()
+    count = await rebuild_window(
+        partition,  # type: ignore[arg-type]
+        sequencer,
+        since_ms=TIME_MS + 9000,
+    )
+    assert (count, first_of(sequencer, b"id-9"), first_of(sequencer, b"id-8")) == (1, 29, None)

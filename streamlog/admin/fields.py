@@ -1,0 +1,34 @@
+"""The fields of a request. Pure."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from streamlog.admin.errors import Refused, bad_request
+
+Fields = Mapping[str, Any]
+
+
+def number(fields: Fields, key: str) -> int:
+    """A count in a request; 0 where it is not there."""
+    value = fields.get(key) or 0
+    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+        raise Refused(bad_request(f"{key}: not a number"))
+    return value
+
+
+def text(fields: Fields, key: str) -> str:
+    value = fields.get(key) or ""
+    if not isinstance(value, str):
+        raise Refused(bad_request(f"{key}: not a text"))
+    return value
+
+
+def preferred(fields: Fields) -> str:
+    """The one of JetStream's hints on placement that is understood here: a node's name."""
+    placement = fields.get("placement") or {}
+    if not isinstance(placement, dict):
+        raise Refused(bad_request("placement: not an object"))
+    for key, value in placement.items():
+        if key != "preferred" and value:
+            raise Refused(bad_request(f"placement.{key} is not supported"))
+    return text(placement, "preferred")

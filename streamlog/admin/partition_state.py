@@ -1,0 +1,79 @@
+"""What the leader of a partition knows about it, as it travels between nodes."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol, Self
+
+from streamlog.model import NodeId, TopicPartition
+
+
+class Statistics(Protocol):
+    """What is shown of ``partition.owner.PartitionStatistics``."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
+class ShownPartition(Protocol):
+    """What is needed of ``partition.owner.Partition``."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+    def statistics(self) -> Statistics: ...
+    def replica_lags(self) -> dict[NodeId, int]: ...
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
+    async def latest_timestamp(self) -> tuple[int, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """Offsets, size, and the times of the first and the last committed record."""
+
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+    first_ms: int | None = None
+    last_ms: int | None = None
+    replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
+    """How many records each follower lacks."""
+
+    def json(self) -> dict[str, Any]:
+        return {
+            "log_start_offset": self.log_start_offset,
+            "high_watermark": self.high_watermark,
+            "size_bytes": self.size_bytes,
+            "first_ms": self.first_ms,
+            "last_ms": self.last_ms,
+            "replica_lags": {str(node_id): lag for node_id, lag in self.replica_lags.items()},
+        }
+
+    @classmethod
+    def of_json(cls, fields: Mapping[str, Any]) -> Self:
+        """Raises KeyError, TypeError, ValueError for what is none."""
+        return cls(
+            log_start_offset=int(fields["log_start_offset"]),
+            high_watermark=int(fields["high_watermark"]),
+            size_bytes=int(fields["size_bytes"]),
+            first_ms=fields["first_ms"],
+            last_ms=fields["last_ms"],
+            replica_lags={NodeId(int(k)): int(lag) for k, lag in fields["replica_lags"].items()},
+        )
+
+
+async def state_of(partition: ShownPartition) -> PartitionState:
+    """As of now."""
+    statistics = partition.statistics()
+    first = await partition.offset_for_timestamp(0)
+    last = await partition.latest_timestamp()
+    return PartitionState(
+        log_start_offset=statistics.log_start_offset,
+        high_watermark=statistics.high_watermark,
+        size_bytes=statistics.size_bytes,
+        first_ms=first[1] if first else None,
+        last_ms=last[1] if last else None,
+        replica_lags=partition.replica_lags(),
+    )

@@ -1,0 +1,158 @@
+"""What is listened to, on one connection that is made anew for as long as it is wanted."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from streamlog.ingest.connection import IngestClient
+from streamlog.ingest.frames import Inflow
+from streamlog.ingest.outage import Outage
+from streamlog.ingest.room import Room
+from streamlog.ingest.subscriptions import Subscription, Subscriptions
+
+logger = logging.getLogger(__name__)
+
+ROUND_TRIP_TIMEOUT_S: Final = 2.0
+
+
+class Listening:
+    """The subscriptions outlive connections; ``received`` is told of each read.
+
+    Invariant: a sid that has ended is never said again, but is heard until NATS knows of its end.
+    """
+
+    def __init__(
+        self,
+        received: Callable[[list[Inflow]], None],
+        *,
+        options: dict[str, Any],
+        read_bytes: int,
+        room: Room,
+        outage: Outage,
+    ) -> None:
+        self.received = received
+        self._options = options
+        self._read_bytes = read_bytes
+        self._room = room
+        self._outage = outage
+        self._subscriptions = Subscriptions()
+        self._client = self._new_client()
+        self._closed = asyncio.Event()
+        """The current client has ended for good."""
+        self._ended: list[int] = []
+        """Sids of which messages may still come."""
+        self._said = asyncio.Event()
+        """There is something that NATS has perhaps not heard yet ..."""
+        self._said_count = 0
+        """... of all that was ever said."""
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    @property
+    def is_heard(self) -> bool:
+        """NATS knows all that is wanted, and what is not any more; or it is not there."""
+        return not self._said.is_set()
+
+    def begin(self, subjects: Iterable[str], inflow: Inflow) -> list[int]:
+        """Listen; the sids."""
+        sids = self._client.subscribe_all(Subscription(subject, inflow) for subject in subjects)
+        if sids:
+            self._say()
+        return sids
+
+    def end(self, sids: Iterable[int]) -> None:
+        """Listen no longer. What is under way still comes, for whoever it is for to refuse it."""
+        ended = list(sids)
+        if ended:
+            self._client.unsubscribe_all(ended)
+            self._ended += ended
+            self._say()
+
+    def rebind(self, sids: Iterable[int], inflow: Inflow) -> None:
+        """Their messages go to ``inflow`` from the next read on."""
+        self._client.rebind(sids, inflow)
+
+    def subject(self, sid: int) -> str:
+        return self._subscriptions.subject(sid)
+
+    def write(self, data: bytes) -> None:
+        """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
+        self._client.write(data)
+
+    async def round_trip(self) -> None:
+        """All that was said is at the server, and all that it had sent before is received; or it
+        is not there, or does not answer in time.
+        """
+        await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
+
+    async def run(self) -> None:
+        """Be connected, until cancelled; wait for a NATS that is not there."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._stay_connected())
+            group.create_task(self._settle())
+
+    async def end_all(self) -> None:
+        """Listen to nothing more; what was under way is received when this returns."""
+        client, sids = self._client, self._subscriptions.sids()
+        client.unsubscribe_all(sids)
+        await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+        client.forget(sids)
+
+    async def close(self) -> None:
+        self._outage.closed()
+        await self._client.close()
+
+    # As the client's ``Receiver``
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.has_room
+
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+    def connected(self) -> None:
+        self._outage.connected(self._client.connected_url, subscriptions=len(self))
+
+    # Its tasks
+
+    async def _stay_connected(self) -> None:
+        while True:
+            self._closed.clear()
+            try:
+                await self._client.connect(
+                    **self._options,
+                    no_echo=True,
+                    error_cb=self._outage.failed,
+                    disconnected_cb=self._outage.disconnected,
+                    closed_cb=self._client_closed,
+                )
+                await self._closed.wait()
+            except Exception:
+                logger.exception("connecting to NATS failed")
+                await self._client.close()
+                await asyncio.sleep(self._options["reconnect_time_wait"])
+            self._client = self._new_client()
+
+    async def _settle(self) -> None:
+        """Once NATS has heard all that was said, nothing comes any more that is not wanted."""
+        while True:
+            await self._said.wait()
+            client, said, ended = self._client, self._said_count, len(self._ended)
+            await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+            client.forget(self._ended[:ended])
+            del self._ended[:ended]
+            if self._said_count == said:
+                self._said.clear()
+
+    def _say(self) -> None:
+        self._said_count += 1
+        self._said.set()
+
+    def _new_client(self) -> IngestClient:
+        return IngestClient(self, self._subscriptions, read_bytes=self._read_bytes)
+
+    async def _client_closed(self) -> None:
+        self._closed.set()

@@ -1,0 +1,82 @@
+"""Inlets on their way to being open: first their sequencer has to know the ids in the log."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.window import ReadablePartition, rebuild_window
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+"""Windows that are rebuilt side by side."""
+
+
+class Openings:
+    """``add``; ``run`` opens them in the background, ``drain`` at once. ``opened`` is told each."""
+
+    def __init__(self, opened: Callable[[Inlet], None], *, now_ms: Callable[[], int]) -> None:
+        self._opened = opened
+        self._now_ms = now_ms
+        self._waiting: deque[tuple[Inlet, ReadablePartition, int]] = deque()
+        self._added = asyncio.Event()
+        self.count = 0
+        """Inlets that are not open yet."""
+
+    def add(self, inlet: Inlet, partition: ReadablePartition, *, known_offset: int = 0) -> None:
+        """The sequencer has the ids below ``known_offset``, a batch's first one, already.
+
+        Where that is all, as in an empty log, the inlet is open when this returns.
+        """
+        if max(known_offset, partition.log_start_offset) >= partition.log_end_offset:
+            self._open(inlet)
+            return
+        self._waiting.append((inlet, partition, known_offset))
+        self.count += 1
+        self._added.set()
+
+    async def run(self) -> None:
+        """For as long as inlets are added."""
+        while True:
+            await self._added.wait()
+            self._added.clear()
+            await self.drain()
+
+    async def drain(self) -> None:
+        """Return when none waits."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(self._waiting))):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting:
+            inlet, partition, known_offset = self._waiting.popleft()
+            try:
+                if not inlet.closed:
+                    await self._rebuild(inlet, partition, known_offset)
+                    self._open(inlet)
+            finally:
+                self.count -= 1
+
+    async def _rebuild(self, inlet: Inlet, partition: ReadablePartition, known_offset: int) -> None:
+        """A bug here must not keep the stream shut."""
+        sequencer, tp = inlet.sequencer, partition.tp
+        extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
+        since_ms = self._now_ms() - sequencer.duplicate_window_ms
+        try:
+            count = await rebuild_window(
+                partition, sequencer, since_ms=since_ms, from_offset=known_offset
+            )
+        except Exception:
+            logger.exception("duplicate window could not be rebuilt", extra=extra)
+        else:
+            if count:
+                logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
+
+    def _open(self, inlet: Inlet) -> None:
+        if not inlet.closed:
+            inlet.opened = True
+            self._opened(inlet)

@@ -1,0 +1,83 @@
+"""Publishers who repeat what is in the log, but not committed."""
+
+import heapq
+from collections.abc import Callable
+from typing import Protocol
+
+from streamlog.ingest.answers import Answers
+from streamlog.ingest.refusal import Refusal
+from streamlog.ingest.room import Room
+
+OVERHEAD_BYTES = 64
+"""What one that waits costs beside its reply subject."""
+
+
+class WatchedPartition(Protocol):
+    """What is needed of ``partition.owner.Partition``."""
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    def add_watcher(self, watcher: Callable[[], None]) -> None: ...
+
+    def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
+
+
+class Repeats:
+    """Each is told when the first message of its id is committed; or refused, when it is not.
+
+    That first one may be of a read just before, or what a former leader appended: nobody but its
+    retry then waits for it. Invariant: the partition is watched while anybody waits.
+    """
+
+    def __init__(
+        self, partition: WatchedPartition, *, stream: str, answers: Answers, room: Room
+    ) -> None:
+        self._partition = partition
+        self._stream = stream
+        self._answers = answers
+        self._room = room
+        self._waiting: list[tuple[int, bytes]] = []
+        """(offset of the first message, reply): a heap."""
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, reply: bytes, offset: int) -> None:
+        """Answered at once if the message at ``offset`` is committed, else in time."""
+        if offset < self._partition.high_watermark:
+            self._answers.acknowledge_duplicate(self._stream, reply, offset)
+            return
+        if not self._waiting:
+            self._partition.add_watcher(self._moved)
+        heapq.heappush(self._waiting, (offset, reply))
+        self._room.take(_size(reply))
+
+    def refuse(self, from_offset: int, refusal: Refusal) -> None:
+        """The messages at and above ``from_offset`` will not be committed by this leader."""
+        refused = [each for each in self._waiting if each[0] >= from_offset]
+        if not refused:
+            return
+        self._waiting = [each for each in self._waiting if each[0] < from_offset]
+        heapq.heapify(self._waiting)
+        for _, reply in sorted(refused):
+            self._room.give_back(_size(reply))
+            self._answers.refuse_one(self._stream, reply, refusal)
+        self._watch_no_longer_than_needed()
+
+    def _moved(self) -> None:
+        """The partition has changed: perhaps its high watermark."""
+        high_watermark = self._partition.high_watermark
+        while self._waiting and self._waiting[0][0] < high_watermark:
+            offset, reply = heapq.heappop(self._waiting)
+            self._room.give_back(_size(reply))
+            self._answers.acknowledge_duplicate(self._stream, reply, offset)
+        self._watch_no_longer_than_needed()
+
+    def _watch_no_longer_than_needed(self) -> None:
+        if not self._waiting:
+            self._partition.remove_watcher(self._moved)
+
+
+def _size(reply: bytes) -> int:
+    return len(reply) + OVERHEAD_BYTES

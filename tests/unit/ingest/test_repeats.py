@@ -1,0 +1,60 @@
+import asyncio
+
+from streamlog.ingest.answers import Answers
+from streamlog.ingest.refusal import NOT_LEADER
+from streamlog.ingest.repeats import OVERHEAD_BYTES, Repeats
+from streamlog.ingest.room import Room
+from streamlog.metrics import NodeMetrics
+from tests.led_partition import FakePartition
+
+
+class Waiters:
+    def __init__(self) -> None:
+        self.partition = FakePartition()
+        metrics = NodeMetrics()
+        self.written: list[bytes] = []
+        self.room = Room(inflight_bytes_max=1000, stall_ms_max=1, metrics=metrics)
+        self.answers = Answers(self.written.append, metrics)
+        self.repeats = Repeats(
+            self.partition, stream="orders", answers=self.answers, room=self.room
+        )
+
+    def move(self, high_watermark: int) -> None:
+        self.partition.high_watermark = high_watermark
+        for watcher in tuple(self.partition.watchers):
+            watcher()
+
+    def told(self) -> list[str]:
+        """The reply subjects that were written to since."""
+        self.answers.flush()
+        data, self.written[:] = b"".join(self.written), []
+        return [line.split()[1].decode() for line in data.splitlines() if line[:4] == b"PUB "]
+
+
+async def test_answered_in_the_order_of_the_log_as_it_is_committed() -> None:
+    world = Waiters()
+    for reply, offset in ((b"c", 14), (b"a", 11), (b"now", 9), (b"b", 12), (b"a2", 11)):
+        world.repeats.add(reply, offset)
+    assert world.told() == ["now"]
+    assert world.room.taken_bytes == len(b"caba2") + 4 * OVERHEAD_BYTES
+    world.move(11)
+    assert world.told() == []
+    world.move(13)
+    assert world.told() == ["a", "a2", "b"]
+    world.move(15)
+    assert world.told() == ["c"]
+    assert (len(world.repeats), world.room.taken_bytes, world.partition.watchers) == (0, 0, [])
+
+
+async def test_refused_from_an_offset_on() -> None:
+    world = Waiters()
+    for reply, offset in ((b"c", 14), (b"a", 11), (b"b", 12)):
+        world.repeats.add(reply, offset)
+    world.repeats.refuse(12, NOT_LEADER)
+    assert world.told() == ["b", "c"]
+    world.repeats.refuse(12, NOT_LEADER)
+    assert world.told() == []
+    world.move(20)
+    assert world.told() == ["a"]
+    assert (world.room.taken_bytes, world.partition.watchers) == (0, [])
+    await asyncio.sleep(0)
