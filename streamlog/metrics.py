@@ -12,7 +12,15 @@ class NodeMetrics:
 
     def __init__(self, registry: CollectorRegistry | None = None) -> None:
         self.registry = registry or CollectorRegistry()
-        r = self.registry
+        self._count_log(self.registry)
+        self._count_ingest(self.registry)
+        self._count_server(self.registry)
+        self._count_replication(self.registry)
+        self.event_loop_lag_seconds = Gauge(
+            "streamlog_event_loop_lag_seconds", "How late a timer fired", registry=self.registry
+        )
+
+    def _count_log(self, r: CollectorRegistry) -> None:
         self.append_batches = Counter("streamlog_append_batches", "Batches appended", registry=r)
         self.append_records = Counter("streamlog_append_records", "Records appended", registry=r)
         self.append_bytes = Counter("streamlog_append_bytes", "Bytes appended", registry=r)
@@ -28,6 +36,11 @@ class NodeMetrics:
             buckets=LATENCY_SECONDS,
             registry=r,
         )
+        self.corrupt_batches = Counter(
+            "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
+        )
+
+    def _count_ingest(self, r: CollectorRegistry) -> None:
         self.acks = Counter("streamlog_acks", "Positive acks sent", registry=r)
         self.refusals = Counter("streamlog_refusals", "Messages refused", ["reason"], registry=r)
         self.duplicates = Counter(
@@ -45,6 +58,8 @@ class NodeMetrics:
             "streamlog_nats_connected", "1 while connected to NATS", registry=r
         )
         self.nats_reconnects = Counter("streamlog_nats_reconnects", "Reconnections", registry=r)
+
+    def _count_server(self, r: CollectorRegistry) -> None:
         self.fetch_bytes = Counter(
             "streamlog_fetch_bytes", "Record bytes sent", ["path"], registry=r
         )
@@ -63,9 +78,17 @@ class NodeMetrics:
         self.protocol_errors = Counter(
             "streamlog_protocol_errors", "Connections closed for what they sent", registry=r
         )
-        self.event_loop_lag_seconds = Gauge(
-            "streamlog_event_loop_lag_seconds", "How late a timer fired", registry=r
+
+    def _count_replication(self, r: CollectorRegistry) -> None:
+        self.replication_bytes = Counter(
+            "streamlog_replication_bytes", "Record bytes fetched from leaders", registry=r
         )
-        self.corrupt_batches = Counter(
-            "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
+        self.leaderships = Counter(
+            "streamlog_leaderships", "Partitions that this node began to lead", registry=r
+        )
+        self.isr_shrinks = Counter(
+            "streamlog_isr_shrinks", "Times a led partition's in-sync set lost a member", registry=r
+        )
+        self.isr_expands = Counter(
+            "streamlog_isr_expands", "Times it got a member back", registry=r
         )

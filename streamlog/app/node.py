@@ -2,24 +2,27 @@
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Coroutine
 from typing import Any
+
+from prometheus_client.registry import Collector
 
 from streamlog import __version__
 from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
+from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
+from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
 from streamlog.ingest.source import NatsSource
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
+from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
-from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.registry import Registry
 from streamlog.server.context import Context
@@ -27,32 +30,27 @@ from streamlog.server.listener import Listener
 
 logger = logging.getLogger(__name__)
 
-METADATA_FILES_MAX = 16
-
 
 class Node:
     """One node in its folder. ``run`` returns after ``stopping`` is set."""
 
-    def __init__(self, settings: Settings, data_dir: DataDir) -> None:
+    def __init__(self, settings: Settings, data_dir: DataDir, *, tail_lost: bool = False) -> None:
         self.stopping = asyncio.Event()
         self._settings = settings
         self._data_dir = data_dir
+        self._tail_lost = tail_lost
+        self._has_listened = False
         self._tasks: list[asyncio.Task[None]] = []
+        self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
-        disk = OsDisk()
-        store = MetadataStore(
-            data_dir.metadata,
-            data_dir.cluster_id,
-            disk=disk,
-            files=FilePool(disk, METADATA_FILES_MAX),
-        )
-        self._metadata = MetadataService(store, data_dir.cluster_id)
+        self._metadata = build_metadata(settings, data_dir, self._incarnation)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
             settings=settings.log,
             metrics=metrics,
-            disk=disk,
+            replication=settings.replication,
+            cluster=self._metadata,
         )
         self._listener = Listener(
             Context(
@@ -70,20 +68,21 @@ class Node:
             message_bytes_max=settings.log.message_bytes_max,
             partitions=self._registry,
             metrics=metrics,
+            lease=self._metadata.lease,
         )
         self._admin = ManagementApi(
             node_id=data_dir.node_id,
             nats=settings.nats,
             metadata=self._metadata,
             partitions=self._registry,
+            lease=self._metadata.lease,
         )
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
             settings.http.host,
             settings.http.port,
             registry=metrics.registry,
-            partitions=self._registry.statistics,
-            offline_count=lambda: len(self._registry.failures),
+            gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
         )
@@ -95,15 +94,18 @@ class Node:
             start_order=(
                 Step("console", self._start_console),
                 Step("metadata", self._metadata.open),
-                Step("partitions", self._start_partitions),
-                Step("leadership", self._lead),
-                Step("ingest", self._start_ingest),
                 Step("server", self._start_server),
+                Step("quorum", self._start_quorum),
+                Step("registration", self._register),
+                Step("partitions", self._start_partitions),
+                Step("ingest", self._start_ingest),
+                Step("membership", self._start_membership),
                 Step("admin", self._start_admin),
             ),
             stop_order=(
                 Step("admin", self._admin.stop),
                 Step("ingest", self._source.stop),
+                Step("membership", self._metadata.leave),
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
@@ -116,9 +118,30 @@ class Node:
             {
                 "node": self._why_not_up,
                 "metadata": lambda: str(self._metadata.failure or "") or None,
+                "cluster": self._why_no_lease,
+                "ingest": self._why_not_listening,
                 "nats": self._why_no_nats,
             }
         )
+
+    def _gauges(self) -> list[Collector]:
+        metadata, image = self._metadata, self._metadata.image
+        partitions = PartitionGauges(
+            self._registry.statistics(), offline=len(self._registry.failures)
+        )
+        if not metadata.is_open:
+            return [partitions]
+        cluster = ClusterStatistics(
+            role=metadata.quorum_role.value,
+            quorum_epoch=metadata.quorum_epoch,
+            controller=metadata.controller_id,
+            metadata_offset=image.offset,
+            lease_held=metadata.lease.held,
+            nodes=len(image.nodes),
+            fenced=sum(node.fenced for node in image.nodes.values()),
+            leaderless=image.leaderless,
+        )
+        return [ClusterGauges(cluster), partitions]
 
     async def run(self) -> bool:
         """False: the stop was not clean, so that the next start will recover."""
@@ -167,27 +190,51 @@ class Node:
         await self._site.start()
         self._run(self._loop_lag.run())
 
-    async def _start_partitions(self) -> None:
-        await self._registry.open(self._metadata.image, self._metadata.recently_deleted)
-        self._run(self._registry.run())
-
-    async def _lead(self) -> None:
-        """Say where this node is; from then on it leads its partitions, each in a new epoch."""
+    async def _start_server(self) -> None:
+        """Other members of the quorum are answered from now on, clients when the node is ready."""
         self._listener.open()
-        self._metadata.add_listener(self._registry.reconcile)
+        self._run(self._listener.run())
+
+    async def _start_quorum(self) -> None:
+        self._run(self._metadata.run())
+
+    async def _register(self) -> None:
+        """Say where this node is; it knows then all that was decided before."""
         host, port = self._advertised()
         await self._metadata.register(
-            self._data_dir.node_id, host=host, port=port, rack=self._settings.node.rack
+            RegisterNode(
+                node_id=self._data_dir.node_id,
+                incarnation=self._incarnation,
+                directory_id=self._data_dir.directory_id,
+                host=host,
+                port=port,
+                rack=self._settings.node.rack,
+                tail_lost=self._tail_lost,
+                sync=self._settings.log.sync,
+            )
         )
+        await asyncio.to_thread(self._data_dir.told_of_loss)
+
+    async def _start_partitions(self) -> None:
+        """Only with metadata that is up to date: a folder that it does not know is moved away."""
+
+        async def begin(image: Image) -> None:
+            await self._registry.open(image, self._metadata.recently_deleted)
+            await self._registry.reconcile(Image(image.cluster_id), image)
+
+        await self._metadata.attach(self._registry.reconcile, begin)
+        self._run(self._registry.run())
 
     async def _start_ingest(self) -> None:
-        await self._source.reconcile(Image(self._data_dir.cluster_id), self._metadata.image)
-        self._metadata.add_listener(self._source.reconcile)
+        async def begin(image: Image) -> None:
+            await self._source.reconcile(Image(image.cluster_id), image)
+
+        await self._metadata.attach(self._source.reconcile, begin)
         self._run(self._source.run())
 
-    async def _start_server(self) -> None:
-        self._run(self._metadata.run())
-        self._run(self._listener.run())
+    async def _start_membership(self) -> None:
+        """The first heartbeat says that the node is ready to lead."""
+        self._run(self._metadata.join())
 
     async def _start_admin(self) -> None:
         self._run(self._admin.run())
@@ -207,7 +254,25 @@ class Node:
         if self.stopping.is_set():
             return "the node is stopping"
         part = self._life.starting
+        if part == "registration":
+            return f"the node is starting: waiting to register: {self._metadata.waiting_for}"
         return f"the node is starting: {part}" if part else None
+
+    def _why_no_lease(self) -> str | None:
+        if self._life.starting or self._metadata.lease.held:
+            return None
+        return "no word from the controller: nothing is acknowledged, committed records are read"
+
+    def _why_not_listening(self) -> str | None:
+        """Only of a node that starts: later on, leaders come and go."""
+        if not self._has_listened and not self._life.starting:
+            image = self._metadata.image
+            node = image.nodes.get(self._data_dir.node_id)
+            let_in = node is not None and not node.fenced
+            self._has_listened = let_in and self._source.has_settled(image)
+        if self._has_listened:
+            return None
+        return "the node has not begun yet to listen for the streams that it leads"
 
     def _why_no_nats(self) -> str | None:
         if self._source.is_connected and self._admin.is_ready:

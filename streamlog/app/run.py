@@ -28,15 +28,17 @@ def run_node(settings: Settings) -> None:
     configure_logs(settings.logging.format, settings.logging.level)
     node_id = NodeId(settings.node.id)
     with (
-        DataDir.open(settings.node.data_dir, node_id) as data_dir,
+        DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,
         asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,
     ):
         clean = runner.run(_run(settings, data_dir))
+        if clean:
+            data_dir.end_run()
     sys.exit(0 if clean else 1)
 
 
 async def _run(settings: Settings, data_dir: DataDir) -> bool:
-    node = Node(settings, data_dir)
+    node = Node(settings, data_dir, tail_lost=data_dir.begin_run())
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)

@@ -7,17 +7,17 @@ import json
 import shutil
 import signal
 import sys
-from collections.abc import Awaitable, Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from streamlog.cli.child import Child
+from streamlog.cli.dev_layout import HOST, DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
 from streamlog.errors import ConfigError, StreamlogError
 
-HOST: Final = "127.0.0.1"
+NATS: Final = "nats-server"
 NATS_STOP_TIMEOUT_S: Final = 5.0
 NODE_STOP_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.03
@@ -26,17 +26,6 @@ PATIENCE_S: Final = 2.0
 
 Probe = Callable[[], Awaitable[str | None]]
 """None when it is ready, else what it waits for."""
-
-
-@dataclass(frozen=True)
-class DevPlan:
-    """What was asked for on the command line."""
-
-    directory: Path
-    nats: str | None
-    nats_port: int
-    kafka_port: int
-    http_port: int
 
 
 class Stopped(Exception):
@@ -70,12 +59,14 @@ class DevCluster:
         return 0
 
     async def _start_and_watch(self) -> None:
+        nodes = lay_out(self._plan, self._ports)
         nats = self._plan.nats or await self._start_nats()
-        node = await self._start_node(1, nats)
-        _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": [node.entry()]})
+        await self._start_nodes(nodes, nats)
+        entries = [node.entry() for node in nodes]
+        _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": entries})
         _say(f"NATS   {nats}")
-        _say(f"Kafka  {node.kafka}")
-        _say(f"HTTP   {node.http}")
+        _say(f"Kafka  {','.join(node.kafka for node in nodes)}")
+        _say(f"HTTP   {' '.join(node.http for node in nodes)}")
         _say(f"Data   {self._plan.directory}")
         _say("ready; Ctrl-C stops everything")
         async with asyncio.TaskGroup() as tasks:
@@ -88,24 +79,17 @@ class DevCluster:
         port = settle_port("--nats-port", HOST, self._plan.nats_port, self._ports)
         command = [_nats_server(), "--addr", HOST, "--port", str(port)]
         log = self._plan.directory / "nats-server.log"
-        child = await self._start(lambda: Child.start("nats-server", command, log))
+        child = await self._start(lambda: Child.start(NATS, command, log))
         await self._wait_ready(child, lambda: _probe_nats(port))
         return f"nats://{HOST}:{port}"
 
-    async def _start_node(self, number: int, nats: str) -> DevNode:
-        offset = number - 1
-        kafka_port, http_port = (
-            settle_port(option, HOST, port and port + offset, self._ports)
-            for option, port in (
-                ("--kafka-port", self._plan.kafka_port),
-                ("--http-port", self._plan.http_port),
-            )
-        )
-        node = DevNode(number, self._plan.directory / f"node-{number}", HOST, kafka_port, http_port)
-        node.write_config(nats, embedded=self._plan.nats is None)
-        child = await self._start(node.start)
-        await self._wait_ready(child, node.probe)
-        return node
+    async def _start_nodes(self, nodes: Sequence[DevNode], nats: str) -> None:
+        """All at once: none of several is ready before most are there."""
+        for node in nodes:
+            node.write_config(nats, embedded=self._plan.nats is None)
+        children = [await self._start(node.start) for node in nodes]
+        for node, child in zip(nodes, children, strict=True):
+            await self._wait_ready(child, node.probe)
 
     async def _start(self, start: Callable[[], Awaitable[Child]]) -> Child:
         child = await start()
@@ -116,8 +100,9 @@ class DevCluster:
         loop = asyncio.get_running_loop()
         told, patience = "", loop.time() + PATIENCE_S
         while (reason := await probe()) is not None:
-            if child.exit_code is not None:
-                raise _start_error(child)
+            for each in self._children:
+                if each.exit_code is not None:
+                    raise _start_error(each)
             if loop.time() > patience and reason != told:
                 _say(f"waiting for {child.name}: {reason}")
                 told = reason
@@ -134,11 +119,14 @@ class DevCluster:
             _say(f"start it again with: {child.restart}")
 
     async def _stop_children(self) -> None:
-        """Nodes first: they say goodbye to NATS."""
-        for child in reversed(self._children):
-            timeout_s = NATS_STOP_TIMEOUT_S if child.name == "nats-server" else NODE_STOP_TIMEOUT_S
-            if not await child.stop(timeout_s):
-                _say(f"{child.name} did not stop within {timeout_s:.0f} s and was killed")
+        """Nodes first, and all at once: they say goodbye to NATS, but not to each other."""
+        nodes = [child for child in self._children if child.name != NATS]
+        others = [child for child in self._children if child.name == NATS]
+        for children, timeout_s in ((nodes, NODE_STOP_TIMEOUT_S), (others, NATS_STOP_TIMEOUT_S)):
+            stopped = await asyncio.gather(*(child.stop(timeout_s) for child in children))
+            for child, in_time in zip(children, stopped, strict=True):
+                if not in_time:
+                    _say(f"{child.name} did not stop within {timeout_s:.0f} s and was killed")
 
 
 def _nats_server() -> str:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,13 @@ class DevNode:
     """Everything of it lies in ``directory``; the addresses are settled before it starts."""
 
     def __init__(
-        self, number: int, directory: Path, host: str, kafka_port: int, http_port: int
+        self,
+        number: int,
+        directory: Path,
+        host: str,
+        kafka_port: int,
+        http_port: int,
+        cluster: Mapping[str, object],
     ) -> None:
         self.number = number
         self.kafka = f"{host}:{kafka_port}"
@@ -33,6 +40,8 @@ class DevNode:
             "kafka": {"host": host, "port": kafka_port},
             "http": {"host": host, "port": http_port},
         }
+        if cluster:
+            self._content["cluster"] = dict(cluster)
         self._child: Child | None = None
 
     def write_config(self, nats: str, *, embedded: bool) -> None:

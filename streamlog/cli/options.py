@@ -24,7 +24,16 @@ Servers = Annotated[
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done.")]
+Timeout = Annotated[
+    float | None,
+    typer.Option(min=0, metavar="SECONDS", help="With --wait: not longer; what began goes on."),
+]
+NodeNumber = Annotated[int, typer.Argument(min=1, metavar="NODE", help="The node's id.")]
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
+PartitionNumber = Annotated[
+    int, typer.Argument(min=0, metavar="PARTITION", help="Which one, from 0.")
+]
 
 # Settings of a stream; what is not given stays as it is, or as the node has it.
 
@@ -45,5 +54,15 @@ Sync = Annotated[str | None, typer.Option(help="commit, interval or os: when to 
 Compression = Annotated[str | None, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
 SegmentBytes = Annotated[int | None, typer.Option(help="When to begin a new file.")]
 SegmentAgeMs = Annotated[int | None, typer.Option(help="When to begin a new file.")]
+MinIsr = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Fewer in sync, and acks=all is refused. Default: a majority of the replicas."
+    ),
+]
+UncleanElection = Annotated[
+    bool | None,
+    typer.Option(help="May a replica that lacks records lead, if no other is alive?"),
+]
 Acks = Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")]
 Description = Annotated[str | None, typer.Option(help="For whoever looks.")]

@@ -35,7 +35,7 @@ def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
 
 
 def _shown(cell: object) -> str:
-    if cell is None or cell in ("", {}):
+    if cell is None or cell in ("", {}, [], ()):
         return "-"
     if isinstance(cell, datetime):
         return cell.astimezone().strftime("%Y-%m-%d %H:%M:%S")

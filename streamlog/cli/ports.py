@@ -9,9 +9,13 @@ from streamlog.errors import ConfigError
 CHOICES: Final = range(12_000, 32_000)
 """Below the ports that systems give to outgoing connections, which come and go."""
 
+PORT_MAX: Final = 65_535
+
 
 def settle_port(option: str, host: str, port: int, taken: set[int]) -> int:
     """``port`` if it is free, some free one for 0. Raises ConfigError that names ``option``."""
+    if port > PORT_MAX:
+        raise ConfigError(option, f"there is no port {port}", "choose a lower one")
     if port:
         if port in taken or not _is_free(host, port):
             remedy = "stop what uses it or choose another (0: a free one)"

@@ -1,12 +1,13 @@
 import asyncio
-import dataclasses
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from streamlog.cli import options as o
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli import stream_info, stream_move
+from streamlog.cli.output import print_json, print_table
+from streamlog.cli.stream_info import details_json
 
 if TYPE_CHECKING:
     from streamlog.admin.requests import ManagementClient, StreamDetails
@@ -31,6 +32,8 @@ def add(
     compression: o.Compression = None,
     segment_bytes: o.SegmentBytes = None,
     segment_age_ms: o.SegmentAgeMs = None,
+    min_isr: o.MinIsr = None,
+    unclean_election: o.UncleanElection = None,
     acks: o.Acks = None,
     description: o.Description = None,
     nats: o.NatsUrl = o.NATS_URL,
@@ -80,23 +83,7 @@ def list_streams(
     )
 
 
-@app.command()
-def info(
-    stream: o.StreamName,
-    nats: o.NatsUrl = o.NATS_URL,
-    creds: o.Credentials = None,
-    domain: o.Domain = o.DOMAIN,
-    as_json: o.Json = False,
-) -> None:
-    """One stream: its settings and what is in it."""
-    details = _ask(nats, creds, domain, lambda client: client.info(stream))
-    if as_json:
-        print_json(details_json(details))
-        return
-    content = dataclasses.asdict(details)
-    for hidden in ("config", "did_create"):
-        del content[hidden]
-    print_pairs((*details.config, *content.items()))
+app.command()(stream_info.info)
 
 
 @app.command()
@@ -104,6 +91,7 @@ def edit(
     stream: o.StreamName,
     subject: o.Subjects = None,
     partitions: o.Partitions = None,
+    replicas: o.Replicas = None,
     retention_bytes: o.RetentionBytes = None,
     retention_ms: o.RetentionMs = None,
     retention_messages: o.RetentionMessages = None,
@@ -113,6 +101,8 @@ def edit(
     compression: o.Compression = None,
     segment_bytes: o.SegmentBytes = None,
     segment_age_ms: o.SegmentAgeMs = None,
+    min_isr: o.MinIsr = None,
+    unclean_election: o.UncleanElection = None,
     acks: o.Acks = None,
     description: o.Description = None,
     nats: o.NatsUrl = o.NATS_URL,
@@ -120,7 +110,7 @@ def edit(
     domain: o.Domain = o.DOMAIN,
     as_json: o.Json = False,
 ) -> None:
-    """Change what is named; all else stays."""
+    """Change what is named; all else stays. Partitions can be added; replicas are placed anew."""
     settings = _given(locals())
 
     async def change(client: "ManagementClient") -> "StreamDetails":
@@ -135,6 +125,10 @@ def edit(
         print_json(details_json(details))
     else:
         print(f"stream {stream} is changed")
+
+
+app.command()(stream_move.move)
+app.command()(stream_move.cancel_move)
 
 
 @app.command()
@@ -179,21 +173,6 @@ def remove(
         typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)
     _ask(nats, creds, domain, lambda client: client.delete(stream))
     print(f"stream {stream} is removed")
-
-
-def details_json(details: "StreamDetails") -> dict[str, Any]:
-    """As ``--json`` shows a stream."""
-    return {
-        "config": details.config.model_dump(),
-        "created": details.created.isoformat(),
-        "messages": details.messages,
-        "size_bytes": details.size_bytes,
-        "first_sequence": details.first_sequence,
-        "last_sequence": details.last_sequence,
-        "first_time": details.first_time and details.first_time.isoformat(),
-        "last_time": details.last_time and details.last_time.isoformat(),
-        "leader": details.leader,
-    }
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,17 @@ class PartitionStatistics(Protocol):
     @property
     def segment_count(self) -> int: ...
     @property
+    def leader_epoch(self) -> int: ...
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def replica_count(self) -> int: ...
+    @property
     def isr_size(self) -> int: ...
+    @property
+    def min_isr(self) -> int: ...
+    @property
+    def follower_lag(self) -> int: ...
     @property
     def in_flight_bytes(self) -> int: ...
 
@@ -39,9 +49,24 @@ GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
     ("log_end_offset", "Next offset to be written", lambda p: p.log_end_offset),
     ("size_bytes", "Bytes of all segments", lambda p: p.size_bytes),
     ("segments", "Segments", lambda p: p.segment_count),
+    ("leader_epoch", "Grows with each change of the leader", lambda p: p.leader_epoch),
     ("isr_size", "Replicas in sync", lambda p: p.isr_size),
+    ("follower_lag", "Records that the follower furthest behind lacks", lambda p: p.follower_lag),
     ("in_flight_bytes", "Appended, not yet committed", lambda p: p.in_flight_bytes),
 )
+
+Counted = Callable[[PartitionStatistics], bool]
+
+LED: Final[tuple[tuple[str, str, Counted], ...]] = (
+    ("led", "Led by this node", lambda p: True),
+    ("under_replicated", "... with replicas out of sync", lambda p: p.isr_size < p.replica_count),
+    (
+        "under_min_isr",
+        "... which commit nothing for want of them",
+        lambda p: p.isr_size < p.min_isr,
+    ),
+)
+"""Of the partitions that this node leads, so that a sum over nodes counts each once."""
 
 
 class PartitionGauges(Collector):
@@ -57,6 +82,9 @@ class PartitionGauges(Collector):
             "Partitions that cannot be written to until a restart",
             self._offline,
         )
+        for name, text, counted in LED:
+            count = sum(1 for it in self._partitions if it.is_leader and counted(it))
+            yield GaugeMetricFamily(f"streamlog_partitions_{name}", text, count)
         for name, text, value in GAUGES:
             family = GaugeMetricFamily(
                 f"streamlog_partition_{name}", text, labels=("stream", "partition")

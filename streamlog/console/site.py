@@ -3,14 +3,14 @@
 import asyncio
 import errno
 import html
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
 
 from streamlog import __version__
-from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
 
@@ -33,8 +33,7 @@ class Site:
         port: int,
         *,
         registry: CollectorRegistry,
-        partitions: Callable[[], Iterable[PartitionStatistics]],
-        offline_count: Callable[[], int],
+        gauges: Callable[[], Sequence[Collector]],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
     ) -> None:
@@ -42,8 +41,7 @@ class Site:
         self.port = port
         """The port that was asked for; once started, the one that was got."""
         self._registry = registry
-        self._partitions = partitions
-        self._offline_count = offline_count
+        self._gauges = gauges  # made anew for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
         self._runner: web.AppRunner | None = None
@@ -82,10 +80,8 @@ class Site:
         return web.Response(text=page, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        gauges = PartitionGauges(self._partitions(), offline=self._offline_count())
-        text = await asyncio.to_thread(
-            lambda: generate_latest(self._registry) + generate_latest(gauges)
-        )
+        sources = (self._registry, *self._gauges())
+        text = await asyncio.to_thread(lambda: b"".join(map(generate_latest, sources)))
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _healthz(self, request: web.Request) -> web.Response:

@@ -37,3 +37,8 @@ def test_a_port_named_twice_is_in_use() -> None:
     port = settle_port("--x", HOST, 0, taken)
     with pytest.raises(ConfigError, match="is in use"):
         settle_port("--y", HOST, port, taken)
+
+
+def test_a_port_beyond_the_last_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"^--x: there is no port 65536; "):
+        settle_port("--x", HOST, 65_536, set())

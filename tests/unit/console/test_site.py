@@ -8,6 +8,8 @@ import aiohttp
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import ConfigError
@@ -22,8 +24,13 @@ class Statistics(NamedTuple):
     log_end_offset: int = 3
     size_bytes: int = 4
     segment_count: int = 5
-    isr_size: int = 6
-    in_flight_bytes: int = 7
+    leader_epoch: int = 6
+    isr_size: int = 7
+    follower_lag: int = 8
+    in_flight_bytes: int = 9
+    is_leader: bool = True
+    replica_count: int = 7
+    min_isr: int = 7
 
 
 class World:
@@ -33,6 +40,7 @@ class World:
         self.metrics = NodeMetrics()
         self.partitions = [Statistics(TopicPartition("s", 0)), Statistics(TopicPartition("s", 1))]
         self.problem: str | None = None
+        self.cluster = ClusterStatistics("follower", 7, None, 42, True, 3, 1, 2)
         self.site = self.make(0)
 
     def make(self, port: int) -> Site:
@@ -40,8 +48,10 @@ class World:
             "127.0.0.1",
             port,
             registry=self.metrics.registry,
-            partitions=lambda: self.partitions,
-            offline_count=lambda: 9,
+            gauges=lambda: [
+                PartitionGauges(self.partitions, offline=9),
+                ClusterGauges(self.cluster),
+            ],
             readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
             loop_lag_s=lambda: 0.25,
         )
@@ -72,9 +82,23 @@ async def test_metrics_are_counters_and_gauges_of_partitions(world: World) -> No
     assert samples["streamlog_append_records_total", None, None] == 5
     assert samples["streamlog_partitions_offline", None, None] == 9
     names = ("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments")
-    for value, name in enumerate((*names, "isr_size", "in_flight_bytes"), start=1):
+    more = ("leader_epoch", "isr_size", "follower_lag", "in_flight_bytes")
+    for value, name in enumerate((*names, *more), start=1):
         for partition in ("0", "1"):
             assert samples[f"streamlog_partition_{name}", "s", partition] == value
+
+
+async def test_led_partitions_that_want_replicas_are_counted(world: World) -> None:
+    tp = TopicPartition("s", 2)
+    world.partitions += [
+        Statistics(tp, replica_count=8),
+        Statistics(tp, replica_count=8, min_isr=8),
+        Statistics(tp, replica_count=8, min_isr=8, is_leader=False),
+    ]
+    text = (await world.get("/metrics"))[2]
+    assert "\nstreamlog_partitions_led 4.0\n" in text
+    assert "\nstreamlog_partitions_under_replicated 2.0\n" in text
+    assert "\nstreamlog_partitions_under_min_isr 1.0\n" in text
 
 
 async def test_partitions_are_read_at_each_scrape(world: World) -> None:
@@ -126,3 +150,20 @@ async def test_a_stopped_site_frees_its_port(world: World) -> None:
     again = world.make(world.site.port)
     await again.start()
     await again.stop()
+
+
+async def test_the_cluster_s_gauges(world: World) -> None:
+    _, _, text = await world.get("/metrics")
+    values = {
+        (sample.name, sample.labels.get("role")): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+    assert values["streamlog_quorum_epoch", None] == 7
+    assert values["streamlog_quorum_controller", None] == -1
+    assert values["streamlog_metadata_offset", None] == 42
+    assert values["streamlog_lease_held", None] == 1
+    assert values["streamlog_nodes_fenced", None] == 1
+    assert values["streamlog_partitions_leaderless", None] == 2
+    assert values["streamlog_quorum_role", "follower"] == 1
+    assert values["streamlog_quorum_role", "leader"] == 0

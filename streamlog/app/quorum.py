@@ -1,0 +1,64 @@
+"""What a node's settings make of the metadata quorum."""
+
+import random
+from uuid import UUID
+
+from streamlog.config import Settings
+from streamlog.errors import ConfigError
+from streamlog.log.disk import OsDisk
+from streamlog.log.files import FilePool
+from streamlog.metadata.data_dir import DataDir
+from streamlog.metadata.peers import Peers
+from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.service import MetadataService
+from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.voting import configured_voters, fingerprint
+from streamlog.model import NodeId
+from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.voters import Voter, VoterSet
+
+METADATA_FILES_MAX = 16
+
+
+def build_metadata(settings: Settings, data_dir: DataDir, incarnation: UUID) -> MetadataService:
+    """Nothing is opened yet. Raises ConfigError."""
+    voters = voters_of(settings)
+    cluster = settings.cluster
+    if voters.ids != {data_dir.node_id} and cluster.id is None:
+        raise ConfigError("cluster.id", "is missing", "set it to the same text on every node")
+    disk = OsDisk()
+    store = MetadataStore(
+        data_dir.metadata,
+        data_dir.cluster_id,
+        disk=disk,
+        files=FilePool(disk, METADATA_FILES_MAX),
+    )
+    replica = MetadataReplica(
+        store,
+        node_id=data_dir.node_id,
+        configured=voters,
+        voters_id=fingerprint(data_dir.cluster_id, voters),
+        settings=RaftSettings(
+            election_timeout_ms=cluster.election_timeout_ms,
+            request_timeout_ms=cluster.request_timeout_ms,
+        ),
+        random=random.random,
+    )
+    return MetadataService(
+        replica,
+        data_dir.cluster_id,
+        node_id=data_dir.node_id,
+        incarnation=incarnation,
+        settings=cluster,
+        peers=Peers(data_dir.cluster_id, data_dir.node_id),
+    )
+
+
+def voters_of(settings: Settings) -> VoterSet:
+    """As configured; none: this node alone. Raises ConfigError."""
+    if settings.cluster.voters:
+        return configured_voters(settings.cluster.voters)
+    kafka = settings.kafka
+    host = kafka.advertised_host or kafka.host
+    port = kafka.advertised_port or kafka.port
+    return VoterSet.of([Voter(NodeId(settings.node.id), host, port)])

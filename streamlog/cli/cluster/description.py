@@ -1,0 +1,85 @@
+"""What DescribeCluster answers, as values."""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple, Self
+
+from streamlog.errors import CorruptData, NodeNotFound
+
+
+class VoterState(NamedTuple):
+    """A member of the metadata quorum; without a folder's id where it was never heard of."""
+
+    node_id: int
+    host: str
+    port: int
+    directory_id: str | None
+
+
+class FollowerState(NamedTuple):
+    """How far a copy of the metadata log is, as the controller knows it."""
+
+    node_id: int
+    end_offset: int
+    lag: int
+    last_fetch_ms: int | None
+
+
+class NodeState(NamedTuple):
+    """A registered node, and what it keeps."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    epoch: int
+    fenced: bool
+    draining: bool
+    replicas: int
+    leaders: int
+
+    @property
+    def words(self) -> str:
+        """Its state in a table."""
+        life = "fenced" if self.fenced else "live"
+        return f"{life}, draining" if self.draining else life
+
+
+class Description(NamedTuple):
+    """The cluster as its controller knows it."""
+
+    controller: int | None
+    epoch: int
+    high_watermark: int
+    voters: tuple[VoterState, ...]
+    replicas: tuple[FollowerState, ...]
+    nodes: tuple[NodeState, ...]
+
+    @classmethod
+    def of(cls, fields: Mapping[str, Any]) -> Self:
+        """Raises CorruptData if it is none; what a newer node says beside is passed over."""
+        try:
+            return cls(
+                fields["controller"],
+                fields["epoch"],
+                fields["high_watermark"],
+                tuple(_one(VoterState, it) for it in fields["voters"]),
+                tuple(_one(FollowerState, it) for it in fields["replicas"]),
+                tuple(_one(NodeState, it) for it in fields["nodes"]),
+            )
+        except (KeyError, TypeError) as error:
+            raise CorruptData(f"not a description of a cluster: {error!r}") from None
+
+    @property
+    def voter_ids(self) -> frozenset[int]:
+        return frozenset(voter.node_id for voter in self.voters)
+
+    def node(self, node_id: int) -> NodeState:
+        """Raises NodeNotFound."""
+        for node in self.nodes:
+            if node.node_id == node_id:
+                return node
+        raise NodeNotFound(f"the cluster has no node {node_id}")
+
+
+def _one(kind: Any, fields: Mapping[str, Any]) -> Any:
+    return kind(**{name: fields[name] for name in kind._fields})

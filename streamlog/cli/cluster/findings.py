@@ -1,0 +1,46 @@
+"""What is wrong with a cluster. Pure."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from streamlog.cli.cluster.description import Description
+
+if TYPE_CHECKING:
+    from streamlog.client.topology import PartitionInfo, Topology
+
+
+def findings(description: Description, topology: "Topology") -> list[str]:
+    """One line for each thing that a loss of one more node could turn into harm.
+
+    Empty: every node lives, every voter follows the metadata, and every replica is in sync.
+    """
+    return [*_of_nodes(description), *_of_partitions(topology)]
+
+
+def _of_nodes(description: Description) -> Iterator[str]:
+    known = {node.node_id for node in description.nodes}
+    for node in description.nodes:
+        if node.fenced:
+            yield f"node {node.node_id} is not alive"
+    for voter in description.voters:
+        if voter.node_id not in known:
+            yield f"voter {voter.node_id} has never been there"
+
+
+def _of_partitions(topology: "Topology") -> Iterator[str]:
+    for topic in topology.topics.values():
+        for partition in topic.partitions:
+            problem = _of_partition(partition)
+            if problem is not None:
+                yield f"{topic.name}/{partition.partition} {problem}"
+
+
+def _of_partition(partition: "PartitionInfo") -> str | None:
+    if partition.leader < 0:
+        members = ", ".join(map(str, partition.isr)) or "none"
+        return f"has no leader; in sync: {members}"
+    behind = [node for node in partition.replicas if node not in partition.isr]
+    if behind:
+        nodes = "node" if len(behind) == 1 else "nodes"
+        return f"is not in sync on {nodes} {', '.join(map(str, behind))}"
+    return None

@@ -1,0 +1,95 @@
+"""``streamlog cluster force-quorum``: a way out when a majority of the voters is lost for good."""
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from streamlog.cli.options import Yes
+from streamlog.errors import InvalidRequest
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
+    from streamlog.metadata.store import MetadataStore
+    from streamlog.model import NodeId
+    from streamlog.raft.voters import VoterSet
+
+WARNING = (
+    "What the other voters decided without this one is lost, and none of them may ever start"
+    " again with its metadata. Is node {node} to decide alone from now on?"
+)
+
+
+def force_quorum(
+    config: Annotated[
+        Path, typer.Option("--config", "-c", help="The file of the node, which must be stopped.")
+    ],
+    yes: Yes = False,
+) -> None:
+    """Lost majority, lost for good: make this voter the only one. Read docs/operations.md first."""
+    from streamlog.config import load_settings
+
+    settings = load_settings(config)
+    if not yes:
+        typer.confirm(WARNING.format(node=settings.node.id), abort=True, err=True)
+    epoch = make_only_voter(settings)
+    print(f"node {settings.node.id} is the only voter, from epoch {epoch} on; start it")
+
+
+def make_only_voter(settings: "Settings") -> int:
+    """Write it into the metadata log of a node that is stopped; the epoch of that record.
+
+    Raises InvalidRequest if the node does not vote, ConfigError if it runs, and what a damaged
+    log or vote raises: then another survivor must do it.
+    """
+    from streamlog.log.disk import OsDisk
+    from streamlog.log.files import FilePool
+    from streamlog.metadata.data_dir import DataDir
+    from streamlog.metadata.store import MetadataStore
+    from streamlog.model import NodeId
+
+    node_id = NodeId(settings.node.id)
+    if not (settings.node.data_dir / "node.json").exists():
+        raise InvalidRequest(f"{settings.node.data_dir} is no node's folder")
+    with DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as folder:
+        disk = OsDisk()
+        files = FilePool(disk, 16)
+        store = MetadataStore(folder.metadata, folder.cluster_id, disk=disk, files=files)
+        try:
+            return _append(store, node_id, _voters(store))
+        finally:
+            store.close()
+
+
+def _voters(store: "MetadataStore") -> "VoterSet":
+    """As last logged, committed or not: the newest hold."""
+    from streamlog.metadata.records import VotersChanged
+
+    image = store.open()
+    voters = image.voters
+    for batch in store.batches_from(image.offset):
+        for record in batch.records:
+            if isinstance(record, VotersChanged):
+                voters = record.voter_set
+    return voters
+
+
+def _append(store: "MetadataStore", node_id: "NodeId", voters: "VoterSet") -> int:
+    from streamlog.metadata.records import VotersChanged
+    from streamlog.metadata.vote import StoredVote
+    from streamlog.raft.voters import VoterSet
+
+    vote = store.vote
+    me = voters.by_id.get(node_id)
+    if vote is None:
+        raise InvalidRequest(f"node {node_id} has no vote: {store.vote_damage or 'it never ran'}")
+    if me is None or me.directory_id not in (None, vote.directory_id):
+        raise InvalidRequest(f"node {node_id} is not a voter; those are {sorted(voters.ids)}")
+    epoch = max(vote.epoch, store.last_epoch) + 1
+    store.save_vote(StoredVote(vote.directory_id, epoch))
+    alone = VoterSet.of([replace(me, directory_id=vote.directory_id)])
+    store.append([VotersChanged.of(alone)], epoch, time.time_ns() // 1_000_000)
+    store.sync()
+    return epoch

@@ -1,0 +1,111 @@
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from streamlog.cli.cluster.controller import ask
+from streamlog.cli.cluster.waiting import wait_until
+from streamlog.cli.options import SERVERS, Json, NodeNumber, Servers, Yes
+from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.model import NodeId
+
+if TYPE_CHECKING:
+    from streamlog.cli.cluster.controller import Controller
+    from streamlog.cli.cluster.description import Description
+
+TRANSFER_TIMEOUT_S: Final = 10.0
+
+
+def quorum(servers: Servers = SERVERS, as_json: Json = False) -> None:
+    """Who decides, who votes, and how far every copy of the metadata is."""
+    description = ask(servers, lambda controller: controller.describe())
+    if as_json:
+        print_json(_as_json(description))
+        return
+    print_pairs(
+        [
+            ("Controller", f"node {description.controller}"),
+            ("Epoch", description.epoch),
+            ("Committed", description.high_watermark),
+        ]
+    )
+    print()
+    print_table(
+        ("NODE", "ROLE", "ADDRESS", "END", "LAG", "LAST FETCH MS", "DIRECTORY"), _rows(description)
+    )
+
+
+def move_controller(
+    node: Annotated[
+        int | None,
+        typer.Argument(min=1, metavar="[NODE]", help="Default: the voter most caught up."),
+    ] = None,
+    servers: Servers = SERVERS,
+) -> None:
+    """Have another voter be the controller."""
+    controller = ask(servers, lambda asked: _move_controller(asked, node))
+    print(f"the controller is node {controller}")
+
+
+def add_voter(node: NodeNumber, servers: Servers = SERVERS) -> None:
+    """Have a node vote: it must be alive and follow the metadata closely."""
+    from streamlog.metadata.commands import AddVoter
+
+    ask(servers, lambda controller: controller.ask(AddVoter(node_id=NodeId(node))))
+    print(f"node {node} votes; add it to cluster.voters of every node's file")
+
+
+def remove_voter(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
+    """Have a node vote no longer; it goes on keeping replicas."""
+    from streamlog.metadata.commands import RemoveVoter
+
+    if not yes:
+        typer.confirm(f"Take node {node}'s vote away?", abort=True, err=True)
+    ask(servers, lambda controller: controller.ask(RemoveVoter(node_id=NodeId(node))))
+    print(f"node {node} votes no longer; take it out of cluster.voters of every node's file")
+
+
+async def _move_controller(controller: "Controller", node: int | None) -> int:
+    from streamlog.metadata.commands import TransferController
+
+    before = (await controller.describe()).controller
+    wanted = None if node is None else NodeId(node)
+    await controller.ask(TransferController(node_id=wanted))
+    now = before
+
+    async def moved() -> str | None:
+        nonlocal now
+        now = (await controller.describe()).controller
+        done = now is not None and (now != before if node is None else now == node)
+        return None if done else f"the controller is still node {now}"
+
+    await wait_until(moved, TRANSFER_TIMEOUT_S)
+    assert now is not None
+    return now
+
+
+def _rows(description: "Description") -> Iterator[tuple[object, ...]]:
+    """Voters first, then those that only follow."""
+    followers = {it.node_id: it for it in description.replicas}
+    for voter in description.voters:
+        follower = followers.pop(voter.node_id, None)
+        role = "controller" if voter.node_id == description.controller else "voter"
+        place = (voter.node_id, role, f"{voter.host}:{voter.port}")
+        if follower is None:
+            yield (*place, None, None, None, voter.directory_id)
+        else:
+            lags = (follower.end_offset, follower.lag, follower.last_fetch_ms)
+            yield (*place, *lags, voter.directory_id)
+    for other in followers.values():
+        lags = (other.end_offset, other.lag, other.last_fetch_ms)
+        yield (other.node_id, "observer", None, *lags, None)
+
+
+def _as_json(description: "Description") -> dict[str, Any]:
+    return {
+        "controller": description.controller,
+        "epoch": description.epoch,
+        "high_watermark": description.high_watermark,
+        "voters": [it._asdict() for it in description.voters],
+        "replicas": [it._asdict() for it in description.replicas],
+    }

@@ -1,0 +1,53 @@
+"""Gauges of the metadata quorum and the nodes, as this node knows them at scrape time."""
+
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.metrics_core import Metric
+from prometheus_client.registry import Collector
+
+ROLES: Final = (
+    "leader", "follower", "observer", "candidate", "prospective", "unattached", "resigned",
+)  # fmt: skip
+NOBODY: Final = -1
+
+
+class ClusterStatistics(NamedTuple):
+    """One moment."""
+
+    role: str
+    quorum_epoch: int
+    controller: int | None
+    metadata_offset: int
+    lease_held: bool
+    nodes: int
+    fenced: int
+    leaderless: int
+
+
+class ClusterGauges(Collector):
+    """One scrape's gauges. Built on the event loop, turned into text anywhere."""
+
+    def __init__(self, statistics: ClusterStatistics) -> None:
+        self._statistics = statistics
+
+    def collect(self) -> Iterator[Metric]:
+        it = self._statistics
+        controller = NOBODY if it.controller is None else it.controller
+        for name, text, value in (
+            ("quorum_epoch", "Epoch of the metadata quorum", it.quorum_epoch),
+            ("quorum_controller", "Node that leads the quorum; -1: none is known", controller),
+            ("metadata_offset", "The node acts on all metadata below", it.metadata_offset),
+            ("lease_held", "1 while the controller lets this node acknowledge", it.lease_held),
+            ("nodes", "Nodes that have registered", it.nodes),
+            ("nodes_fenced", "Nodes that others lead for", it.fenced),
+            ("partitions_leaderless", "Partitions of the cluster that nobody leads", it.leaderless),
+        ):
+            yield GaugeMetricFamily(f"streamlog_{name}", text, int(value))
+        roles = GaugeMetricFamily(
+            "streamlog_quorum_role", "1 for what this node is to the quorum", labels=("role",)
+        )
+        for role in ROLES:
+            roles.add_metric((role,), int(role == it.role))
+        yield roles

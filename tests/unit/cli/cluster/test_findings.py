@@ -1,0 +1,50 @@
+"""What is wrong with a cluster, one line each."""
+
+from streamlog.cli.cluster.description import Description, NodeState, VoterState
+from streamlog.cli.cluster.findings import findings
+from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
+from streamlog.model import NO_LEADER, NodeId
+
+
+def cluster(*fenced: int, registered: tuple[int, ...] = (1, 2, 3)) -> Description:
+    nodes = tuple(NodeState(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered)
+    voters = tuple(VoterState(i, "host", 9092, None) for i in (1, 2, 3))
+    return Description(1, 1, 1, voters, (), nodes)
+
+
+def streams(*partitions: PartitionInfo) -> Topology:
+    return Topology("id", NodeId(1), {}, {"orders": TopicInfo("orders", None, partitions)})
+
+
+def partition(leader: int, isr: tuple[int, ...], *, number: int = 0) -> PartitionInfo:
+    replicas = (NodeId(1), NodeId(2), NodeId(3))
+    return PartitionInfo(number, NodeId(leader), 0, replicas, tuple(map(NodeId, isr)), ())
+
+
+def test_all_is_well() -> None:
+    whole = streams(partition(1, (1, 2, 3)), partition(2, (3, 2, 1), number=1))
+    assert findings(cluster(), whole) == []
+
+
+def test_a_node_that_is_away() -> None:
+    assert findings(cluster(2), streams()) == ["node 2 is not alive"]
+
+
+def test_a_voter_that_has_never_been_there() -> None:
+    assert findings(cluster(registered=(1, 3)), streams()) == ["voter 2 has never been there"]
+
+
+def test_replicas_that_are_behind() -> None:
+    behind = streams(partition(1, (1, 3)), partition(1, (1,), number=1))
+    assert findings(cluster(), behind) == [
+        "orders/0 is not in sync on node 2",
+        "orders/1 is not in sync on nodes 2, 3",
+    ]
+
+
+def test_partitions_that_nobody_leads() -> None:
+    nobody = streams(partition(NO_LEADER, (2,)), partition(NO_LEADER, (), number=1))
+    assert findings(cluster(), nobody) == [
+        "orders/0 has no leader; in sync: 2",
+        "orders/1 has no leader; in sync: none",
+    ]
