@@ -2,14 +2,23 @@
 
 import contextlib
 import tracemalloc
+from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
+from streamlog.model import EpochEnd
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
-from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.fetch import (
+    FetchedPartition,
+    FetchLeader,
+    FetchPartition,
+    FetchRequest,
+    FetchSnapshot,
+    FetchTopic,
+)
 from streamlog.wire.framing import FrameSplitter, frame
 from streamlog.wire.header import encode_request_header, read_request_header
 from streamlog.wire.registry import APIS, FETCH, Api
@@ -87,7 +96,9 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
     assert found == frames
 
 
-partitions = st.builds(FetchPartition, int32, int64, int32, int32, int32, int64)
+partitions = st.builds(
+    FetchPartition, int32, int64, int32, int32, int32, int64, st.none() | st.uuids(), int64
+)
 topics = st.builds(FetchTopic, names, st.lists(partitions, max_size=3))
 requests = st.builds(
     FetchRequest,
@@ -100,6 +111,8 @@ requests = st.builds(
     session_id=int32,
     session_epoch=int32,
     rack_id=names,
+    replica_epoch=st.integers(-1, 2**63 - 1),
+    cluster_id=st.none() | names,
 )
 
 
@@ -114,6 +127,26 @@ def test_any_fetch_request_comes_back(request: FetchRequest) -> None:
 
 
 fetched = st.tuples(int32, st.integers(-1, 100), int64, int64, st.binary(max_size=200))
+tags = st.fixed_dictionaries(
+    {},
+    optional={
+        "diverging": st.builds(EpochEnd, int32, int64),
+        "preferred_read_replica": int32,
+        "current_leader": st.builds(FetchLeader, int32, int32),
+        "snapshot": st.builds(FetchSnapshot, int64, int32),
+    },
+)
+
+
+@settings(max_examples=EXAMPLES, deadline=None)
+@given(told=st.lists(st.tuples(int32, st.integers(-1, 100), int64, int64, tags), max_size=3))
+def test_whatever_an_answer_tells_beside_records_comes_back(
+    told: list[tuple[int, int, int, int, dict[str, Any]]],
+) -> None:
+    partitions = [FetchedPartition(*fields, **more) for *fields, more in told]
+    (piece,) = fetch.encode_response(b"head", [("a", partitions)], 12)
+    read = fetch.read_response(Cursor(piece, 8), 12)
+    assert [it.fetched for it in read.partitions] == partitions
 
 
 @settings(max_examples=EXAMPLES, deadline=None)

@@ -19,6 +19,10 @@ SECTOR: Final = 512
 """What is written as a whole or not at all."""
 
 
+class PowerCut(SystemExit):
+    """In the middle of a call; nothing of the process runs after it, whatever it would catch."""
+
+
 class Inode:
     """A file's bytes: as a process sees them, and as the platter has them."""
 
@@ -149,7 +153,8 @@ class SimFile:
         return len(self._inode.live)
 
     def fileno(self) -> int:
-        raise OSError(errno.EBADF, "a simulated file has no descriptor", self._path)
+        """No descriptor: whoever uses it as one is refused by the system."""
+        return -1
 
     def close(self) -> None:
         assert self._is_open, f"{self._path} is closed twice"
@@ -172,6 +177,10 @@ class SimDisk:
         self.capacity_bytes = capacity_bytes
         self.short_writes = False
         self.faults: list[Fault] = []
+        self.calls_left: int | None = None
+        """After so many more calls the power is cut; None: not of itself."""
+        self.observed = False
+        """Whoever reads now is no process: nothing befalls it."""
         self.boots = 0
         self.open_files = 0  # in this life
         self.calls: dict[str, int] = {}  # how often each operation was asked for
@@ -203,12 +212,15 @@ class SimDisk:
     def make_directory(self, path: str) -> None:
         """Durable at once, like ``OsDisk``'s."""
         self.strike("make_directory", path)
-        self._live.setdefault(path, {})
-        self._durable.setdefault(path, {})
+        parts = path.split("/")
+        for i in range(2, len(parts) + 1):
+            folder = "/".join(parts[:i])
+            self._live.setdefault(folder, {})
+            self._durable.setdefault(folder, {})
 
     def remove_directory(self, path: str) -> None:
         self.strike("remove_directory", path)
-        if self._folder(path):
+        if self._folder(path) or self.names(path):
             raise OSError(errno.ENOTEMPTY, os.strerror(errno.ENOTEMPTY), path)
         for folders in (self._live, self._durable):
             del folders[path]
@@ -220,10 +232,19 @@ class SimDisk:
 
     def rename(self, old: str, new: str) -> None:
         self.strike("rename", old)
+        if old in self._live:
+            self._rename_folder(old, new)
+            return
         inode = self._find(old)
         (folder, name), (new_folder, new_name) = _split(old), _split(new)
         self._name(new_folder, new_name, inode)
         self._name(folder, name, None)
+
+    def _rename_folder(self, old: str, new: str) -> None:
+        """Durable at once; whoever moves one syncs the folders around it right after."""
+        self._live[new] = self._live.pop(old)
+        self._durable[new] = self._durable.pop(old)
+        self._journal[new] = self._journal.pop(old, [])
 
     def unlink(self, path: str) -> None:
         self.strike("unlink", path)
@@ -269,6 +290,7 @@ class SimDisk:
         """The process dies; what it wrote is in the page cache and stays."""
         self.boots += 1
         self.open_files = 0
+        self.calls_left = None
         self.faults.clear()
 
     def fail(
@@ -278,7 +300,13 @@ class SimDisk:
         self.faults.append(Fault(operation, error, part, skip, times))
 
     def strike(self, operation: str, path: str) -> None:
+        if self.observed:
+            return
         self.calls[operation] = self.calls.get(operation, 0) + 1
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise PowerCut(f"{operation} {path}")
         for fault in self.faults:
             if fault.operation != operation or fault.part not in path or not fault.times:
                 continue
@@ -292,8 +320,24 @@ class SimDisk:
         """Bytes left; None where there is no limit."""
         if self.capacity_bytes is None:
             return None
-        used = sum(len(inode.live) for inode in dict.fromkeys(self._inodes(self._live)))
-        return max(0, self.capacity_bytes - used)
+        return max(0, self.capacity_bytes - self.used_bytes())
+
+    def used_bytes(self) -> int:
+        return sum(len(inode.live) for inode in dict.fromkeys(self._inodes(self._live)))
+
+    # For those who ask the file system itself
+
+    def has_folder(self, path: str) -> bool:
+        return path in self._live
+
+    def has_file(self, path: str) -> bool:
+        folder, name = _split(path)
+        return name in self._live.get(folder, {})
+
+    def names(self, path: str) -> list[str]:
+        """Of folders and files."""
+        folders = [folder for folder in self._live if _split(folder)[0] == path and folder != "/"]
+        return sorted([_split(folder)[1] for folder in folders] + list(self._live.get(path, {})))
 
     # For tests that damage what is there
 

@@ -64,6 +64,7 @@ class Life:
         self._files = FilePool(disk, 4)
         self._socket = b""
         self._reading = False
+        self._watchers: dict[Callable[[], None], None] = {}
         disk.make_directory(str(DATA_DIR))
         self._checkpoints.load()
         known = self._checkpoints.get(TP)
@@ -100,8 +101,18 @@ class Life:
     def high_watermark(self) -> int:
         return self.state.high_watermark
 
-    def append(self, run: RecordRun, ack: Acknowledgement) -> int:
-        base_offset = self.state.append(run, self._events.now_ms, ack)
+    @property
+    def below_min_isr(self) -> bool:
+        return False
+
+    def add_watcher(self, watcher: Callable[[], None]) -> None:
+        self._watchers[watcher] = None
+
+    def remove_watcher(self, watcher: Callable[[], None]) -> None:
+        self._watchers.pop(watcher, None)
+
+    def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int:
+        base_offset = self.state.append(run, self._events.now_ms, ack, leader_epoch=leader_epoch)
         if self.state.sync == "commit":
             self.sync()
         else:
@@ -188,6 +199,8 @@ class Life:
 
     def _moved(self) -> None:
         self._checkers.watermark.moved(self.high_watermark)
+        for watcher in tuple(self._watchers):
+            watcher()
 
     def _if_alive(self, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: call() if self.alive else None
@@ -199,6 +212,7 @@ class Life:
         room = Room(inflight_bytes_max=1 << 20, stall_ms_max=0, metrics=METRICS)
         return Inlet(
             self,
+            leader_epoch=self.state.leader_epoch,
             sequencer=sequencer,
             value_bytes_max=1 << 20,
             answers=self._answers,

@@ -25,6 +25,8 @@ class Publisher:
         events: Events,
         send: Callable[[bytes], None],
         checkers: Checkers,
+        timeout_us: int = TIMEOUT_US,
+        backoff_us: int = BACKOFF_US,
     ) -> None:
         self.name = name
         self.acknowledged = 0
@@ -35,6 +37,8 @@ class Publisher:
         self._events = events
         self._send = send
         self._checkers = checkers
+        self._timeout_us = timeout_us
+        self._backoff_us = backoff_us
         self._next = 0
         self._waiting: dict[int, int] = {}
         """By number: how often it has been sent."""
@@ -65,7 +69,7 @@ class Publisher:
         answer = json.loads(payload)
         if "error" in answer:
             if number in self._waiting:
-                self._retry_after(BACKOFF_US, number)
+                self._retry_after(self._backoff_us, number)
             return
         self._checkers.acknowledged(f"{self.name}:{number}", answer["seq"] - 1)
         if number in self._waiting:
@@ -76,7 +80,7 @@ class Publisher:
     def _try(self, number: int) -> None:
         message_id = f"{self.name}:{number}"
         self._send(_frame(f"{self.name}.{number}", message_id))
-        self._retry_after(TIMEOUT_US, number)
+        self._retry_after(self._timeout_us, number)
 
     def _retry_after(self, delay_us: int, number: int) -> None:
         """One retry is due for each message; a later word takes the place of an earlier."""

@@ -154,16 +154,10 @@ class World:
         self.events.after(self.rng.randint(500, 8_000), self._start)
 
     def _fill(self) -> None:
-        room = self._used_bytes() + self.rng.randint(0, 3_000)
+        room = self.disk.used_bytes() + self.rng.randint(0, 3_000)
         self._tell(f"full at {room}")
         self.disk.capacity_bytes = room
         self.events.after(self.rng.randint(2_000, 15_000), self._make_room)
-
-    def _used_bytes(self) -> int:
-        self.disk.capacity_bytes = 1 << 40
-        room = self.disk.room()
-        assert room is not None
-        return (1 << 40) - room
 
     def _make_room(self) -> None:
         self.disk.capacity_bytes = None

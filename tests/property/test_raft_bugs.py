@@ -1,0 +1,306 @@
+"""Known ways to get Raft wrong, planted one by one: the checkers find each, and nothing without.
+
+Those that chance finds soon are left to random trouble; for the others the story is told that the
+literature tells.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import pytest
+
+from streamlog.model import EpochEnd, NodeId
+from streamlog.raft.ballot import Ballot
+from streamlog.raft.election import Election
+from streamlog.raft.events import Effect, Event, SaveVote
+from streamlog.raft.leadership import Leadership
+from streamlog.raft.messages import FetchAnswer, FetchRequest, VoteAnswer, VoteRequest
+from streamlog.raft.office import Office
+from streamlog.raft.quorum import Raft
+from streamlog.raft.standing import Standing
+from streamlog.raft.voters import ReplicaKey, VoterSet
+from tests.quorum_checkers import Violation
+from tests.quorum_host import Host
+from tests.quorum_log import Entry, MemoryLog, Payload, configured, recorded, voters_payload
+from tests.quorum_trouble import Trouble
+from tests.quorum_world import World
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+STORIES = 25
+
+# Bugs
+
+
+def acknowledge_before_syncing(patch: pytest.MonkeyPatch) -> None:
+    start = Host.start
+
+    def careless(self: Host) -> None:
+        self.acknowledges_unsynced = True
+        start(self)
+
+    patch.setattr(Host, "start", careless)
+
+
+def count_own_records_before_syncing(patch: pytest.MonkeyPatch) -> None:
+    committed_offset = Leadership.committed_offset
+    commit = Raft._commit
+
+    def careless(self: Raft) -> None:
+        end = self.log.end_offset
+        patch.setattr(
+            Leadership, "committed_offset", lambda it, voters, _: committed_offset(it, voters, end)
+        )
+        commit(self)
+
+    patch.setattr(Raft, "_commit", careless)
+
+
+def answer_before_saving_the_vote(patch: pytest.MonkeyPatch) -> None:
+    step = Raft.step
+
+    def hasty(self: Raft, event: Event, now_ms: int) -> list[Effect]:
+        return sorted(step(self, event, now_ms), key=lambda it: isinstance(it, SaveVote))
+
+    patch.setattr(Raft, "step", hasty)
+
+
+def vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
+    answer = Ballot.answer
+
+    def generous(self: Ballot, request: VoteRequest, now_ms: int) -> VoteAnswer:
+        return answer(self, replace(request, last_epoch=1 << 30), now_ms)
+
+    patch.setattr(Ballot, "answer", generous)
+
+
+def vote_for_all(patch: pytest.MonkeyPatch) -> None:
+    def vote(self: Standing, candidate: ReplicaKey, now_ms: int) -> None:
+        self.voted_for = candidate
+        self._be_idle()
+        self.be_patient(now_ms)
+
+    def may_elect(self: Ballot, request: VoteRequest, now_ms: int) -> bool:
+        return not (request.pre_vote and self._standing.hears(now_ms))
+
+    patch.setattr(Standing, "vote", vote)
+    patch.setattr(Ballot, "_may_elect", may_elect)
+
+
+def never_look_where_histories_part(patch: pytest.MonkeyPatch) -> None:
+    parting = Office._parting
+
+    def blind(self: Office, request: FetchRequest) -> FetchAnswer | None:
+        log = self._log
+        if log.start_offset <= request.offset <= log.end_offset:
+            return None
+        return parting(self, request)
+
+    patch.setattr(Office, "_parting", blind)
+
+
+def count_itself_after_its_removal(patch: pytest.MonkeyPatch) -> None:
+    def selfish(self: Leadership, voters: VoterSet, synced_end: int) -> int:
+        ends = [self._end_of(it, synced_end) for it in voters.by_id.values()]
+        if self._me.node_id not in voters.ids:
+            ends.append(synced_end)
+        reached = sorted(ends, reverse=True)[voters.majority - 1]
+        return reached if reached > self.epoch_start_offset else -1
+
+    patch.setattr(Leadership, "committed_offset", selfish)
+
+
+def commit_older_epochs_by_counting(patch: pytest.MonkeyPatch) -> None:
+    def eager(self: Leadership, voters: VoterSet, synced_end: int) -> int:
+        ends = [self._end_of(it, synced_end) for it in voters.by_id.values()]
+        return sorted(ends, reverse=True)[voters.majority - 1]
+
+    patch.setattr(Leadership, "committed_offset", eager)
+
+
+def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
+    start = Host.start
+
+    def forgetful(self: Host) -> None:
+        self.forgets_votes = True
+        start(self)
+
+    patch.setattr(Host, "start", forgetful)
+
+
+def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
+    def votes(self: Election, voters: VoterSet) -> set[NodeId]:
+        return {key.node_id for key in self._granted} & voters.ids
+
+    patch.setattr(Election, "_votes", votes)
+
+
+def change_voters_before_the_epoch_is_committed(patch: pytest.MonkeyPatch) -> None:
+    def rash(self: Raft, now_ms: int) -> str | None:
+        return None if self._office is not None else "not the leader"
+
+    patch.setattr(Raft, "change_voters_refusal", rash)
+
+
+def trust_epochs_that_the_log_does_not_know(patch: pytest.MonkeyPatch) -> None:
+    def trusting(self: Office, epoch: int) -> EpochEnd:
+        return self._log.epoch_end(epoch)
+
+    patch.setattr(Office, "_epoch_end", trusting)
+
+
+# What chance finds
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        acknowledge_before_syncing,
+        count_own_records_before_syncing,
+        answer_before_saving_the_vote,
+        vote_for_any_log,
+        vote_for_all,
+        never_look_where_histories_part,
+        count_itself_after_its_removal,
+    ],
+)
+def test_random_trouble_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
+    plant(monkeypatch)
+    with pytest.raises(AssertionError):
+        for seed in range(40):
+            voters = 2 + seed % 4
+            Trouble(World(seed, hosts=voters + seed % 2, voters=voters)).run(40_000)
+
+
+# Stories
+
+
+def lives(world: World, node_id: int, epoch: int, *payloads: tuple[int, Payload]) -> None:
+    """The node has heard of ``epoch``, and has these records, each of an epoch of its own."""
+    disk = world.hosts[NodeId(node_id)].disk
+    disk.log = MemoryLog.of(*(Entry(*it) for it in payloads))
+    disk.epoch = epoch
+
+
+def leader_of(world: World) -> Host:
+    """At the very moment at which there is one."""
+
+    def leading() -> list[Host]:
+        return [host for host in world.up() if host.raft.epoch_start_offset >= 0]
+
+    assert world.run_until(lambda: leading() != [], 10_000)
+    return leading()[0]
+
+
+def replaced_although_on_a_majority(seed: int) -> None:
+    """Figure 8 of the paper: node 1 leads again, and spreads a record of epoch 2 to a majority
+    before its own; node 5, whose last record is of epoch 3, may still replace it.
+    """
+    world = World(seed, hosts=5, voters=5, starts=False)
+    world.fetch_entries = 1
+    for node_id in (1, 2):
+        lives(world, node_id, 3, (1, "a"), (2, "b"))
+    for node_id in (3, 4):
+        lives(world, node_id, 3, (1, "a"))
+    lives(world, 5, 3, (1, "a"), (3, "c"))
+    world.start(1, 2, 3, 4)
+    assert world.run_until(lambda: len(world.checkers.committed_entries) >= 2, 10_000)
+    world.crash(1, 2)
+    world.start(5)
+    world.run(10_000)
+
+
+def asked_again_after_a_restart(seed: int) -> None:
+    """Who elected a leader comes back, and meets one that has not heard of the election."""
+    world = World(seed)
+    world.cut_off(2)
+    leader = leader_of(world)
+    voter = NodeId(4 - leader.node_id)
+    world.cut.clear()
+    world.cut_off(leader.node_id)
+    world.crash(voter)
+    world.run(50)  # what was under way is lost
+    world.start(voter)
+    world.run(5_000)
+
+
+def asked_again_with_an_empty_disk(seed: int) -> None:
+    """The same, but it was the disk that forgot."""
+    world = World(seed, starts=False)
+    known = recorded(configured(1, 2, 3), *(host.key for host in world.hosts.values()))
+    for node_id in world.hosts:
+        lives(world, node_id, 1, (1, voters_payload(known)))
+    world.cut_off(2)
+    world.start(1, 2, 3)
+    leader = leader_of(world)
+    voter = world.hosts[NodeId(4 - leader.node_id)]
+    world.cut.clear()
+    world.cut_off(leader.node_id)
+    voter.crash()
+    voter.wipe()
+    world.run(50)
+    voter.start()
+    world.run(5_000)
+
+
+def two_changes_of_the_voters(seed: int) -> None:
+    """Ongaro's of 2015: node 1 had begun to add node 5 when others removed node 1; with 4 and 5 it
+    makes a majority that knows nothing of that.
+    """
+    world = World(seed, hosts=5, voters=4, starts=False)
+    keys = [host.key for host in world.hosts.values()]
+    four, five = recorded(configured(1, 2, 3, 4), *keys), recorded(configured(1, 2, 3, 4, 5), *keys)
+    for node_id in (2, 3, 4):
+        lives(world, node_id, 2, (1, voters_payload(four)))
+    for node_id in (1, 5):
+        lives(world, node_id, 2, (1, voters_payload(four)), (2, voters_payload(five)))
+    world.start(2, 3, 4)
+    leader = leader_of(world)
+    cut_off, *_ = (it for it in (2, 3, 4) if it != leader.node_id)
+    world.cut_off(cut_off)
+    without_1 = VoterSet.of(it for it in four.by_id.values() if it.node_id != 1)
+
+    def change() -> Payload:
+        refusal = leader.raft.change_voters_refusal(world.now_ms)
+        return "refused" if refusal else voters_payload(without_1)
+
+    leader.propose(change)
+    world.run(500)
+    world.crash(*(it for it in (2, 3, 4) if it != cut_off))
+    world.cut.clear()
+    world.start(1, 5)
+    world.run(10_000)
+
+
+def a_snapshot_hides_where_histories_part(seed: int) -> None:
+    """Node 2 has records of epoch 1 where the others, in their snapshot, have such of epoch 3."""
+    world = World(seed, starts=False)
+    common = (1, "a"), (1, "b")
+    for node_id in (1, 3):
+        lives(world, node_id, 3, *common, (3, "c"), (3, "d"), (5, "e"))
+        world.hosts[NodeId(node_id)].disk.log.take_snapshot(4, keep_log=False)
+    lives(world, 2, 3, *common, (1, "x"), (1, "y"))
+    world.start(1, 3)
+    leader_of(world)
+    world.start(2)
+    world.run(5_000)
+
+
+STORIES_OF = [
+    (commit_older_epochs_by_counting, replaced_although_on_a_majority),
+    (forget_the_vote_at_restart, asked_again_after_a_restart),
+    (count_votes_of_any_folder, asked_again_with_an_empty_disk),
+    (change_voters_before_the_epoch_is_committed, two_changes_of_the_voters),
+    (trust_epochs_that_the_log_does_not_know, a_snapshot_hides_where_histories_part),
+]
+
+
+@pytest.mark.parametrize(("plant", "story"), STORIES_OF)
+def test_the_story_finds(
+    plant: Plant, story: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for seed in range(STORIES):
+        story(seed)  # all is well without the bug
+    plant(monkeypatch)
+    with pytest.raises(Violation):
+        for seed in range(STORIES):
+            story(seed)

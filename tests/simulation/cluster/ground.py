@@ -1,0 +1,32 @@
+"""Simulated ground under streamlog's own modules, for as long as a story lasts."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import streamlog.server.connection as server_connection
+from streamlog.client import connection as client_connection
+from streamlog.ingest.connection import IngestClient
+from tests.simulation.cluster.host import Host
+from tests.simulation.cluster.machine import simulated
+from tests.simulation.cluster.nats import SimIngestClient, SimNats
+from tests.simulation.cluster.sockets import connected, send_slice
+from tests.simulation.cluster.tcp import Tcp
+
+
+@contextmanager
+def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
+    """What would touch the real network or disk touches the simulated one."""
+    SimIngestClient.nats = nats
+    replaced = [
+        (server_connection.send_slice, send_slice),
+        (server_connection.is_cold, lambda *_: False),
+        (client_connection.connected, partial(connected, tcp)),
+        (IngestClient, SimIngestClient),
+    ]
+    try:
+        with simulated(seed, replaced):
+            yield
+    finally:
+        del SimIngestClient.nats
+        Host.current = Host.latest = None

@@ -1,0 +1,209 @@
+"""One life of a node: streamlog's own services, started and stopped in their order.
+
+Simulated are the event loop, threads, clocks, disk, sockets and the NATS client; the rest, from
+the socket API's frames to the quorum and from NATS frames to the log, is what runs in production.
+"""
+
+import uuid
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from streamlog.errors import StreamlogError
+from streamlog.ingest.source import NatsSource
+from streamlog.log.files import FilePool
+from streamlog.metadata.commands import RegisterNode
+from streamlog.metadata.image import Image
+from streamlog.metadata.last_run import Runs
+from streamlog.metadata.peers import Peers
+from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.service import MetadataService
+from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.voting import configured_voters, fingerprint
+from streamlog.metrics import NodeMetrics
+from streamlog.partition.registry import Registry
+from streamlog.raft.quorum import RaftSettings
+from streamlog.server.connection import Connection
+from streamlog.server.context import Context
+from tests.simulation.cluster import settings
+from tests.simulation.cluster.host import Host
+from tests.simulation.cluster.loop import SimLoop
+from tests.simulation.cluster.machine import SimThreads
+from tests.simulation.cluster.path import path_on
+from tests.simulation.cluster.settings import CLUSTER_ID
+from tests.simulation.cluster.sockets import PORT, SimChannel, host_name
+from tests.simulation.cluster.tcp import Endpoint
+
+
+class ClusterNode:
+    """The process on ``host``, from its start on. As ``app.node.Node``, on simulated ground."""
+
+    def __init__(
+        self,
+        host: Host,
+        *,
+        cluster: settings.ClusterSection,
+        log: settings.LogSection,
+        failed: Callable[[BaseException], None],
+    ) -> None:
+        """``failed``: the process ends by itself, with that."""
+        self.host = host
+        self.is_built = False
+        self.listens = False
+        self.ready = False
+        self.stopping = False
+        self.tail_lost = False
+        self._failed = failed
+        self._cluster = cluster
+        self._log = log
+        self._path = path_on(host.disk, "/data")
+        self.loop = SimLoop(host, self._unhandled)
+        self._connections: list[Connection] = []
+        self._threads = SimThreads(max_workers=2)
+        self.loop.call_soon(self._begin)
+
+    def accept(self, endpoint: Endpoint) -> None:
+        if not self.listens:
+            endpoint.close(reset=True)
+            return
+
+        def begin() -> None:
+            channel: Any = SimChannel(endpoint)
+            connection = Connection(channel, "peer", self._context, self._threads)
+            self._connections.append(connection)
+            self.spawn(connection.run())
+
+        self.loop.call_soon(begin)
+
+    def spawn(self, service: Coroutine[Any, Any, None]) -> None:
+        """Whatever it raises ends the process."""
+        self.loop.create_task(self._guarded(service))
+
+    async def stop(self) -> None:
+        """In order; the process is gone after it."""
+        self.stopping = True
+        await self.source.stop()
+        await self.metadata.leave()
+        self.listens = False
+        for connection in self._connections:
+            connection.stop()
+        await self.metadata.close()
+        await self.registry.close()
+        self._runs.end()
+
+    # Its start
+
+    def _begin(self) -> None:
+        self.spawn(self._start())
+
+    async def _guarded(self, service: Coroutine[Any, Any, None]) -> None:
+        try:
+            await service
+        except Exception as error:
+            self._failed(error)
+
+    def _unhandled(self, context: dict[str, Any]) -> None:
+        if self.loop.is_closed():
+            return
+        error = context.get("exception")
+        self._failed(error or AssertionError(context.get("message")))
+
+    async def _start(self) -> None:
+        host, disk = self.host, self.host.disk
+        disk.make_directory(str(self._path))
+        self._runs = Runs(disk, self._path, str(host.boot))
+        self.tail_lost = self._runs.begin()
+        self._build()
+        await self.metadata.open()
+        self.listens = True
+        self.spawn(self.metadata.run())
+        await self.metadata.register(self._registration())
+        self._runs.told()
+        await self.metadata.attach(self.registry.reconcile, self._open_partitions)
+        self.spawn(self.registry.run())
+        await self.metadata.attach(self.source.reconcile, self._begin_ingest)
+        self.spawn(self.source.run())
+        self.ready = True
+        await self.metadata.join()
+
+    def _build(self) -> None:
+        node_id, disk = self.host.node_id, self.host.disk
+        metrics = NodeMetrics()
+        voters = configured_voters(self._cluster.voters)
+        store = MetadataStore(
+            self._path / "metadata", CLUSTER_ID, disk=disk, files=FilePool(disk, 16)
+        )
+        self.replica = MetadataReplica(
+            store,
+            node_id=node_id,
+            configured=voters,
+            voters_id=fingerprint(CLUSTER_ID, voters),
+            settings=RaftSettings(
+                election_timeout_ms=self._cluster.election_timeout_ms,
+                request_timeout_ms=self._cluster.request_timeout_ms,
+            ),
+            random=self.host.rng.random,
+        )
+        self.incarnation = uuid.UUID(int=self.host.rng.getrandbits(128))
+        self.metadata = MetadataService(
+            self.replica,
+            CLUSTER_ID,
+            node_id=node_id,
+            incarnation=self.incarnation,
+            settings=self._cluster,
+            peers=Peers(CLUSTER_ID, node_id),
+        )
+        self.registry = Registry(
+            self._path,
+            node_id=node_id,
+            settings=self._log,
+            metrics=metrics,
+            disk=disk,
+            replication=settings.replication_section(),
+            cluster=self.metadata,
+        )
+        self._context = Context(
+            node_id=node_id,
+            settings=settings.KAFKA,
+            partitions=self.registry,
+            metadata=self.metadata,
+            metrics=metrics,
+        )
+        self.source = NatsSource(
+            node_id=node_id,
+            nats=settings.NATS,
+            ingest=settings.INGEST,
+            message_bytes_max=self._log.message_bytes_max,
+            partitions=self.registry,
+            metrics=metrics,
+            lease=self.metadata.lease,
+        )
+        self.is_built = True
+
+    def _registration(self) -> RegisterNode:
+        return RegisterNode(
+            node_id=self.host.node_id,
+            incarnation=self.incarnation,
+            directory_id=self.host.directory_id,
+            host=host_name(self.host.node_id),
+            port=PORT,
+            tail_lost=self.tail_lost,
+            sync=self._log.sync,
+        )
+
+    async def _open_partitions(self, image: Image) -> None:
+        await self.registry.open(image, self.metadata.recently_deleted)
+        await self.registry.reconcile(Image(image.cluster_id), image)
+
+    async def _begin_ingest(self, image: Image) -> None:
+        await self.source.reconcile(Image(image.cluster_id), image)
+
+    @property
+    def is_at_work(self) -> bool:
+        return self.ready and not self.stopping and not self.host.is_stopped
+
+    @property
+    def failure(self) -> StreamlogError | None:
+        """Why the node wants a restart, although it runs."""
+        if not self.is_built:
+            return None
+        return self.metadata.failure or next(iter(self.registry.failures.values()), None)

@@ -1,0 +1,209 @@
+"""What replicated partitions promise, whatever happens. Told of every change; raises Violation."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from streamlog.log.log import PartitionLog
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+from tests.simulation.checkers import Violation
+
+READ_BYTES = 1 << 20
+
+
+class Replica(NamedTuple):
+    """A partition of one stream, not merely of that name."""
+
+    stream_id: UUID
+    partition: int
+
+    def __str__(self) -> str:
+        return f"{self.stream_id.hex[-4:]}-{self.partition}"
+
+
+class Record(NamedTuple):
+    """A record as it is read back."""
+
+    offset: int
+    epoch: int
+    message_id: str
+
+
+class SingleLeaderPerEpoch:
+    """One node leads in a leader epoch, in one of its lives."""
+
+    def __init__(self) -> None:
+        self._leaders: dict[tuple[Replica, int], tuple[int, int]] = {}
+
+    def leads(self, replica: Replica, epoch: int, node_id: int, life: int) -> None:
+        known = self._leaders.setdefault((replica, epoch), (node_id, life))
+        if known != (node_id, life):
+            raise Violation(
+                f"{replica} is led in epoch {epoch} by node {known[0]} and by {node_id}"
+            )
+
+
+class LogMatching:
+    """Records of one offset and one epoch are the same, wherever they are."""
+
+    def __init__(self) -> None:
+        self._records: dict[tuple[Replica, int, int], str] = {}
+
+    def holds(self, replica: Replica, node_id: int, record: Record) -> None:
+        key = (replica, record.offset, record.epoch)
+        known = self._records.setdefault(key, record.message_id)
+        if known != record.message_id:
+            raise Violation(
+                f"{replica} on node {node_id}: {record.message_id} at {record.offset} of epoch"
+                f" {record.epoch}, and {known} elsewhere"
+            )
+
+
+class CommittedLog:
+    """One partition's records below the highest high watermark that any replica has shown.
+
+    Once here, a record is never lost and never another; and no message is here twice.
+    """
+
+    def __init__(self, replica: Replica) -> None:
+        self.records: list[Record] = []
+        """Dense from 0: nothing is let go in these stories."""
+        self._replica = replica
+        self._offsets: dict[str, int] = {}
+        self._last: dict[str, int] = {}
+
+    @property
+    def end_offset(self) -> int:
+        return len(self.records)
+
+    def agrees(self, node_id: int, record: Record) -> None:
+        """``record`` is committed, says the node."""
+        if record.offset < self.end_offset:
+            known = self.records[record.offset]
+            if known != record:
+                raise Violation(f"{self._replica} on node {node_id}: {record}, not {known}")
+            return
+        if record.offset > self.end_offset:
+            raise Violation(f"{self._replica} on node {node_id} has nothing at {self.end_offset}")
+        first = self._offsets.setdefault(record.message_id, record.offset)
+        if first != record.offset:
+            raise Violation(f"{self._replica}: {record.message_id} at {first}, {record.offset}")
+        self.records.append(record)
+
+    def acknowledged(self, message_id: str, offset: int) -> None:
+        if not (offset < self.end_offset and self.records[offset].message_id == message_id):
+            raise Violation(f"{self._replica}: {message_id} is acknowledged at {offset}, wrongly")
+
+    def check_order(self, names: set[str]) -> None:
+        """Of a publisher that waits for each answer, the messages are in its order."""
+        last: dict[str, int] = {}
+        for record in self.records:
+            name, _, number = record.message_id.partition(":")
+            if name in names and int(number) <= last.get(name, -1):
+                raise Violation(f"{self._replica}: {record.message_id} after {last[name]}")
+            last[name] = int(number)
+
+
+class PartitionCheckers:
+    """All of them."""
+
+    def __init__(self) -> None:
+        self.leaders = SingleLeaderPerEpoch()
+        self.matching = LogMatching()
+        self.logs: dict[Replica, CommittedLog] = {}
+        self.forgiven: set[Replica] = set()
+        """Where the last in-sync replica has lost what it had, and has said so."""
+
+    def log_of(self, replica: Replica) -> CommittedLog:
+        return self.logs.setdefault(replica, CommittedLog(replica))
+
+
+class Watched:
+    """One replica in one life of its node: what has been looked at."""
+
+    def __init__(
+        self, checkers: PartitionCheckers, replica: Replica, node_id: int, life: int
+    ) -> None:
+        self._checkers = checkers
+        self._replica = replica
+        self._node_id = node_id
+        self._life = life
+        self._committed = checkers.log_of(replica)
+        self._end_offset = 0
+        self._high_watermark = 0
+        self._checked = 0
+        """Below, what is committed has been compared."""
+        self._leader_epoch = -1
+
+    def look(self, log: PartitionLog, *, high_watermark: int, leader_epoch: int) -> None:
+        """``leader_epoch``: -1 unless it leads."""
+        if log.log_end_offset != self._end_offset:
+            self._look_at_end(log)
+        if leader_epoch != self._leader_epoch:
+            self._leader_epoch = leader_epoch
+            if leader_epoch >= 0:
+                self._leads(log, leader_epoch)
+        if high_watermark != self._high_watermark:
+            if high_watermark < self._high_watermark:
+                raise Violation(
+                    f"the high watermark of {self._replica} on node {self._node_id} falls from"
+                    f" {self._high_watermark} to {high_watermark}"
+                )
+            self._high_watermark = high_watermark
+            self._commits(log)
+
+    def compare(self, log: PartitionLog) -> None:
+        """At the end, everything once more."""
+        records = records_of(log, log.log_start_offset, log.log_end_offset)
+        if [record.offset for record in records] != list(range(len(records))):
+            raise Violation(f"the offsets of {self._replica} on node {self._node_id} have gaps")
+        for record in records[: self._high_watermark]:
+            self._committed.agrees(self._node_id, record)
+
+    def _look_at_end(self, log: PartitionLog) -> None:
+        """What is new, after a truncation too."""
+        start = min(self._end_offset, log.log_end_offset)
+        self._checked = min(self._checked, start)
+        for record in records_of(log, start, log.log_end_offset):
+            self._checkers.matching.holds(self._replica, self._node_id, record)
+        self._end_offset = log.log_end_offset
+
+    def _leads(self, log: PartitionLog, epoch: int) -> None:
+        self._checkers.leaders.leads(self._replica, epoch, self._node_id, self._life)
+        committed = self._committed
+        if self._replica in self._checkers.forgiven:
+            return
+        if log.log_end_offset < committed.end_offset:
+            raise Violation(
+                f"node {self._node_id} leads {self._replica} in epoch {epoch} with"
+                f" {log.log_end_offset} of {committed.end_offset} committed records"
+            )
+        for record in records_of(log, log.log_start_offset, committed.end_offset):
+            committed.agrees(self._node_id, record)
+
+    def _commits(self, log: PartitionLog) -> None:
+        start = max(self._checked, log.log_start_offset)
+        if self._high_watermark > log.log_end_offset:
+            raise Violation(
+                f"{self._replica} on node {self._node_id}: {self._high_watermark} is committed of"
+                f" {log.log_end_offset}"
+            )
+        for record in records_of(log, start, self._high_watermark):
+            self._committed.agrees(self._node_id, record)
+        self._checked = self._high_watermark
+
+
+def records_of(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
+    """From ``offset`` up to ``end_offset``."""
+    found: list[Record] = []
+    while offset < end_offset:
+        with log.read(offset, READ_BYTES, log.log_end_offset) as piece:
+            data = piece.read()
+        for header, batch in batches(memoryview(data)):
+            found += [
+                Record(it.offset, header.leader_epoch, (it.value or b"").decode().rstrip("."))
+                for it in iter_records(batch)
+                if offset <= it.offset < end_offset
+            ]
+            offset = header.next_offset
+    return found

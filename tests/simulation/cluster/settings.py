@@ -1,0 +1,45 @@
+"""How simulated nodes are set: all that a story needs happens within seconds of it."""
+
+from streamlog.config import (
+    ClusterSection,
+    IngestSection,
+    KafkaSection,
+    LogSection,
+    NatsSection,
+    ReplicationSection,
+    SyncPolicy,
+)
+from streamlog.model import NodeId
+from tests.simulation.cluster.sockets import PORT, host_name
+
+CLUSTER_ID = "c"
+
+
+def cluster_section(voters: int) -> ClusterSection:
+    return ClusterSection(
+        id=CLUSTER_ID,
+        voters=tuple(
+            f"{number}@{host_name(NodeId(number))}:{PORT}" for number in range(1, voters + 1)
+        ),
+        heartbeat_ms=200,
+        session_ms=1_200,
+        lease_ms=900,
+        election_timeout_ms=400,
+        request_timeout_ms=800,
+        leader_rebalance_ms=5_000,
+    )
+
+
+def replication_section() -> ReplicationSection:
+    return ReplicationSection(replica_lag_time_ms=1_500, fetch_wait_ms=400, retry_ms=50)
+
+
+def log_section(sync: SyncPolicy) -> LogSection:
+    return LogSection(
+        sync=sync, sync_interval_ms=300, segment_bytes=8 * 1024, retention_check_ms=3_000
+    )
+
+
+NATS = NatsSection(reconnect_wait_ms=100)
+INGEST = IngestSection()
+KAFKA = KafkaSection()

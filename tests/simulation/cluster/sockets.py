@@ -1,0 +1,163 @@
+"""A node's sockets on simulated TCP: what the client and the server of streamlog need of one."""
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
+
+from streamlog.errors import NodeUnreachable, RequestTimedOut
+from streamlog.model import NodeId
+from streamlog.server.channel import ChannelEnded
+from tests.simulation.cluster.host import Host
+from tests.simulation.cluster.tcp import Endpoint, Tcp
+
+RECEIVE_BYTES = 64 * 1024
+SLICE_BYTES = 1 << 20
+PORT = 9092
+
+
+def host_name(node_id: NodeId) -> str:
+    return f"n{node_id}"
+
+
+class SimSocket:
+    """One side of a connection, as an event loop uses it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self._endpoint = endpoint
+        self._waiter: asyncio.Future[None] | None = None
+        endpoint.on_change = self._wake
+
+    @property
+    def at_end(self) -> bool:
+        """The other side has closed it, whether or not all it sent has been read."""
+        return self._endpoint.ended
+
+    async def connect(self, address: object) -> None:
+        """It is connected when it is made."""
+
+    async def send_all(self, data: bytes) -> None:
+        self._endpoint.send(bytes(data))
+
+    async def receive(self, length: int) -> bytes:
+        """At least a byte; b"" at the end. Raises ConnectionResetError, OSError once closed."""
+        endpoint = self._endpoint
+        while not endpoint.buffer:
+            if endpoint.closed:
+                raise OSError(9, "Bad file descriptor")
+            if endpoint.broken:
+                raise ConnectionResetError(104, "Connection reset by peer")
+            if endpoint.ended:
+                return b""
+            await self.wait()
+        return endpoint.take(length)
+
+    def recv(self, length: int, flags: int) -> bytes:
+        """To see whether the other side is there. Raises BlockingIOError, OSError."""
+        assert flags == socket.MSG_PEEK
+        if self._endpoint.broken or self._endpoint.closed:
+            raise ConnectionResetError(104, "Connection reset by peer")
+        if not self._endpoint.buffer and not self._endpoint.ended:
+            raise BlockingIOError
+        return bytes(self._endpoint.buffer[:length])
+
+    async def wait(self) -> None:
+        """Until something has come, or the end."""
+        assert self._waiter is None, "two wait for one socket"
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def close(self) -> None:
+        self._endpoint.close()
+        self._wake()
+
+    def fileno(self) -> int:
+        return self._endpoint.fileno()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+
+class SimChannel:
+    """In the place of ``server.channel.Channel``."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.sock = SimSocket(endpoint)
+        self._endpoint = endpoint
+        self._ended: Exception | None = None
+
+    async def receive(self) -> bytes:
+        self._raise_if_ended()
+        data = await self.sock.receive(RECEIVE_BYTES)
+        self._raise_if_ended()
+        return data
+
+    async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
+        self._raise_if_ended()
+        if data:
+            self._endpoint.send(bytes(data))
+
+    @contextlib.contextmanager
+    def watching_for_end(self, gone: Callable[[], None]) -> Iterator[None]:
+        before = self._endpoint.on_change
+
+        def look() -> None:
+            if self._endpoint.ended:
+                gone()
+
+        self._endpoint.on_change = look
+        try:
+            yield
+        finally:
+            self._endpoint.on_change = before
+
+    def end(self, reason: Exception | None = None) -> None:
+        self._ended = self._ended or reason or ChannelEnded()
+        self.sock._wake()
+
+    def close(self) -> None:
+        self.sock.close()
+
+    def _raise_if_ended(self) -> None:
+        if self._ended is not None:
+            raise self._ended
+
+
+async def send_slice(channel: SimChannel, part: object, readers: Executor) -> None:
+    """In the place of sendfile."""
+    data = part.read()  # type: ignore[attr-defined]
+    assert len(data) == len(part), "the file ends before its slice"  # type: ignore[arg-type]
+    await channel.send(data)
+
+
+async def connected(tcp: Tcp, host: str, port: int, timeout_ms: int) -> SimSocket:
+    """A socket that is connected. Raises NodeUnreachable, RequestTimedOut."""
+    source = Host.current
+    assert source is not None
+    done: asyncio.Future[Endpoint] = asyncio.get_running_loop().create_future()
+
+    def accepted(endpoint: Endpoint) -> None:
+        if done.done():
+            endpoint.close()
+        else:
+            done.set_result(endpoint)
+
+    def refused() -> None:
+        if not done.done():
+            done.set_exception(ConnectionRefusedError(111, "Connection refused"))
+
+    tcp.connect(source, NodeId(int(host[1:])), accepted, refused)
+    try:
+        async with asyncio.timeout(timeout_ms / 1000):
+            return SimSocket(await done)
+    except ConnectionRefusedError:
+        unreachable = NodeUnreachable(f"{host}:{port}: Connection refused")
+        unreachable.refused = True
+        raise unreachable from None
+    except TimeoutError:
+        raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
