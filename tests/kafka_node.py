@@ -6,7 +6,7 @@ The partitions keep their batches in real segment files, so that what is sent is
 import asyncio
 import struct
 import tempfile
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -14,13 +14,23 @@ from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
 from streamlog.config import KafkaSection
-from streamlog.errors import OffsetOutOfRange, PartitionNotFound
+from streamlog.errors import (
+    NoController,
+    OffsetOutOfRange,
+    PartitionNotFound,
+    StaleNode,
+    StreamlogError,
+)
 from streamlog.metadata import controller
+from streamlog.metadata.commands import Command
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage, partition_changed
+from streamlog.metadata.records import NodeFenced
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from tests.record_batches import HandRecord, hand_batch
@@ -73,6 +83,9 @@ class FakePartition:
 
     def __init__(self, directory: Path) -> None:
         self.is_leader = True
+        self.in_sync = False
+        """Of a follower."""
+        self.high_watermark_known = True
         self.leader_epoch = 0
         self.log_start_offset = 0
         self.log_end_offset = 0
@@ -84,6 +97,11 @@ class FakePartition:
         self.epoch_ends: dict[int, tuple[int, int]] = {}
         self.failure: Exception | None = None
         self.watchers: list[Callable[[], None]] = []
+        self.end_watchers: list[Callable[[], None]] = []
+        self.node_epochs: dict[int, int] = {}
+        """Of the replicas that may fetch."""
+        self.fetches: list[tuple[int, int]] = []
+        """Replica and offset of each fetch that counted."""
         self._directory = directory
         self._file: BinaryIO | None = None
 
@@ -123,6 +141,8 @@ class FakePartition:
         self.log_end_offset = end
         if commit:
             self.commit()
+        else:
+            self._tell(self.end_watchers)
 
     def roll(self) -> None:
         """The next batch goes to a new file."""
@@ -133,17 +153,43 @@ class FakePartition:
         self.wake()
 
     def wake(self) -> None:
-        for watcher in list(self.watchers):
+        self._tell([*self.watchers, *self.end_watchers])
+
+    def _tell(self, watchers: list[Callable[[], None]]) -> None:
+        for watcher in list(watchers):
             watcher()
 
+    @property
+    def may_serve_reads(self) -> bool:
+        return self.is_leader or self.in_sync
+
+    async def read_for_follower(
+        self, node_id: int, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+    ) -> FileRange | EpochEnd:
+        if self.node_epochs.get(node_id) != node_epoch:
+            raise StaleNode(f"node {node_id} is in epoch {self.node_epochs.get(node_id)}")
+        end = self.epoch_end(last_epoch)
+        if last_epoch >= 0 and (end.epoch < last_epoch or end.end_offset < offset):
+            return end
+        self.fetches.append((node_id, offset))
+        if max_bytes == 0 or offset == self.log_end_offset:
+            if self._file is None:
+                self.roll()
+            assert self._file is not None
+            return FileRange(self._file, 0, 0)
+        return await self._read(offset, max_bytes, self.log_end_offset)
+
     async def read(self, offset: int, max_bytes: int) -> FileRange:
+        return await self._read(offset, max_bytes, self.high_watermark)
+
+    async def _read(self, offset: int, max_bytes: int, upper: int) -> FileRange:
         self.reads += 1
         self.on_read()
         if self.failure is not None:
             raise self.failure
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
-        visible = [b for b in self.batches if offset < b.next_offset <= self.high_watermark]
+        visible = [b for b in self.batches if offset < b.next_offset <= upper]
         first = visible[0]
         length = first.length
         for batch in visible[1:]:
@@ -153,11 +199,11 @@ class FakePartition:
         self.slices.append(FileRange(first.file, first.position, length))
         return self.slices[-1]
 
-    def add_watcher(self, watcher: Callable[[], None]) -> None:
-        self.watchers.append(watcher)
+    def add_watcher(self, watcher: Callable[[], None], *, end: bool = False) -> None:
+        (self.end_watchers if end else self.watchers).append(watcher)
 
     def remove_watcher(self, watcher: Callable[[], None]) -> None:
-        self.watchers.remove(watcher)
+        (self.watchers if watcher in self.watchers else self.end_watchers).remove(watcher)
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         found = (b for b in self.batches if b.timestamp_ms >= timestamp_ms)
@@ -183,8 +229,32 @@ class FakeMetadata:
 
     def __init__(self, local: dict[TopicPartition, FakePartition], directory: Path) -> None:
         self.image = Image(CLUSTER_ID)
+        self.controller_id: NodeId | None = NODE
+        self.taken: list[tuple[Command, bool]] = []
+        """Commands with whether another node has forwarded them."""
+        self.raft_answers: Callable[[Request], Awaitable[Answer]] = _no_quorum
+        self.snapshots: dict[SnapshotId, bytes] = {}
+        self.result: Granted | StreamlogError = Granted(0, {})
+        """What becomes of every command."""
         self._local = local
         self._directory = directory
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        self.taken.append((command, forwarded))
+        if isinstance(self.result, StreamlogError):
+            raise self.result
+        return self.result
+
+    async def raft_request(self, request: Request) -> Answer:
+        return await self.raft_answers(request)
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        if snapshot not in self.snapshots:
+            raise OffsetOutOfRange(snapshot.end_offset, 0, 0)
+        data = self.snapshots[snapshot]
+        return data[position : position + max_bytes], len(data)
 
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
         decision = controller.create_stream(self.image, config, new_id=uuid4(), now_ms=1_000)
@@ -203,17 +273,20 @@ class FakeMetadata:
             partition.wake()
             partition.close()
 
-    def register(self, port: int) -> None:
+    def register(self, port: int, node_id: NodeId = NODE, rack: str = "r1") -> None:
         self._apply(
             controller.register_node(
                 self.image,
-                node_id=NODE,
+                node_id=node_id,
                 incarnation=uuid4(),
                 host="127.0.0.1",
                 port=port,
-                rack="r1",
+                rack=rack,
             )
         )
+
+    def fence(self, node_id: NodeId) -> None:
+        self._apply(Decision((NodeFenced(node_id=node_id, fenced=True),)))
 
     def change(self, stream: str, index: int, **fields: Any) -> None:
         """The image's partition as the test wants it."""
@@ -224,11 +297,15 @@ class FakeMetadata:
         self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
 
 
+async def _no_quorum(_: Request) -> Answer:
+    raise NoController("this node takes no part in the quorum")
+
+
 class KafkaNode:
     """A listener on a free port, over fake partitions and metadata that are not logged."""
 
     def __init__(self, **settings: Any) -> None:
-        self.settings = KafkaSection(port=0, **settings)
+        self.settings = KafkaSection(**{"port": 0, **settings})
         self.metrics = NodeMetrics()
         self.local: dict[TopicPartition, FakePartition] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="streamlog-test-")

@@ -1,19 +1,19 @@
 """A node without processes: NATS to disk, and the management API, on this event loop."""
 
 import asyncio
-from collections.abc import Callable
+import uuid
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Self
 
 from streamlog.admin.api import ManagementApi
-from streamlog.config import IngestSection, LogSection, NatsSection
+from streamlog.app.quorum import build_metadata
+from streamlog.config import Settings
 from streamlog.ingest.source import NatsSource
 from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.files import FilePool
+from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
-from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -42,34 +42,38 @@ class LocalNode:
     ) -> None:
         disk = disk or OsDisk()
         self.metrics = NodeMetrics()
+        self._incarnation = uuid.uuid4()
         self._data_dir = DataDir.open(path, NODE_ID)
-        settings = LogSection(**(log or {}))
-        section = NatsSection(
-            servers=(nats_url,),
-            default_api_prefix=default_api_prefix,
-            reconnect_wait_ms=20,
-            **(nats or {}),
+        settings = Settings(
+            node={"id": NODE_ID, "data_dir": path},
+            nats={
+                "servers": (nats_url,),
+                "default_api_prefix": default_api_prefix,
+                "reconnect_wait_ms": 20,
+                **(nats or {}),
+            },
+            ingest=ingest or {},
+            log=log or {},
         )
-        store = MetadataStore(
-            self._data_dir.metadata,
-            self._data_dir.cluster_id,
-            disk=OsDisk(),
-            files=FilePool(OsDisk(), 16),
-        )
-        self.metadata = MetadataService(store, self._data_dir.cluster_id)
+        self.metadata = build_metadata(settings, self._data_dir, self._incarnation)
         self.registry = Registry(
-            path, node_id=NODE_ID, settings=settings, metrics=self.metrics, disk=disk
+            path, node_id=NODE_ID, settings=settings.log, metrics=self.metrics, disk=disk
         )
         self.source = NatsSource(
             node_id=NODE_ID,
-            nats=section,
-            ingest=IngestSection(**(ingest or {})),
-            message_bytes_max=settings.message_bytes_max,
+            nats=settings.nats,
+            ingest=settings.ingest,
+            message_bytes_max=settings.log.message_bytes_max,
             partitions=self.registry,
             metrics=self.metrics,
+            lease=self.metadata.lease,
         )
         self.api = ManagementApi(
-            node_id=NODE_ID, nats=section, metadata=self.metadata, partitions=self.registry
+            node_id=NODE_ID,
+            nats=settings.nats,
+            metadata=self.metadata,
+            partitions=self.registry,
+            lease=self.metadata.lease,
         )
         self._wait_connected = wait_connected
         self._tasks = asyncio.TaskGroup()
@@ -78,16 +82,45 @@ class LocalNode:
     async def __aenter__(self) -> Self:
         await self._tasks.__aenter__()
         await self.metadata.open()
-        await self.registry.open(self.metadata.image, self.metadata.recently_deleted)
-        self.metadata.add_listener(self.registry.reconcile)
-        await self.metadata.register(NODE_ID, host="127.0.0.1", port=9092)
-        await self.source.reconcile(Image("empty"), self.metadata.image)
-        self.metadata.add_listener(self.source.reconcile)
-        services = (self.registry.run, self.metadata.run, self.source.run, self.api.run)
-        self._running = [self._tasks.create_task(run()) for run in services]
+        self._run(self.metadata.run())
+        await self.metadata.register(
+            RegisterNode(
+                node_id=NODE_ID,
+                incarnation=self._incarnation,
+                directory_id=self._data_dir.directory_id,
+                host="127.0.0.1",
+                port=9092,
+            )
+        )
+        await self.metadata.attach(self.registry.reconcile, self._open_registry)
+        await self.metadata.attach(self.source.reconcile, self._begin_ingest)
+        self._run(self.registry.run())
+        self._run(self.source.run())
+        self._run(self.metadata.join())
+        self._run(self.api.run())
+        await until(self._leads_all)
         if self._wait_connected:
             await until(lambda: self.source.is_connected and self.api.is_ready)
         return self
+
+    def _run(self, service: Coroutine[Any, Any, None]) -> None:
+        self._running.append(self._tasks.create_task(service))
+
+    def _leads_all(self) -> bool:
+        image = self.metadata.image
+        leaders = {each.leader for stream in image.streams.values() for each in stream.partitions}
+        return (
+            not image.nodes[NODE_ID].fenced
+            and leaders <= {NODE_ID}
+            and self.source.has_settled(image)
+        )
+
+    async def _open_registry(self, image: Image) -> None:
+        await self.registry.open(image, self.metadata.recently_deleted)
+        await self.registry.reconcile(Image(image.cluster_id), image)
+
+    async def _begin_ingest(self, image: Image) -> None:
+        await self.source.reconcile(Image(image.cluster_id), image)
 
     async def __aexit__(self, *error: Any) -> None:
         await self.stop()

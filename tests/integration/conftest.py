@@ -1,11 +1,6 @@
 """Real processes for the integration tests: a nats-server, a node, and a stock Kafka reader."""
 
 import json
-import os
-import signal
-import socket
-import subprocess
-import sys
 import time
 import urllib.error
 import urllib.request
@@ -15,89 +10,9 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamlog.cli.leash import leashed
+from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
 
-READY_TIMEOUT_S = 30.0
 READ_TIMEOUT_S = 60.0
-
-
-def program(name: str) -> str:
-    """A program of this environment."""
-    return str(Path(sys.executable).parent / name)
-
-
-def free_port() -> int:
-    """A port that was free a moment ago; for servers that must come back on the same one."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
-
-def wait_until(
-    condition: Callable[[], bool], what: str, timeout_s: float = READY_TIMEOUT_S
-) -> None:
-    """Poll; fail with ``what`` when it does not come."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"{what}: not within {timeout_s} s")
-        time.sleep(0.01)
-
-
-class ServerProcess:
-    """A child in a process group of its own, its output in one log file over all restarts."""
-
-    def __init__(self, command: list[str], log: Path) -> None:
-        self.command = command
-        self.log = log
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def pid(self) -> int:
-        assert self._process is not None
-        return self._process.pid
-
-    def spawn(self) -> None:
-        with self.log.open("ab") as output:
-            self._process = subprocess.Popen(
-                leashed(self.command),  # ends with us, also if nobody gets to stop it
-                stdout=output,
-                stderr=output,
-                start_new_session=True,
-            )
-
-    def is_running(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    def kill(self) -> None:
-        """As a crash: no chance to say goodbye."""
-        if self._process is not None:
-            if self._process.poll() is None:
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
-
-    def stop(self, timeout_s: float = 20.0) -> int:
-        """Ask to stop and return the exit code."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGTERM)
-        return self._process.wait(timeout_s)
-
-    def log_text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-
-class NatsServer(ServerProcess):
-    """nats-server without JetStream."""
-
-    def __init__(self, directory: Path) -> None:
-        port = free_port()
-        command = [program("nats-server"), "-a", "127.0.0.1", "-p", str(port)]
-        super().__init__(command, directory / "nats.log")
-        self.port = port
-        self.url = f"nats://127.0.0.1:{port}"
-
-    def start(self) -> None:
-        self.spawn()
-        wait_until(lambda: _listens(self.port), "nats-server")
 
 
 class Node(ServerProcess):
@@ -241,11 +156,6 @@ def read_stream(
         return [record for record in records if record.offset < stop]
     finally:
         consumer.close()
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 @pytest.fixture

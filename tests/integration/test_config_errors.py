@@ -112,11 +112,6 @@ def test_a_nats_address_that_is_none(tmp_path: Path) -> None:
     assert "nats.servers" in complaint(run("serve", "--config", write(tmp_path, text)))
 
 
-def test_dev_with_more_than_one_node(tmp_path: Path) -> None:
-    line = complaint(run("dev", "--nodes", "3", "--data-dir", str(tmp_path)))
-    assert "--nodes: not yet: one node" in line
-
-
 @pytest.mark.parametrize("option", ["--nats-port", "--kafka-port", "--http-port"])
 def test_dev_with_a_port_in_use(tmp_path: Path, option: str) -> None:
     ports = dict.fromkeys(("--nats-port", "--kafka-port", "--http-port"), "0")

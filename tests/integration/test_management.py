@@ -195,8 +195,9 @@ async def request(nc: Client, verb: str, body: bytes = b"", **headers: str) -> d
         ("STREAM.CREATE.a", b"\xff\xfe", "stream_create", (400, 10025)),
         ("STREAM.CREATE.a/b", b'{"name":"a/b"}', "stream_create", (400, 10128)),
         ("STREAM.UPDATE.a", b'{"name":"a"}', "stream_update", (404, 10059)),
-        ("STREAM.UPDATE.taken", b'{"name":"taken","num_replicas":1,"metadata":'
-         b'{"streamlog.partitions":"4"}}', "stream_update", (500, 10052)),
+        ("STREAM.LEADER.STEPDOWN.taken", b"", "stream_leader_stepdown", (503, 10010)),
+        ("META.LEADER.STEPDOWN", b"", "meta_leader_stepdown", (503, 10010)),
+        ("STREAM.PEER.REMOVE.taken", b'{"peer":"node-1"}', "stream_remove_peer", (503, 10075)),
         ("STREAM.INFO.a", b"", "stream_info", (404, 10059)),
         ("STREAM.INFO.taken", b'{"subjects_filter":">"}', "stream_info", (400, 10003)),
         ("STREAM.DELETE.a", b"", "stream_delete", (404, 10059)),
@@ -306,8 +307,13 @@ async def test_our_own_client(node: LocalNode, nats_server: NatsServer) -> None:
             await management.create(config.changed(retention_bytes=7_000))
         updated = await management.update(config.changed(retention_bytes=7_000))
         assert updated.config.retention_bytes == 7_000
+        wide = StreamConfig.of(name="wide")
+        await management.create(wide)
+        more = wide.changed(partitions=2)
+        assert (await management.update(more)).config == more
         with pytest.raises(InvalidStreamConfig, match="partitions"):
-            await management.update(config.changed(partitions=2))
+            await management.update(wide)
+        await management.delete("wide")
         async with Publisher(nats_server.url) as publisher:
             assert await publisher.publish("orders", b"0") == Published("orders", 1)
             acks = [ack async for ack in publisher.publish_all("orders", [b"x"] * 50, window=7)]

@@ -19,8 +19,14 @@ def figures() -> Figures:
 def test_a_ratio_is_of_medians() -> None:
     gathered = figures()
     assert gathered.median("ours", "rate") == 200_000
-    assert gathered.ratio("ours", "rate") == 2.0
-    assert gathered.ratio("ours", "nothing") is None
+    assert gathered.ratio("ours", RATE) == 2.0
+    assert gathered.ratio("ours", Metric("nothing", "s")) is None
+
+
+def test_a_metric_may_be_another_quantile_than_the_median() -> None:
+    worst = Metric("rate", "records/s", quantile=1.0)
+    assert figures().value("ours", worst) == 240_000
+    assert figures().ratio("ours", worst) == 2.0
 
 
 def test_the_table_says_what_was_lost_and_compares_with_the_first() -> None:

@@ -1,0 +1,108 @@
+"""kill -9 of one node, of two, of all, under load: nothing acknowledged is lost on any replica."""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.campaign import campaign
+from tests.cluster import Cluster
+from tests.history import Lane
+
+VICTIMS: Final = ("leader", "follower", "controller", "two", "all")
+GAP_S_MAX: Final = 10.0
+"""A bound that a busy machine keeps, too; how long it really takes is a benchmark's matter."""
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes that each test leaves running."""
+    with Cluster(tmp_path_factory.mktemp("kill")) as cluster:
+        yield cluster
+
+
+def victims(cluster: Cluster, kind: str, lane: Lane) -> list[int]:
+    """The nodes that are to die."""
+    everyone = list(cluster.nodes)
+    match kind:
+        case "leader":
+            return [cluster.leader(lane)]
+        case "controller":
+            return [cluster.controller()]
+        case "follower":
+            leader = cluster.leader(lane)
+            return [random.choice([i for i in everyone if i != leader])]
+        case "two":
+            return random.sample(everyone, 2)
+        case _:
+            return everyone
+
+
+def kill_again_and_again(
+    cluster: Cluster,
+    lanes: list[Lane],
+    kinds: list[str],
+    *,
+    away_s: float = 0.5,
+    up_s: float = 0.5,
+) -> Callable[[], None]:
+    """Kill, leave them away for a while, start them again, wait until all are in sync."""
+
+    def faults() -> None:
+        pause = threading.Event()
+        for kind in kinds:
+            chosen = victims(cluster, kind, random.choice(lanes))
+            cluster.kill(*chosen)
+            pause.wait(random.uniform(0.0, 2 * away_s))
+            cluster.start(*chosen)
+            if random.random() < 0.7:
+                cluster.wait_settled(lanes)
+                pause.wait(random.uniform(0.0, 2 * up_s))
+
+    return faults
+
+
+async def test_each_kind_of_node_is_killed_once(cluster: Cluster) -> None:
+    lanes = [Lane("once"), Lane("both", 0), Lane("both", 1)]
+    faults = kill_again_and_again(cluster, lanes, list(VICTIMS))
+    histories = await campaign(cluster, lanes, faults)
+    assert all(len(history.acked) > 50 for history in histories.values())
+
+
+async def test_a_killed_leader_is_succeeded_without_it(cluster: Cluster) -> None:
+    """The service is back while the node is still away, and soon."""
+    lane = Lane("succeeded")
+    away = 0
+
+    def faults() -> None:
+        nonlocal away
+        away = cluster.leader(lane)
+        cluster.kill(away)
+        threading.Event().wait(3.0)
+        assert cluster.leader(lane) != away
+        cluster.start(away)
+
+    histories = await campaign(cluster, [lane], faults)
+    assert histories[lane].longest_gap_s() < GAP_S_MAX
+    assert max(ack.at_s for ack in histories[lane].acked.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sync", ["commit", "os"])
+@pytest.mark.parametrize("kind", VICTIMS)
+async def test_fifty_kills(tmp_path: Path, kind: str, sync: str) -> None:
+    lanes = [Lane("h0"), Lane("h1"), Lane("h2", 0), Lane("h2", 1)]
+    with Cluster(tmp_path) as cluster:
+        faults = kill_again_and_again(cluster, lanes, [kind] * 50)
+        await campaign(cluster, lanes, faults, settings={"sync": sync})
+
+
+@pytest.mark.slow
+async def test_fifty_kills_of_any(tmp_path: Path) -> None:
+    lanes = [Lane("h0"), Lane("h1"), Lane("h2", 0), Lane("h2", 1)]
+    with Cluster(tmp_path) as cluster:
+        kinds = random.choices(VICTIMS, k=50)
+        await campaign(cluster, lanes, kill_again_and_again(cluster, lanes, kinds, away_s=2.0))

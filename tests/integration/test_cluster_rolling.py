@@ -1,0 +1,46 @@
+"""Planned stops under load: each node in turn, others lead before it goes."""
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from tests.campaign import campaign
+from tests.cluster import Cluster
+from tests.history import Lane
+
+
+@pytest.mark.parametrize("rounds", [1, pytest.param(15, marks=pytest.mark.slow)])
+async def test_a_rolling_restart(tmp_path: Path, rounds: int) -> None:
+    lanes = [Lane("first"), Lane("second"), Lane("third", 0), Lane("third", 1)]
+    with Cluster(tmp_path) as cluster:
+
+        def faults() -> None:
+            for _ in range(rounds):
+                for number, node in cluster.nodes.items():
+                    assert node.stop() == 0
+                    threading.Event().wait(0.2)
+                    cluster.start(number)
+                    cluster.wait_settled(lanes)
+
+        histories = await campaign(cluster, lanes, faults)
+        for history in histories.values():
+            assert history.longest_gap_s() < 3.0, "leaders did not move before the stop"
+
+
+@pytest.mark.slow
+async def test_leaders_move_again_and_again(tmp_path: Path) -> None:
+    """Elections by hand, and the controller too, while everybody publishes."""
+    lanes = [Lane("first"), Lane("second")]
+    with Cluster(tmp_path) as cluster:
+
+        def faults() -> None:
+            for i in range(30):
+                lane = lanes[i % 2]
+                wanted = (cluster.leader(lane) % 3) + 1
+                partition = [lane.stream, str(lane.partition)]
+                cluster.command("cluster", "elect", *partition, "--leader", str(wanted))
+                if i % 5 == 0:
+                    cluster.command("cluster", "move-controller")
+
+        await campaign(cluster, lanes, faults)

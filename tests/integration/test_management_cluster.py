@@ -1,0 +1,516 @@
+"""The management API on three nodes: any of them answers, whoever leads; over a real nats-server.
+
+Logs and decisions are real. In the place of the metadata quorum is one image that all nodes see,
+each when its test lets it.
+"""
+
+import asyncio
+import json
+import time
+import uuid
+from collections.abc import AsyncIterator, Awaitable
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NotFoundError
+
+from streamlog.admin import leaders
+from streamlog.admin.api import ManagementApi
+from streamlog.admin.requests import ManagementClient
+from streamlog.config import LogSection, NatsSection
+from streamlog.errors import NoController
+from streamlog.metadata.commands import (
+    AwaitApplied,
+    Command,
+    CreateStream,
+    DeleteStream,
+    DescribeCluster,
+    FenceNode,
+    Heartbeat,
+    RegisterNode,
+    TransferController,
+    UpdateStream,
+)
+from streamlog.metadata.controller import decide
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.owner import Partition
+from streamlog.partition.registry import Registry
+from streamlog.record.codec import RecordRun
+from tests.integration.conftest import NatsServer
+from tests.integration.test_leadership import FakeLease
+from tests.local_node import until
+
+IDS = tuple(NodeId(i) for i in (1, 2, 3))
+FRONT = IDS[0]
+"""It alone answers the bare prefix, so that a test knows whom it asks."""
+
+
+class Member:
+    """One node, and the metadata as it sees them."""
+
+    def __init__(self, world: "World", node_id: NodeId, path: Path, url: str) -> None:
+        self.node_id = node_id
+        self.image = Image("test")
+        self.may_see = True
+        self.registry = Registry(
+            path, node_id=node_id, settings=LogSection(sync="os"), metrics=NodeMetrics()
+        )
+        self.lease = FakeLease()
+        self.api = ManagementApi(
+            node_id=node_id,
+            nats=NatsSection(servers=(url,), default_api_prefix=node_id == FRONT),
+            metadata=self,
+            partitions=self.registry,
+            lease=self.lease,
+        )
+        self._world = world
+        self._seen = asyncio.Event()
+
+    async def see(self) -> None:
+        """Act on what has been decided by now."""
+        if self.may_see:
+            old, self.image = self.image, self._world.image
+            await self.registry.reconcile(old, self.image)
+            self._seen.set()
+
+    # As ``metadata.service.MetadataService``
+
+    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
+        granted = await self.request(CreateStream(config=config))
+        return self.image.stream(config.name), granted.result["created"]
+
+    async def update_stream(self, config: StreamConfig) -> StreamImage:
+        await self.request(UpdateStream(config=config))
+        return self.image.stream(config.name)
+
+    async def delete_stream(self, name: str) -> None:
+        await self.request(DeleteStream(name=name))
+
+    async def request(self, command: Command) -> Granted:
+        granted = await self._world.request(command)
+        while self.image.offset < granted.offset:
+            await self._next()
+        return granted
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        assert isinstance(command, AwaitApplied) and forwarded
+        while self.image.offset < command.offset:
+            await self._next()
+        return Granted(command.offset, {})
+
+    async def _next(self) -> None:
+        self._seen.clear()
+        await self._seen.wait()
+
+
+class World:
+    """Three nodes and what was decided."""
+
+    def __init__(self, path: Path, url: str) -> None:
+        self.image = Image("test")
+        self.has_controller = True
+        self.transfers: list[TransferController] = []
+        self.members = {i: Member(self, i, path / str(i), url) for i in IDS}
+
+    @property
+    def front(self) -> Member:
+        return self.members[FRONT]
+
+    async def start(self, group: asyncio.TaskGroup) -> None:
+        for node_id, member in self.members.items():
+            (member.registry._folders.path(TopicPartition("x", 0)).parent.parent).mkdir(
+                parents=True
+            )
+            await member.registry.open(self.image)
+            group.create_task(member.registry.run(), name=f"registry {node_id}")
+            group.create_task(member.api.run())
+            granted = await self.request(
+                RegisterNode(
+                    node_id=node_id, incarnation=uuid.uuid4(), directory_id=uuid.uuid4(),
+                    host="127.0.0.1", port=9092,
+                )
+            )  # fmt: skip
+            epoch = granted.result["node_epoch"]
+            await self.request(Heartbeat(node_id=node_id, node_epoch=epoch, offset=epoch + 1))
+        await until(lambda: all(member.api.is_ready for member in self.members.values()))
+
+    async def request(self, command: Command) -> Granted:
+        if not self.has_controller:
+            raise NoController("lost")
+        match command:
+            case DescribeCluster():
+                return Granted(0, {"high_watermark": self.image.offset})
+            case TransferController():
+                self.transfers.append(command)
+                return Granted(0, {})
+        decision = decide(
+            self.image, command, now_ms=time.time_ns() // 1_000_000, new_id=uuid.uuid4(),
+            live=frozenset(IDS), voters=frozenset(IDS),
+        )  # fmt: skip
+        self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
+        for member in self.members.values():
+            await member.see()
+        return Granted(self.image.offset, decision.result)
+
+    async def fence(self, node_id: NodeId) -> None:
+        epoch = self.image.nodes[node_id].epoch
+        await self.request(FenceNode(node_id=node_id, node_epoch=epoch))
+
+    def leader(self, stream: str, number: int = 0) -> NodeId:
+        return self.image.stream(stream).partition(number).leader
+
+    def led(self, stream: str, number: int = 0) -> Partition:
+        """The partition on the node that leads it."""
+        leader = self.members[self.leader(stream, number)]
+        return leader.registry.partition(TopicPartition(stream, number))
+
+    def store(self, stream: str, *values: bytes, number: int = 0) -> None:
+        """One batch, which is committed soon."""
+        run = RecordRun()
+        for i, value in enumerate(values):
+            run.append(None, value, [(b"subject", b"%b.%d" % (stream.encode(), i))])
+        self.led(stream, number).append(run, Unawaited())
+
+    async def store_all(self, stream: str, *values: bytes, number: int = 0) -> None:
+        self.store(stream, *values, number=number)
+        partition = self.led(stream, number)
+        await until(lambda: partition.high_watermark == partition.log_end_offset)
+
+
+class Unawaited:
+    def committed(self, base_offset: int) -> None:
+        pass
+
+    def failed(self, error: Exception) -> None:
+        pass
+
+
+@pytest.fixture
+async def world(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[World]:
+    world = World(tmp_path, nats_server.url)
+    async with asyncio.TaskGroup() as group:
+        await world.start(group)
+        yield world
+        for member in world.members.values():
+            await member.api.stop()
+            await member.registry.close()
+        for task in asyncio.all_tasks():
+            if task.get_name().startswith("registry"):
+                task.cancel()
+
+
+@pytest.fixture
+async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
+    client = await nats.connect(nats_server.url)
+    yield client
+    await client.close()
+
+
+@pytest.fixture
+def js(nc: Client) -> JetStreamContext:
+    """Asks the front node."""
+    return nc.jetstream()
+
+
+async def error_of(awaitable: Awaitable[Any]) -> tuple[int | None, int | None]:
+    with pytest.raises(APIError) as caught:
+        await awaitable
+    return caught.value.code, caught.value.err_code
+
+
+async def request(nc: Client, verb: str, body: object = None) -> dict[str, Any]:
+    data = b"" if body is None else json.dumps(body).encode()
+    answer = await nc.request(f"$JS.API.{verb}", data, timeout=5)
+    reply: dict[str, Any] = json.loads(answer.data)
+    return reply
+
+
+async def test_one_node_answers_for_all_leaders(world: World, js: JetStreamContext) -> None:
+    names = [f"s{i}" for i in range(6)]
+    for name in names:
+        await js.add_stream(name=name, subjects=[f"{name}.>"])
+    assert {world.leader(name) for name in names} == set(IDS)
+    for i, name in enumerate(names):
+        await world.store_all(name, *(b"%d" % n for n in range(i + 3)))
+    for i, name in enumerate(names):
+        info = await js.stream_info(name)
+        assert (info.state.messages, info.state.last_seq) == (i + 3, i + 3)
+        assert info.cluster is not None and info.cluster.leader == f"node-{world.leader(name)}"
+        for direct in (False, True):
+            message = await js.get_msg(name, 2, direct=direct)
+            assert (message.subject, message.data) == (f"{name}.1", b"1")
+            assert (await js.get_last_msg(name, f"{name}.*", direct=direct)).seq == i + 3
+            with pytest.raises(NotFoundError):
+                await js.get_msg(name, 99, direct=direct)
+    listed = await js.streams_info()
+    assert [info.state.messages for info in listed] == [3, 4, 5, 6, 7, 8]
+    stored = sum(world.led(name).statistics().size_bytes for name in names)
+    assert (await js.account_info()).storage == stored > 0
+    for name in names:
+        assert await js.purge_stream(name, keep=1)
+        assert (await js.stream_info(name)).state.messages == 1
+        assert await js.purge_stream(name, seq=100)
+        assert (await js.stream_info(name)).state.messages == 0
+
+
+async def test_the_partitions_of_a_stream_add_up_over_their_leaders(
+    world: World, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="parts", metadata={"streamlog.partitions": "3"})
+    assert {world.leader("parts", number) for number in range(3)} == set(IDS)
+    for number in range(3):
+        await world.store_all("parts", *(b"x" for _ in range(number + 1)), number=number)
+    state = (await js.stream_info("parts")).state
+    assert (state.messages, state.first_seq, state.last_seq) == (6, 1, 3)
+    assert await js.purge_stream("parts")
+    assert (await js.stream_info("parts")).state.messages == 0
+
+
+async def test_a_large_message_comes_from_another_node_as_it_is(
+    world: World, js: JetStreamContext
+) -> None:
+    for name in ("a", "b"):
+        await js.add_stream(name=name)
+    name = "a" if world.leader("a") != FRONT else "b"
+    payload = bytes(range(256)) * 3_500
+    await world.store_all(name, payload)
+    assert (await js.get_msg(name, 1, direct=True)).data == payload
+    assert (await error_of(js.get_msg(name, 1)))[0] == 500
+
+
+async def test_what_another_node_was_told_is_known_here(
+    world: World, nc: Client, js: JetStreamContext
+) -> None:
+    world.front.may_see = False
+    config = StreamConfig.of(name="new")
+    await world.members[IDS[1]].create_stream(config)
+    finding = asyncio.create_task(js.find_stream_name_by_subject("new"))
+    asking = asyncio.create_task(js.stream_info("new"))
+    await asyncio.sleep(0.05)
+    assert not finding.done() and not asking.done()
+    world.front.may_see = True
+    await world.front.see()
+    assert await finding == "new" and (await asking).config.name == "new"
+    world.front.may_see = False
+    await world.members[IDS[1]].delete_stream("new")
+    about = asyncio.create_task(request(nc, "STREAM.INFO.new"))
+    names = asyncio.create_task(request(nc, "STREAM.NAMES"))
+    await asyncio.sleep(0.05)
+    world.front.may_see = True
+    await world.front.see()
+    assert (await about)["error"]["err_code"] == 10059
+    assert (await names)["streams"] == []
+
+
+async def test_without_a_controller_what_there_is_is_told(
+    world: World, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="orders")
+    await world.store_all("orders", b"x")
+    world.has_controller = False
+    assert (await js.stream_info("orders")).state.messages == 1
+    assert (await js.get_msg("orders", 1)).data == b"x"
+    assert await error_of(js.add_stream(name="more")) == (503, 10008)
+    assert await error_of(js.delete_stream("orders")) == (503, 10008)
+
+
+async def test_stepping_down(world: World, nc: Client, js: JetStreamContext) -> None:
+    await js.add_stream(name="orders", num_replicas=3)
+    first = world.leader("orders")
+    assert await request(nc, "STREAM.LEADER.STEPDOWN.orders") == {
+        "type": "io.nats.jetstream.api.v1.stream_leader_stepdown_response",
+        "success": True,
+    }
+    second = world.leader("orders")
+    assert second not in (first, -1)
+    third = next(node_id for node_id in IDS if node_id not in (first, second))
+    body = {"placement": {"preferred": f"node-{third}", "cluster": "", "tags": []}}
+    assert "error" not in await request(nc, "STREAM.LEADER.STEPDOWN.orders", body)
+    assert world.leader("orders") == third
+    cluster = (await request(nc, "STREAM.INFO.orders"))["cluster"]
+    assert (cluster["name"], cluster["leader"]) == ("test", f"node-{third}")
+    assert [each["name"] for each in cluster["replicas"]] == [
+        f"node-{node_id}" for node_id in world.image.stream("orders").partition(0).replicas
+        if node_id != third
+    ]  # fmt: skip
+    await world.fence(first)
+    cluster = (await request(nc, "STREAM.INFO.orders"))["cluster"]
+    found = {each["name"]: (each["current"], each.get("offline")) for each in cluster["replicas"]}
+    assert found == {f"node-{first}": (False, True), f"node-{second}": (True, None)}
+
+
+@pytest.mark.parametrize(
+    ("verb", "body", "err_code"),
+    [
+        ("STREAM.LEADER.STEPDOWN.alone", None, 10005),
+        ("STREAM.LEADER.STEPDOWN.all", {"placement": {"preferred": "node-9"}}, 10005),
+        ("STREAM.LEADER.STEPDOWN.all", {"placement": {"tags": ["ssd"]}}, 10003),
+        ("STREAM.LEADER.STEPDOWN.all", {"placement": "node-1"}, 10003),
+        ("STREAM.LEADER.STEPDOWN.none", None, 10059),
+        ("STREAM.PEER.REMOVE.all", {"peer": "node-1"}, 10075),
+        ("STREAM.PEER.REMOVE.all", {"peer": "node-9"}, 10040),
+        ("STREAM.PEER.REMOVE.all", {}, 10040),
+        ("STREAM.PEER.REMOVE.none", {"peer": "node-1"}, 10059),
+        ("META.LEADER.STEPDOWN", {"placement": {"preferred": "somebody"}}, 10040),
+    ],
+)
+async def test_what_no_peer_can_do(
+    world: World, nc: Client, js: JetStreamContext, verb: str, body: object, err_code: int
+) -> None:
+    await js.add_stream(name="alone", num_replicas=1)
+    await js.add_stream(name="all", num_replicas=3)
+    before = world.image
+    assert (await request(nc, verb, body))["error"]["err_code"] == err_code
+    assert world.image is before and not world.transfers
+
+
+async def test_removing_a_peer_moves_its_partitions(
+    world: World, nc: Client, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="orders", num_replicas=2, metadata={"streamlog.partitions": "3"})
+    before = [partition.replicas for partition in world.image.stream("orders").partitions]
+    reply = await request(nc, "STREAM.PEER.REMOVE.orders", {"peer": "node-2"})
+    assert reply == {
+        "type": "io.nats.jetstream.api.v1.stream_remove_peer_response", "success": True,
+    }  # fmt: skip
+    for old, now in zip(before, world.image.stream("orders").partitions, strict=True):
+        if 2 in old:
+            assert (2 in now.target, len(now.target), now.removing) == (False, 2, (2,))
+        else:
+            assert now.replicas == old
+    assert sum(2 in old for old in before) == 2
+
+
+async def test_the_controller_steps_down(world: World, nc: Client) -> None:
+    for body in (None, {"placement": {"preferred": "node-3"}}):
+        reply = await request(nc, "META.LEADER.STEPDOWN", body)
+        assert reply == {
+            "type": "io.nats.jetstream.api.v1.meta_leader_stepdown_response", "success": True,
+        }  # fmt: skip
+    assert [each.node_id for each in world.transfers] == [None, 3]
+
+
+async def led_elsewhere(world: World, js: JetStreamContext) -> tuple[str, Member]:
+    """A stream with one record that the front node does not lead."""
+    for name in ("a", "b"):
+        await js.add_stream(name=name)
+        if world.leader(name) != FRONT:
+            await world.store_all(name, b"x")
+            return name, world.members[world.leader(name)]
+    raise AssertionError("the leaders are not spread")
+
+
+async def test_a_leader_that_is_away_is_an_error_in_time(
+    world: World, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leaders, "PATIENCE_S", 0.2)
+    name, leader = await led_elsewhere(world, js)
+    await leader.api.stop()
+    assert await error_of(js.get_msg(name, 1)) == (503, 10008)
+    with pytest.raises(NoRespondersError):  # what nats-py makes of the status 503
+        await js.get_msg(name, 1, direct=True)
+    assert await error_of(js.purge_stream(name)) == (503, 10008)
+    info = await js.stream_info(name)
+    assert (info.config.name, info.state.messages) == (name, 0)
+    assert len(await js.streams_info()) == len(world.image.streams)
+
+
+async def test_a_leader_without_the_lease_does_not_tell(world: World, js: JetStreamContext) -> None:
+    name, leader = await led_elsewhere(world, js)
+    leader.lease.turn(False)
+    asking = asyncio.create_task(js.get_msg(name, 1))
+    await asyncio.sleep(0.2)
+    assert not asking.done()
+    leader.lease.turn(True)
+    assert (await asking).data == b"x"
+
+
+async def test_a_leader_that_has_not_heard_of_it_yet_is_waited_for(
+    world: World, js: JetStreamContext
+) -> None:
+    others = [member for member in world.members.values() if member is not world.front]
+    for member in others:
+        member.may_see = False
+    name = ""
+    for name in ("a", "b"):
+        await js.add_stream(name=name)
+        if world.leader(name) != FRONT:
+            break
+    asking = asyncio.create_task(js.get_msg(name, 1))
+    await asyncio.sleep(0.2)
+    assert not asking.done()
+    for member in others:
+        member.may_see = True
+        await member.see()
+    with pytest.raises(NotFoundError):  # that is, the leader has answered: there is none
+        await asking
+
+
+async def test_who_has_no_lease_leaves_clients_to_the_others(
+    world: World, nc: Client, js: JetStreamContext
+) -> None:
+    await js.add_stream(name="orders")
+    asked: list[NodeId] = []
+    for member in world.members.values():
+        count_requests(member, asked)
+    world.front.lease.turn(False)
+    async with asyncio.timeout(5):
+        while True:
+            try:
+                await nc.request("$JS.API.INFO", timeout=1)
+            except NoRespondersError:
+                break
+    asked.clear()
+    shared = nc.jetstream(domain="streamlog")
+    for _ in range(30):
+        await shared.stream_info("orders")
+    assert len(asked) == 30 and FRONT not in asked
+    world.front.lease.turn(True)
+    async with asyncio.timeout(5):
+        while FRONT not in asked:
+            await shared.stream_info("orders")
+
+
+def count_requests(member: Member, asked: list[NodeId]) -> None:
+    reply = member.api._verbs.reply
+
+    async def counted(*args: Any) -> dict[str, Any]:
+        asked.append(member.node_id)
+        return await reply(*args)
+
+    member.api._verbs.reply = counted  # type: ignore[method-assign]
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        ("NONSENSE", b"{}"), ("MSG", b"{}"), ("MSG", b"\xff"), ("STATE", b"{}"), ("STATE", b""),
+        ("STATE", b'{"partitions":[["a"]]}'), ("STATE", b'{"partitions":7}'),
+        ("PURGE", b'{"stream":7}'), ("PURGE", b'{"stream":"a","partition":-1}'),
+        ("PURGE", b'{"stream":"none","partition":0,"seq":1}'),
+    ],
+)  # fmt: skip
+async def test_a_question_between_nodes_that_makes_no_sense_costs_one_answer(
+    world: World, nc: Client, js: JetStreamContext, verb: str, body: bytes
+) -> None:
+    answer = await nc.request(f"$JS.streamlog.NODE.1.{verb}", body, timeout=2)
+    assert set(json.loads(answer.data)) in ({"error"}, {"not_leader"})
+    await js.add_stream(name="orders")
+
+
+async def test_our_own_client_sees_the_replicas(world: World, nats_server: NatsServer) -> None:
+    async with ManagementClient(nats_server.url) as management:
+        config = StreamConfig.of(name="orders", replicas=3, min_isr=2)
+        created = await management.create(config)
+        assert created.did_create and created.config == config
+        assert created.leader == f"node-{world.leader('orders')}"
+        assert len(created.replicas) == 2 and all(each.current for each in created.replicas)

@@ -1,0 +1,265 @@
+"""What is deployed is valid by its schema, and fits the settings, the image and the program."""
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+from check_jsonschema.builtin_schemas import get_builtin_schema
+from jsonschema.validators import validator_for
+from typer.testing import CliRunner
+
+from streamlog.cli.program import app
+from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
+from streamlog.metadata.voting import configured_voters
+
+ROOT = Path(__file__).parents[2]
+DEPLOY = ROOT / "deploy"
+THREE_NODES = ROOT / "config" / "three-nodes"
+KUBERNETES_VERSIONS = ("1.31", "1.37")
+"""The oldest one that is promised, and the newest one known."""
+GRACE_MS = NodeSection.model_fields["stop_timeout_ms"].default
+
+
+def image_environment() -> dict[str, str]:
+    """What the Dockerfile sets."""
+    text = (ROOT / "Dockerfile").read_text().replace("\\\n", " ")
+    lines = [line for line in text.splitlines() if line.startswith("ENV ")]
+    return dict(pair.split("=", 1) for line in lines for pair in shlex.split(line)[1:])
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Settings of a file in a container that has this environment beside the image's own."""
+
+    def loaded(path: Path, environment: Mapping[str, str] | None = None) -> Settings:
+        with monkeypatch.context() as patch:
+            for name, value in {**image_environment(), **(environment or {})}.items():
+                if name.startswith(ENV_PREFIX):
+                    patch.setenv(name, value)
+            return load_settings(path)
+
+    return loaded
+
+
+def is_understood(command: list[str]) -> bool:
+    """``streamlog …`` is a command that the program knows, with these options."""
+    program, *arguments = command
+    return program == "streamlog" and CliRunner().invoke(app, [*arguments, "--help"]).exit_code == 0
+
+
+@pytest.mark.parametrize("command", ["streamlog srve", "streamlog cluster check --wiat"])
+def test_a_wrong_command_would_be_found(command: str) -> None:
+    assert not is_understood(command.split())
+
+
+# Three nodes
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_the_file_of_each_node(load: Any, number: int) -> None:
+    settings = load(THREE_NODES / f"node-{number}.toml")
+    assert settings.node.id == number
+    me = configured_voters(settings.cluster.voters).by_id[settings.node.id]
+    assert (me.host, me.port) == (settings.kafka.advertised_host, settings.kafka.port)
+
+
+def test_all_files_name_the_same_cluster() -> None:
+    files = [load_settings(THREE_NODES / f"node-{number}.toml") for number in (1, 2, 3)]
+    (cluster,) = {settings.cluster for settings in files}
+    assert cluster.id
+    assert configured_voters(cluster.voters).ids == {1, 2, 3}
+    assert len({settings.node.rack for settings in files}) == 3
+
+
+# Compose
+
+
+@pytest.fixture(scope="module")
+def compose() -> dict[str, Any]:
+    content: dict[str, Any] = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    return content
+
+
+def compose_errors(content: Mapping[str, Any]) -> list[str]:
+    schema = get_builtin_schema("vendor.compose-spec")
+    return [error.message for error in validator_for(schema)(schema).iter_errors(content)]
+
+
+def test_the_compose_file_is_valid(compose: dict[str, Any]) -> None:
+    assert compose_errors(compose) == []
+
+
+def test_an_invalid_compose_file_would_be_found(compose: dict[str, Any]) -> None:
+    node = {**compose["services"]["node-1"], "comand": "misspelt"}
+    assert compose_errors({**compose, "services": {"node-1": node}})
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_composed_node_is_configured(compose: dict[str, Any], load: Any, number: int) -> None:
+    service = compose["services"][f"node-{number}"]
+    config, data = service["volumes"]
+    source, target, mode = config.split(":")
+    settings = load((DEPLOY / source).resolve())
+    assert settings.node.id == number
+    assert settings.kafka.advertised_host == service["hostname"] == f"node-{number}"
+    assert service["command"] == ["streamlog", "serve", "--config", target]
+    assert is_understood(service["command"])
+    assert mode == "ro"
+    assert data == f"node-{number}:{settings.node.data_dir}"
+    assert f"node-{number}" in compose["volumes"]
+    assert int(service["stop_grace_period"].removesuffix("s")) * 1000 > GRACE_MS
+    published = [port.split(":")[1:] for port in service["ports"]]
+    ports = [str(settings.kafka.port), str(settings.http.port)]
+    assert published == [[port, port] for port in ports]
+
+
+def test_composed_nodes_find_each_other_and_nats(compose: dict[str, Any], load: Any) -> None:
+    settings = load(THREE_NODES / "node-1.toml")
+    services = compose["services"]
+    assert {voter.partition("@")[2] for voter in settings.cluster.voters} == {
+        f"{name}:{settings.kafka.port}" for name in services if name.startswith("node-")
+    }
+    (url,) = settings.nats.servers
+    host, port = url.removeprefix("nats://").split(":")
+    assert services[host]["ports"][0].endswith(f":{port}")
+    addresses = [services[f"node-{i}"]["ports"][0].split(":")[0] for i in (1, 2, 3)]
+    assert len(set(addresses)) == 3
+    text = (DEPLOY / "compose.yaml").read_text()
+    for i, address in enumerate(addresses, start=1):
+        assert f"#   {address} node-{i}\n" in text  # what to write into /etc/hosts
+
+
+# Kubernetes
+
+
+def manifests() -> Iterator[dict[str, Any]]:
+    for path in sorted((DEPLOY / "kubernetes").glob("*.yaml")):
+        yield from yaml.safe_load_all(path.read_text())
+
+
+def manifest(kind: str, name: str = "streamlog") -> dict[str, Any]:
+    (found,) = [it for it in manifests() if it["kind"] == kind and it["metadata"]["name"] == name]
+    return found
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    spec: dict[str, Any] = manifest("StatefulSet")["spec"]["template"]["spec"]
+    return spec
+
+
+@pytest.fixture
+def container(pod: dict[str, Any]) -> dict[str, Any]:
+    (found,) = pod["containers"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("version", KUBERNETES_VERSIONS)
+def test_the_manifests_are_valid(version: str) -> None:
+    for each in manifests():
+        kubernetes_validate.validate(each, version, strict=True)
+
+
+def test_an_invalid_manifest_would_be_found() -> None:
+    wrong = manifest("StatefulSet")
+    wrong["spec"]["replica"] = 3
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(wrong, KUBERNETES_VERSIONS[0], strict=True)
+
+
+def test_selectors_find_the_pods() -> None:
+    labels = manifest("StatefulSet")["spec"]["template"]["metadata"]["labels"]
+    assert manifest("StatefulSet")["spec"]["selector"]["matchLabels"] == labels
+    assert manifest("Service")["spec"]["selector"] == labels
+    assert manifest("PodDisruptionBudget")["spec"]["selector"]["matchLabels"] == labels
+    assert manifest("NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == labels
+
+
+def pod_environment(container: dict[str, Any], index: int) -> dict[str, str]:
+    """As Kubernetes makes it for one pod; a value refers to those before it."""
+    fields = {
+        "metadata.name": f"streamlog-{index}",
+        "metadata.namespace": "default",
+        "metadata.labels['apps.kubernetes.io/pod-index']": str(index),
+    }
+    environment: dict[str, str] = {}
+    for entry in container["env"]:
+        if "valueFrom" in entry:
+            value = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
+        else:
+            value = re.sub(r"\$\((\w+)\)", lambda it: environment[it[1]], entry["value"])
+        environment[entry["name"]] = value
+    return environment
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+def test_a_pod_is_configured(
+    container: dict[str, Any], load: Any, tmp_path: Path, number: int
+) -> None:
+    file = tmp_path / "node.toml"
+    file.write_text(manifest("ConfigMap")["data"]["node.toml"])
+    settings = load(file, pod_environment(container, number))
+    assert settings.node.id == number
+    assert settings.kafka.advertised_host == f"streamlog-{number}.streamlog.default.svc"
+    me = configured_voters(settings.cluster.voters).by_id[settings.node.id]
+    service = manifest("StatefulSet")["spec"]["serviceName"]
+    assert service == manifest("Service")["metadata"]["name"]
+    assert (me.host, me.port) == (f"streamlog-{number}.{service}", settings.kafka.port)
+    mounts = {it["name"]: it["mountPath"] for it in container["volumeMounts"]}
+    assert mounts["data"] == str(settings.node.data_dir)
+    assert container["args"][-1] == f"{mounts['config']}/node.toml"
+    assert is_understood(container["args"])
+    ports = {it["name"]: it["containerPort"] for it in container["ports"]}
+    assert ports == {"kafka": settings.kafka.port, "http": settings.http.port}
+    assert settings.kafka.host == settings.http.host == "0.0.0.0"
+
+
+def test_ids_begin_with_one_and_all_pods_are_voters(load: Any, tmp_path: Path) -> None:
+    spec = manifest("StatefulSet")["spec"]
+    first = spec["ordinals"]["start"]
+    file = tmp_path / "node.toml"
+    file.write_text(manifest("ConfigMap")["data"]["node.toml"])
+    voters = configured_voters(load(file).cluster.voters).ids
+    assert voters == set(range(first, first + spec["replicas"])) == {1, 2, 3}
+
+
+def test_a_first_start_does_not_wait_for_itself() -> None:
+    """No node is ready before the quorum is, so they must start together and find each other."""
+    assert manifest("StatefulSet")["spec"]["podManagementPolicy"] == "Parallel"
+    assert manifest("Service")["spec"]["publishNotReadyAddresses"] is True
+    assert manifest("Service")["spec"]["clusterIP"] == "None"
+
+
+def test_a_pod_stops_in_order(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    command = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert is_understood(command)
+    waits_s = int(command[command.index("--timeout") + 1])
+    assert pod["terminationGracePeriodSeconds"] * 1000 > waits_s * 1000 + GRACE_MS
+    assert manifest("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_probes_ask_what_the_console_answers(container: dict[str, Any]) -> None:
+    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
+    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
+    source = (ROOT / "streamlog" / "console" / "site.py").read_text()
+    assert {"/healthz", "/readyz"} <= set(re.findall(r'web\.get\("([^"]+)"', source))
+
+
+def test_a_pod_may_do_little(pod: dict[str, Any], container: dict[str, Any]) -> None:
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    uid = re.search(r"useradd .*--uid (\d+)", (ROOT / "Dockerfile").read_text())
+    assert uid is not None
+    assert pod["securityContext"]["runAsUser"] == pod["securityContext"]["fsGroup"] == int(uid[1])
+    assert container["securityContext"]["readOnlyRootFilesystem"] is True
+    assert container["securityContext"]["allowPrivilegeEscalation"] is False
+    assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_no_variable_of_kubernetes_is_taken_for_a_setting(pod: dict[str, Any]) -> None:
+    """Of a Service named streamlog it would set STREAMLOG_SERVICE_HOST, which a node refuses."""
+    assert pod["enableServiceLinks"] is False
