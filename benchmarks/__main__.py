@@ -4,22 +4,19 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from benchmarks import machine, report
-from benchmarks.case import Case, Figures, Measurement, Variant
+from benchmarks.case import Figures
 from benchmarks.cases import CASES
 from benchmarks.connection import BenchmarkError
+from benchmarks.rounds import measure
 from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
-QUICK_SCALE = 0.1
 REPORT_WIDTH = 170
-ATTEMPTS = 3
 
 
 def main() -> int:
@@ -37,7 +34,9 @@ def main() -> int:
     figures: list[Figures] = []
     failure = ""
     try:
-        figures.extend(measure(console, sides, chosen, options))  # those before a failure stay
+        figures.extend(
+            measure(console, sides, chosen, options.rounds, quick=options.quick)
+        )  # those before a failure stay
     except BenchmarkError as error:
         failure = str(error)
     finally:
@@ -53,42 +52,6 @@ def main() -> int:
         report.write_section(README, report.markdown(figures, facts, options.rounds))
         console.print(f"written to {README}")
     return 0
-
-
-def measure(
-    console: Console, sides: Sides, cases: list[Case], options: argparse.Namespace
-) -> Iterator[Figures]:
-    """All rounds of each case; within a round the variants take turns. Raises BenchmarkError."""
-    scale = QUICK_SCALE if options.quick else 1.0
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        for case in cases:
-            figures = Figures(case)
-            task = progress.add_task(case.title, total=options.rounds * len(case.variants))
-            case.prepare(sides, scale)
-            for _ in range(options.rounds):
-                for variant in case.variants:
-                    progress.update(task, description=f"{case.title}: {variant.label}")
-                    figures.add(variant.label, run(variant, figures, sides, scale))
-                    progress.advance(task)
-            case.clear(sides)
-            progress.remove_task(task)
-            yield figures
-
-
-def run(variant: Variant, figures: Figures, sides: Sides, scale: float) -> Measurement:
-    """A void run is noted and made again; so many in a row are not chance."""
-    for _ in range(ATTEMPTS - 1):
-        try:
-            return variant.run(sides, scale)
-        except BenchmarkError as error:
-            figures.voids.append(f"{figures.case.title}, {variant.label}: {error}")
-    return variant.run(sides, scale)
 
 
 def _parse() -> argparse.Namespace:

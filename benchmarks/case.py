@@ -2,9 +2,12 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from math import ceil
 from statistics import median
+from typing import Any, Generic, TypeVar
 
-from benchmarks.side import Sides
+Servers = TypeVar("Servers")
+"""What the runs of a case are given: the servers under test."""
 
 Measurement = Mapping[str, float]
 """What one run gave, by metric; ``server_us`` is the servers' processor time for each record."""
@@ -18,26 +21,30 @@ class Metric:
     unit: str
     digits: int = 0
     lower_is_better: bool = False
+    quantile: float = 0.5
+    """Of all rounds, this one is reported: by default the median."""
 
 
 @dataclass(frozen=True)
-class Variant:
-    """One way to run the case. ``run(sides, scale)``: ``scale`` shrinks the load of a quick run."""
+class Variant(Generic[Servers]):
+    """One way to run the case. ``scale`` shrinks the load of a quick run."""
 
     label: str
-    run: Callable[[Sides, float], Measurement]
+    run: Callable[[Servers, float], Measurement]
 
 
 @dataclass(frozen=True)
-class Case:
+class Case(Generic[Servers]):
     """Variants measured in turn; all are compared with the first of ``yardsticks``."""
 
     name: str
     title: str
     metrics: tuple[Metric, ...]
-    variants: tuple[Variant, ...]
-    prepare: Callable[[Sides, float], None] = field(default=lambda sides, scale: None)
-    clear: Callable[[Sides], None] = field(default=lambda sides: None)
+    variants: tuple[Variant[Servers], ...]
+    prepare: Callable[[Servers, float], None] = field(default=lambda servers, scale: None)
+    clear: Callable[[Servers], None] = field(default=lambda servers: None)
+    rounds: int | None = None
+    """Where so many tell more than as many as the others have."""
 
     @property
     def yardstick(self) -> str:
@@ -49,7 +56,7 @@ class Case:
 class Figures:
     """All measurements of one case, by variant, in order of rounds."""
 
-    case: Case
+    case: Case[Any]
     runs: dict[str, list[Measurement]] = field(default_factory=dict)
     voids: list[str] = field(default_factory=list)
     """Runs that gave no figure and were made again: of what, and why."""
@@ -61,11 +68,20 @@ class Figures:
         """What each round gave; empty where the variant has no such figure."""
         return [run[key] for run in self.runs.get(label, []) if key in run]
 
+    def value(self, label: str, metric: Metric) -> float | None:
+        """The metric's quantile over all rounds, by nearest rank; a median is the usual one."""
+        values = sorted(self.values(label, metric.key))
+        if not values:
+            return None
+        if metric.quantile == 0.5:
+            return median(values)
+        return values[max(0, ceil(metric.quantile * len(values)) - 1)]
+
     def median(self, label: str, key: str) -> float | None:
         values = self.values(label, key)
         return median(values) if values else None
 
-    def ratio(self, label: str, key: str) -> float | None:
-        """Median beside the yardstick's median."""
-        value, yardstick = self.median(label, key), self.median(self.case.yardstick, key)
+    def ratio(self, label: str, metric: Metric) -> float | None:
+        """Beside the yardstick's."""
+        value, yardstick = self.value(label, metric), self.value(self.case.yardstick, metric)
         return value / yardstick if value and yardstick else None

@@ -123,7 +123,7 @@ def _streamlog(sides: Sides) -> Side:
     return sides.streamlog
 
 
-def limit_case(size: int) -> Case:
+def limit_case(size: int) -> Case[Sides]:
     variants = (
         Variant("a mirror that acks everything", mirroring(size)),
         Variant("nats-server, nobody listens", routing(size)),
@@ -132,7 +132,7 @@ def limit_case(size: int) -> Case:
     return Case(f"limits-{size}", f"Nothing stored, {_named(size)}", (RATE,), variants)
 
 
-def acked_case(size: int) -> Case:
+def acked_case(size: int) -> Case[Sides]:
     variants = (
         Variant("JetStream", publishing("acked", _jetstream, size)),
         Variant("streamlog, sync=os", publishing("acked", _streamlog, size, sync="os")),
@@ -145,7 +145,7 @@ def acked_case(size: int) -> Case:
     return Case(f"acked-{size}", f"Publish, every message acked, {_named(size)}", (RATE,), variants)
 
 
-def unacked_case(size: int, mode: str, title: str) -> Case:
+def unacked_case(size: int, mode: str, title: str) -> Case[Sides]:
     variants = (
         Variant("JetStream", publishing(mode, _jetstream, size)),
         Variant("streamlog, sync=os", publishing(mode, _streamlog, size, sync="os")),
@@ -154,7 +154,7 @@ def unacked_case(size: int, mode: str, title: str) -> Case:
     return Case(f"{mode}-{size}", f"{title}, {_named(size)}", (RATE,), variants)
 
 
-def latency_case(size: int) -> Case:
+def latency_case(size: int) -> Case[Sides]:
     def run(side_of: Callable[[Sides], Side], sync: str | None) -> Callable[..., Measurement]:
         return publishing("latency", side_of, size, sync=sync, count=LATENCY_COUNT)
 
@@ -167,7 +167,7 @@ def latency_case(size: int) -> Case:
     return Case("latency", title, (P50, P99), variants)
 
 
-def consumer_case(size: int) -> Case:
+def consumer_case(size: int) -> Case[Sides]:
     """Both sides hold the same records; each reader reads them from the first."""
 
     def prepare(sides: Sides, scale: float) -> None:

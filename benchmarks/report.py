@@ -33,12 +33,12 @@ class Row(NamedTuple):
 def rows(figures: Figures, metric: Metric) -> Iterator[Row]:
     """A row for each variant that was run."""
     for label in figures.runs:
-        value = figures.median(label, metric.key)
+        value = figures.value(label, metric)
         if value is None:
             continue
         values = figures.values(label, metric.key)
         spread = f"{_number(min(values), metric)}-{_number(max(values), metric)}"
-        ratio = figures.ratio(label, metric.key)
+        ratio = figures.ratio(label, metric)
         server_us = figures.median(label, "server_us")
         lost = sum(figures.values(label, "lost"))
         published = sum(figures.values(label, "messages")) if lost else 1.0
