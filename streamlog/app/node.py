@@ -40,6 +40,7 @@ class Node:
         self._data_dir = data_dir
         self._tail_lost = tail_lost
         self._has_listened = False
+        self._has_caught_up = False
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
@@ -120,6 +121,7 @@ class Node:
                 "metadata": lambda: str(self._metadata.failure or "") or None,
                 "cluster": self._why_no_lease,
                 "ingest": self._why_not_listening,
+                "replicas": self._why_behind,
                 "nats": self._why_no_nats,
             }
         )
@@ -273,6 +275,16 @@ class Node:
         if self._has_listened:
             return None
         return "the node has not begun yet to listen for the streams that it leads"
+
+    def _why_behind(self) -> str | None:
+        """Only of a node that starts: whoever restarts the next one has to wait until this one is
+        in sync. Later on, replicas come and go.
+        """
+        if self._has_caught_up or self._life.starting:
+            return None
+        behind = self._metadata.image.out_of_sync(self._data_dir.node_id)
+        self._has_caught_up = not behind
+        return f"catching up: {behind} partitions are not in sync yet" if behind else None
 
     def _why_no_nats(self) -> str | None:
         if self._source.is_connected and self._admin.is_ready:

@@ -26,7 +26,7 @@ MAX_TIMESTAMP: Final = -3
 NOT_FOUND: Final = -1
 
 SILENCE_MS: Final = 5_000
-"""After that the next node is asked, where any will do."""
+"""After that the next node is asked, where any will do, or who leads now."""
 
 _CONSUMER: Final = -1
 
@@ -110,7 +110,8 @@ class Cluster:
 
     async def connect(self, node: NodeInfo) -> Connection:
         """A new connection, the caller's to close; for long polls."""
-        return await Connection.open(node.host, node.port, timeout_ms=self._timeout_ms)
+        timeout_ms = min(self._timeout_ms, SILENCE_MS)
+        return await Connection.open(node.host, node.port, timeout_ms=timeout_ms)
 
     async def earliest_offset(self, tp: TopicPartition) -> int:
         return (await self._list_offset(tp, EARLIEST))[0]

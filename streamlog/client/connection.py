@@ -77,7 +77,7 @@ class Connection:
     ) -> dict[str, Any]:
         """The answer as a dict; its error codes are the caller's to read.
 
-        ``timeout_ms``: another one than the connection's. After any failure it is broken.
+        ``timeout_ms``: of silence, instead of the connection's. After any failure it is broken.
         """
         api, version = self._agreed(key)
         body = control.encode_request(api, version, values)
@@ -124,10 +124,10 @@ class Connection:
             self._correlation_id += 1
             header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
             try:
-                async with asyncio.timeout(timeout_ms / 1000):
+                async with asyncio.timeout(timeout_ms / 1000) as silence:
                     loop = asyncio.get_running_loop()
                     await loop.sock_sendall(self._sock, frame(header, body))
-                    cursor = Cursor(await self._receive_frame())
+                    cursor = Cursor(await self._receive_frame(silence, timeout_ms))
                     self._check_correlation(cursor, api, version)
                     return cursor
             except TimeoutError:
@@ -149,14 +149,17 @@ class Connection:
                 f"{self._address}: answer {correlation_id}, not {self._correlation_id}"
             )
 
-    async def _receive_frame(self) -> memoryview:
-        (length,) = _LENGTH.unpack(await self._receive(LENGTH_BYTES))
+    async def _receive_frame(self, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
+        (length,) = _LENGTH.unpack(await self._receive(LENGTH_BYTES, silence, timeout_ms))
         if not 0 <= length <= FRAME_BYTES_MAX:
             raise FrameTooLarge(f"{self._address}: an answer of {length} bytes")
-        return await self._receive(length)
+        return await self._receive(length, silence, timeout_ms)
 
-    async def _receive(self, length: int) -> memoryview:
-        """Straight into the buffer that is handed on: only the kernel copies record bytes."""
+    async def _receive(self, length: int, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
+        """Straight into the buffer that is handed on: only the kernel copies record bytes.
+
+        A large answer over a slow link may take as long as it takes, while something comes.
+        """
         loop = asyncio.get_running_loop()
         whole = memoryview(bytearray(length))
         filled = 0
@@ -165,6 +168,7 @@ class Connection:
             if count == 0:
                 raise NodeUnreachable(f"{self._address}: closed the connection")
             filled += count
+            silence.reschedule(loop.time() + timeout_ms / 1000)
         return whole.toreadonly()
 
 

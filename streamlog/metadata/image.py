@@ -78,6 +78,14 @@ class Image:
     def load(self, node_id: NodeId) -> Load:
         return self.loads.get(node_id, Load())
 
+    def out_of_sync(self, node_id: NodeId) -> int:
+        """Partitions that somebody leads, and that this node keeps but is not in sync with."""
+        return sum(
+            node_id in it.replicas and node_id not in it.isr and it.leader != NO_LEADER
+            for stream in self.streams.values()
+            for it in stream.partitions
+        )
+
     def apply(self, record: MetadataRecord, *, offset: int, epoch: int) -> "Image":
         """The image after ``record``, which stands at ``offset`` and was written in ``epoch``."""
         return self.apply_all((record,), offset=offset, epoch=epoch)

@@ -162,6 +162,25 @@ async def test_an_answer_that_does_not_come_breaks_the_connection() -> None:
             await connection.request(METADATA, ALL_TOPICS)
 
 
+async def test_an_answer_may_take_long_while_something_comes() -> None:
+    async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        version = APIS[METADATA].version_min
+        await agree(reader, writer, {METADATA: (version, version)})
+        correlation_id = (await read_frame(reader))[4:8]
+        body = control.encode_response(APIS[METADATA], version, {"brokers": [], "topics": []})
+        answer = frame(correlation_id, body)
+        for start in range(0, len(answer), 6):
+            writer.write(answer[start : start + 6])
+            await asyncio.sleep(0.5)
+        await reader.read()
+
+    async with (
+        fake_node(slow) as port,
+        await Connection.open("127.0.0.1", port, timeout_ms=1_500) as connection,
+    ):
+        assert (await connection.request(METADATA, {"topics": []}))["brokers"] == []
+
+
 async def test_a_node_that_does_not_agree_in_time() -> None:
     async def silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
         await reader.read()

@@ -17,6 +17,7 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 ONE = NodeId(1)
+TWO = NodeId(2)
 CONFIG = StreamConfig.of(name="s")
 CREATED = StreamCreated(stream_id=UUID(int=1), config=CONFIG, created_ms=0)
 
@@ -82,6 +83,15 @@ def test_lookups() -> None:
         image.stream("s").partition(-1)
     with pytest.raises(StreamNotFound):
         image.stream("t")
+
+
+def test_who_is_to_catch_up() -> None:
+    image = of(
+        CREATED,
+        changed().model_copy(update={"replicas": (ONE, TWO)}),
+        changed(1, leader=NO_LEADER).model_copy(update={"replicas": (ONE, TWO)}),
+    )
+    assert [image.out_of_sync(it) for it in (ONE, TWO, NodeId(3))] == [0, 1, 0]
 
 
 def test_an_image_never_changes() -> None:
