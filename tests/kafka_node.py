@@ -33,6 +33,7 @@ from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
+from tests.lone_node import started
 from tests.record_batches import HandRecord, hand_batch
 
 NODE = NodeId(7)
@@ -274,16 +275,7 @@ class FakeMetadata:
             partition.close()
 
     def register(self, port: int, node_id: NodeId = NODE, rack: str = "r1") -> None:
-        self._apply(
-            controller.register_node(
-                self.image,
-                node_id=node_id,
-                incarnation=uuid4(),
-                host="127.0.0.1",
-                port=port,
-                rack=rack,
-            )
-        )
+        self._apply(started(self.image, node_id, uuid4(), host="127.0.0.1", port=port, rack=rack))
 
     def fence(self, node_id: NodeId) -> None:
         self._apply(Decision((NodeFenced(node_id=node_id, fenced=True),)))

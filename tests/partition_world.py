@@ -19,6 +19,7 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
+from tests.lone_node import started
 
 ONE = NodeId(1)
 
@@ -106,11 +107,7 @@ class World:
         await self.apply(controller.delete_stream(self.image, name))
 
     async def register(self) -> None:
-        await self.apply(
-            controller.register_node(
-                self.image, node_id=ONE, incarnation=uuid4(), host="h", port=1, rack=None
-            )
-        )
+        await self.apply(started(self.image, ONE, uuid4()))
 
     @asynccontextmanager
     async def node(self, disk: Disk | None = None, **settings: object) -> AsyncIterator[Registry]:

@@ -12,6 +12,7 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from tests.lone_node import started
 
 NAMES = st.sampled_from(["a", "b", "c"])
 NODES = st.integers(1, 3).map(NodeId)
@@ -43,14 +44,7 @@ def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
         case ("delete", str(name)):
             return controller.delete_stream(image, name)
         case ("start", int(node)):
-            return controller.register_node(
-                image,
-                node_id=NodeId(node),
-                incarnation=UUID(int=number),
-                host="h",
-                port=node,
-                rack=None,
-            )
+            return started(image, NodeId(node), UUID(int=number), port=node)
     raise AssertionError(request)
 
 

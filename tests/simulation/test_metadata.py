@@ -17,6 +17,7 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.metadata.vote import StoredVote
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
+from tests.lone_node import started
 from tests.simulation.disk import SimDisk
 from tests.simulation.seeds import chosen, play
 
@@ -181,9 +182,7 @@ class StoreWorld:
         self.number += 1
         rng, new_id = self.rng, UUID(int=self.number)
         if not image.nodes or rng.random() < 0.1:
-            return controller.register_node(
-                image, node_id=NodeId(1), incarnation=new_id, host="h", port=1, rack=None
-            )
+            return started(image, NodeId(1), new_id)
         name = rng.choice("abcdef")
         if name in image.streams:
             return controller.delete_stream(image, name)

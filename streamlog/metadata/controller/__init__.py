@@ -17,7 +17,6 @@ session; a new registration of a node never goes on in an epoch of the one befor
 from streamlog.metadata.controller.decide import decide
 from streamlog.metadata.controller.decision import Decision, batches
 from streamlog.metadata.controller.moves import next_moves
-from streamlog.metadata.controller.nodes import register_node
 from streamlog.metadata.controller.streams import create_stream, delete_stream, update_stream
 
 __all__ = [
@@ -27,6 +26,5 @@ __all__ = [
     "decide",
     "delete_stream",
     "next_moves",
-    "register_node",
     "update_stream",
 ]

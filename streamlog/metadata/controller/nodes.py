@@ -5,7 +5,6 @@ long one the cause is still there, and the rest is decided again.
 """
 
 from collections.abc import Set as AbstractSet
-from uuid import UUID
 
 from streamlog.errors import InvalidRequest, NodeIdTaken
 from streamlog.metadata.commands import FenceNode, Heartbeat, RegisterNode, RemoveNode, StopNode
@@ -133,22 +132,6 @@ def remove_node(image: Image, command: RemoveNode, voters: AbstractSet[NodeId]) 
     if node.node_id in voters:
         raise InvalidRequest(f"node {node.node_id} is a voter; remove it from the voters first")
     return Decision((NodeRemoved(node_id=node.node_id),))
-
-
-def register_node(
-    image: Image, *, node_id: NodeId, incarnation: UUID, host: str, port: int, rack: str | None
-) -> Decision:
-    """A node that is alone starts, and is ready at once: it leads what it led in new epochs."""
-    known = image.nodes.get(node_id)
-    if known is not None and known.incarnation == incarnation:
-        return Decision()
-    node = NodeRegistered(node_id=node_id, incarnation=incarnation, host=host, port=port, rack=rack)
-    draft = Draft(image, frozenset(image.nodes))
-    draft.records.append(node)
-    for place in places(image):
-        if place.partition.leader == node_id:
-            draft.put(place, place.partition, new_epoch=True)
-    return draft.decision()
 
 
 def _left(draft: Draft, node: NodeImage, *, stopping: bool) -> Decision:

@@ -3,7 +3,6 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptData, PartitionNotFound, StreamNotFound
-from streamlog.metadata import controller
 from streamlog.metadata.image import Image, StreamChange, leader_of
 from streamlog.metadata.records import (
     MetadataRecord,
@@ -15,6 +14,7 @@ from streamlog.metadata.records import (
 )
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
+from tests.lone_node import started
 
 ONE = NodeId(1)
 TWO = NodeId(2)
@@ -129,8 +129,6 @@ def test_a_stream_created_anew_is_first_gone() -> None:
 
 def test_a_node_alone_touches_no_stream() -> None:
     image = of(CREATED)
-    decision = controller.register_node(
-        image, node_id=NodeId(2), incarnation=UUID(int=9), host="h", port=1, rack=None
-    )
+    decision = started(image, NodeId(2), UUID(int=9))
     after = image.apply_all(decision.records, offset=1, epoch=1)
     assert list(after.changes(image)) == []

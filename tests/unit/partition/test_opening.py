@@ -16,6 +16,7 @@ from streamlog.partition.checkpoints import NOTHING, Offsets
 from streamlog.partition.folder import METADATA_NAME, Folders
 from streamlog.partition.opening import Opening, open_log, sweep
 from tests.failing_disk import FailingDisk
+from tests.lone_node import started
 from tests.partition_world import tp
 
 ID, OTHER, ONE = UUID(int=1), UUID(int=2), NodeId(1)
@@ -34,9 +35,7 @@ class Bench:
 
     def image(self, *names: str) -> Image:
         image = Image("c")
-        decision = controller.register_node(
-            image, node_id=ONE, incarnation=ID, host="h", port=1, rack=None
-        )
+        decision = started(image, ONE, ID)
         image = image.apply_all(decision.records, offset=0, epoch=1)
         for name in names:
             config = StreamConfig.of(name=name)

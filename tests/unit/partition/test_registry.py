@@ -39,11 +39,11 @@ async def test_records_and_offsets_survive_a_clean_stop(world: World) -> None:
     async with world.node() as registry:
         partition = registry.partition(tp("s"))
         assert await values_of(partition) == [b"a", b"b"]
-        assert partition.leader_epoch == 1
+        assert partition.leader_epoch == 2
         assert await publish(partition, b"c") == 2
-        assert partition.epoch_end(0) == (0, 2)
-        assert partition.epoch_end(1) == (1, 3)
-        assert partition.epoch_end(2) == (-1, -1)
+        assert partition.epoch_end(1) == (0, 2)
+        assert partition.epoch_end(2) == (2, 3)
+        assert partition.epoch_end(3) == (-1, -1)
 
 
 async def test_records_survive_a_kill_and_all_recovered_is_committed(world: World) -> None:
@@ -79,9 +79,9 @@ async def test_epochs_without_records_end_where_the_one_before_ends(world: World
             pass
     async with world.node() as registry:
         partition = registry.partition(tp("s"))
-        assert partition.leader_epoch == 3
-        assert partition.epoch_end(2) == (0, 1)
-        assert partition.epoch_end(3) == (3, 1)
+        assert partition.leader_epoch == 6
+        assert partition.epoch_end(5) == (0, 1)
+        assert partition.epoch_end(6) == (6, 1)
 
 
 async def test_delete_fails_what_waits_and_leaves_nothing(world: World) -> None:

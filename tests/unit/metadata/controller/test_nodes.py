@@ -4,8 +4,7 @@ import pytest
 
 from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
 from streamlog.metadata import commands as c
-from streamlog.metadata.controller import register_node
-from streamlog.metadata.image import Image
+from streamlog.metadata.controller import Decision
 from streamlog.metadata.records import NodeFenced, NodeRegistered, PartitionChanged
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
@@ -201,9 +200,8 @@ def test_two_folders_of_one_id_are_never_alive_together() -> None:
 
 def test_a_folder_without_an_id_is_whoever_comes_next() -> None:
     world = World()
-    world.apply(
-        register_node(Image("c"), node_id=ONE, incarnation=UUID(int=1), host="h", port=1, rack=None)
-    )
+    old = NodeRegistered(node_id=ONE, incarnation=UUID(int=1), host="h", port=1)
+    world.apply(Decision((old,)))
     world.live.add(ONE)
     world.create()
     assert world.register(1, directory=5).result["data_lost"] == []
@@ -342,20 +340,3 @@ def test_only_a_node_that_keeps_nothing_and_does_not_vote_is_removed() -> None:
     assert list(world.image.nodes) == [1]
     with pytest.raises(StaleNode):
         world.ask(c.Heartbeat(node_id=NodeId(2), node_epoch=2, offset=99))
-
-
-def test_a_node_that_is_alone_leads_in_new_epochs_at_once() -> None:
-    image = Image("c")
-    world = World(1)
-    world.create(partitions=2)
-    decision = register_node(
-        world.image, node_id=ONE, incarnation=UUID(int=5), host="h2", port=2, rack="r"
-    )
-    world.apply(decision)
-    assert [(p.leader, p.leader_epoch) for p in world.image.stream("s").partitions] == [(1, 1)] * 2
-    assert world.image.nodes[ONE].host == "h2"
-    assert image.offset == 0
-    again = register_node(
-        world.image, node_id=ONE, incarnation=UUID(int=5), host="h2", port=2, rack="r"
-    )
-    assert not again.changes
