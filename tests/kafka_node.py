@@ -101,8 +101,12 @@ class FakePartition:
         self.end_watchers: list[Callable[[], None]] = []
         self.node_epochs: dict[int, int] = {}
         """Of the replicas that may fetch."""
+        self.lagging: frozenset[int] = frozenset()
+        """Of these, those that are not in sync."""
         self.fetches: list[tuple[int, int]] = []
         """Replica and offset of each fetch that counted."""
+        self.had_all: list[tuple[int, int]] = []
+        """Replica and how long ago, of what it told without a fetch."""
         self._directory = directory
         self._file: BinaryIO | None = None
 
@@ -199,6 +203,13 @@ class FakePartition:
             length += batch.length
         self.slices.append(FileRange(first.file, first.position, length))
         return self.slices[-1]
+
+    @property
+    def isr(self) -> frozenset[NodeId]:
+        return frozenset({NODE, *map(NodeId, self.node_epochs)}) - self.lagging
+
+    def replica_had_all(self, node_id: int, node_epoch: int, ago_ms: int) -> None:
+        self.had_all.append((node_id, ago_ms))
 
     def add_watcher(self, watcher: Callable[[], None], *, end: bool = False) -> None:
         (self.end_watchers if end else self.watchers).append(watcher)

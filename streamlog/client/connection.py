@@ -37,6 +37,7 @@ class Connection:
         self._turn = asyncio.Lock()
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
+        self._unread: set[int] = set()  # requests whose answers nobody waits for
         self._broken = False  # an answer may be half read or still come: not to be used again
 
     @classmethod
@@ -97,6 +98,25 @@ class Connection:
         answer = await self._exchange(api, version, body, timeout_ms + request.max_wait_ms)
         return fetch.read_response(answer, version)
 
+    async def hurry(self) -> None:
+        """Has a fetch of a replica's session that waits at the node answered now: by another
+        request, whose answer is passed over.
+        """
+        if self._broken:
+            return
+        api = APIS[registry.API_VERSIONS]
+        header = self._next_header(api, api.version_min)
+        self._unread.add(self._correlation_id)
+        body = control.encode_request(api, api.version_min, {})
+        is_sent = False
+        try:
+            await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
+            is_sent = True
+        except OSError:
+            pass  # whoever waits for an answer hears of it
+        finally:
+            self._broken = self._broken or not is_sent
+
     async def _agree(self) -> None:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
         answer = await self.request(registry.API_VERSIONS, {})
@@ -121,14 +141,17 @@ class Connection:
         async with self._turn:
             if self._broken:
                 raise NodeUnreachable(f"{self._address}: the connection is closed")
-            self._correlation_id += 1
-            header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
+            header = self._next_header(api, version)
+            correlation_id = self._correlation_id
             try:
                 async with asyncio.timeout(timeout_ms / 1000) as silence:
                     loop = asyncio.get_running_loop()
                     await loop.sock_sendall(self._sock, frame(header, body))
-                    cursor = Cursor(await self._receive_frame(silence, timeout_ms))
-                    self._check_correlation(cursor, api, version)
+                    cursor = Cursor(await self._receive_answer(silence, timeout_ms))
+                    found = read_response_header(cursor, api, version)
+                    if found != correlation_id:
+                        problem = f"{self._address}: answer {found}, not {correlation_id}"
+                        raise MalformedFrame(problem)
                     return cursor
             except TimeoutError:
                 self.close()
@@ -142,12 +165,18 @@ class Connection:
                 self.close()
                 raise
 
-    def _check_correlation(self, cursor: Cursor, api: Api, version: int) -> None:
-        correlation_id = read_response_header(cursor, api, version)
-        if correlation_id != self._correlation_id:
-            raise MalformedFrame(
-                f"{self._address}: answer {correlation_id}, not {self._correlation_id}"
-            )
+    def _next_header(self, api: Api, version: int) -> bytes:
+        self._correlation_id += 1
+        return encode_request_header(api, version, self._correlation_id, CLIENT_ID)
+
+    async def _receive_answer(self, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
+        """The next that somebody waits for."""
+        while True:
+            answer = await self._receive_frame(silence, timeout_ms)
+            correlation_id = int.from_bytes(answer[:4], "big", signed=True)
+            if correlation_id not in self._unread:
+                return answer
+            self._unread.remove(correlation_id)
 
     async def _receive_frame(self, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
         (length,) = _LENGTH.unpack(await self._receive(LENGTH_BYTES, silence, timeout_ms))

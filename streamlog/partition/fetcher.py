@@ -1,28 +1,39 @@
 """Follows one leader: all partitions that it leads and that this node keeps, in one request.
 
 Fetch, append, sync, fetch again with the new offsets, which acknowledges what was synced. While
-nothing is new the request waits at the leader. What another partition joins is asked for at once:
-a request that waits is given up, with its connection.
+nothing is new the request waits at the leader. Only what has changed is named, and looked at: the
+leader knows the rest from the requests before, and keeps it in a session.
+
+What another partition joins is asked for at once: the leader is hurried.
 """
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from concurrent.futures import Executor
 from itertools import groupby
-from typing import Final
+from typing import Final, NamedTuple
+
+from kio.schema.errors import ErrorCode
 
 from streamlog.client.connection import Connection
 from streamlog.config import ReplicationSection
 from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.fetch_session import FetchSession, Standing
 from streamlog.partition.following import FetchPosition
 from streamlog.partition.owner import Partition
 from streamlog.partition.replica import is_cut, mend, take
 from streamlog.partition.surroundings import FetchPeer
 from streamlog.wire.errors import check
-from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.fetch import (
+    FetchedRecords,
+    FetchPartition,
+    FetchRequest,
+    FetchResponse,
+    FetchTopic,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -33,12 +44,24 @@ TIMEOUT_MS: Final = 15_000
 RETRY_MS_MIN: Final = 5
 """After a first refusal: the leader has not yet heard that it leads, most likely."""
 JOIN_MS: Final = 20
-"""Partitions that join one after the other give up a waiting request no more often."""
+"""For partitions that join one after the other the leader is hurried no more often."""
 PARTITION_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of one partition in one answer, so that others have their share."""
+SESSION_LOST: Final = (
+    ErrorCode.fetch_session_id_not_found,
+    ErrorCode.invalid_fetch_session_epoch,
+)
 
-Asked = dict[TopicPartition, tuple[Partition, FetchPosition]]
+Standings = dict[TopicPartition, Standing]
 Unreachable = Callable[[NodeId, Iterable[Partition]], None]
+
+
+class _Found(NamedTuple):
+    """What the leader answers to what it was asked."""
+
+    partition: Partition
+    asked: FetchPosition
+    answer: FetchedRecords
 
 
 class _Setback:
@@ -72,11 +95,14 @@ class LeaderFetcher:
         self._workers = workers
         self._metrics = metrics
         self._partitions: dict[TopicPartition, Partition] = {}
+        self._session = FetchSession()
+        self._loose: dict[TopicPartition, None] = {}
+        """Those that the leader may not know as they are; to be looked at before each request."""
         self._setbacks: dict[TopicPartition, _Setback] = {}
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
-        self._waiting: asyncio.Timeout | None = None  # what may be interrupted
-        self._joined = 0.0  # when a waiting request was given up last
+        self._exchanging: asyncio.Timeout | None = None  # what another address interrupts
+        self._hurried = 0.0  # when the leader was, last
         self._is_reachable = True  # as last told
         self._has_answered = False  # on this connection
 
@@ -86,18 +112,26 @@ class LeaderFetcher:
     def follow(self, partition: Partition, leader: FetchPeer) -> None:
         """It is led by this node, in a new epoch; perhaps at another address."""
         self._partitions[partition.tp] = partition
+        self._loose[partition.tp] = None
         self._setbacks.pop(partition.tp, None)
         if leader != self._leader:
             self._leader = leader
-            self._disconnect()
+            if self._exchanging is None:
+                self._disconnect()
+            elif not self._exchanging.expired():
+                self._exchanging.reschedule(asyncio.get_running_loop().time())
         self._changed.set()
-        if self._waiting is not None and not self._waiting.expired():
-            now = asyncio.get_running_loop().time()
-            self._waiting.reschedule(max(now, self._joined + JOIN_MS / 1000))
 
     def leave(self, tp: TopicPartition) -> None:
         self._partitions.pop(tp, None)
+        self._loose.pop(tp, None)
         self._setbacks.pop(tp, None)
+        self._session.forget(tp)
+
+    def look_at(self, tp: TopicPartition) -> None:
+        """It may not be fit to be asked for any more, or is again."""
+        if tp in self._partitions:
+            self._loose[tp] = None
 
     async def run(self) -> None:
         """For as long as the node runs."""
@@ -112,45 +146,65 @@ class LeaderFetcher:
             self._disconnect()
 
     async def _round(self) -> None:
-        asked = await self._positions()
-        if not asked:
+        standings = await self._standings()
+        if not standings and not self._session:
+            self._session.lose()  # a full request would be as short
             await self._pause(self._due_ms())
             return
+        try:
+            async with asyncio.timeout(None) as self._exchanging:
+                answer = await self._exchange(self._request(standings))
+        except TimeoutError:
+            self._disconnect()
+            return
+        finally:
+            self._exchanging = None
         cuts: list[Awaitable[None]] = []
-        for answer in await self._fetch(asked):
-            found = asked.get(TopicPartition(answer.topic, answer.fetched.partition))
-            if found is None:
-                continue
-            if is_cut(answer):  # in a worker thread, so beside the others
-                cuts.append(self._take(*found, answer))
+        for found in self._found(answer):
+            if is_cut(found.answer):  # in a worker thread, so beside the others
+                cuts.append(self._take(found))
             else:
-                await self._take(*found, answer)
+                await self._take(found)
         if cuts:
             await asyncio.gather(*cuts)
 
     # What to ask
 
-    async def _positions(self) -> Asked:
-        """Of all partitions that can be followed now, once what they have is synced."""
+    async def _standings(self) -> Standings:
+        """Of the loose partitions that can be followed now, once what they have is synced; the
+        others are not asked for.
+        """
         now = asyncio.get_running_loop().time()
-        asked: Asked = {}
+        loose, self._loose = self._loose, {}
+        ready: list[Partition] = []
         unready: list[Partition] = []
-        for tp, partition in self._partitions.items():
-            setback = self._setbacks.get(tp)
+        for tp in loose:
+            partition, setback = self._partitions[tp], self._setbacks.get(tp)
             if setback is not None and setback.until > now:
-                continue
-            position = partition.following.position()
-            if position is not None:
-                asked[tp] = partition, position
+                self._loosen(tp)
+            elif partition.following.position() is not None:
+                ready.append(partition)
             elif partition.failure is None and not partition.is_leader:
                 unready.append(partition)
+            else:
+                self._session.forget(tp)
         if unready:
             await asyncio.gather(*(self._make_ready(partition) for partition in unready))
-            for partition in unready:
-                position = partition.following.position()
-                if position is not None:
-                    asked[partition.tp] = partition, position
-        return asked
+        standings: Standings = {}
+        for partition in (*ready, *unready):
+            tp, position = partition.tp, partition.following.position()
+            if self._partitions.get(tp) is not partition:
+                continue
+            if position is None:
+                self._loosen(tp)
+            else:
+                standings[tp] = Standing(position, partition.high_watermark)
+        return standings
+
+    def _loosen(self, tp: TopicPartition) -> None:
+        """Not asked for by the next request, perhaps by the one after it."""
+        self._loose[tp] = None
+        self._session.forget(tp)
 
     async def _make_ready(self, partition: Partition) -> None:
         """What it has is whole and synced then, if that can be."""
@@ -168,68 +222,89 @@ class LeaderFetcher:
         due = [it.until for it in self._setbacks.values() if it.until > now]
         return min(longest, int((min(due) - now) * 1000) + 1) if due else longest
 
-    def _request(self, asked: Asked) -> FetchRequest:
-        most = self._settings.fetch_bytes_max
-        topics = [
-            FetchTopic(
-                stream,
-                [
-                    FetchPartition(
-                        tp.partition,
-                        position.offset,
-                        min(most, PARTITION_BYTES_MAX),
-                        position.leader_epoch,
-                        position.last_epoch,
-                        partition.log_start_offset,
-                        high_watermark=partition.high_watermark,
-                    )
-                    for tp, (partition, position) in group
-                ],
-            )
-            for stream, group in groupby(asked.items(), key=lambda item: item[0].stream)
-        ]
+    def _request(self, standings: Standings) -> FetchRequest:
+        session = self._session
+        named = session.ask(standings)
         return FetchRequest(
-            topics,
+            [
+                FetchTopic(stream, [self._wanted(tp, standings[tp].position) for tp in group])
+                for stream, group in groupby(named, key=lambda tp: tp.stream)
+            ],
             max_wait_ms=self._due_ms(),
             min_bytes=1,
-            max_bytes=most,
+            max_bytes=self._settings.fetch_bytes_max,
             replica_id=self._node_id,
             replica_epoch=self._node_epoch(),
+            session_id=session.id,
+            session_epoch=session.epoch,
+            forgotten=session.take_forgotten(),
+        )
+
+    def _wanted(self, tp: TopicPartition, position: FetchPosition) -> FetchPartition:
+        partition = self._partitions[tp]
+        return FetchPartition(
+            tp.partition,
+            position.offset,
+            min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX),
+            position.leader_epoch,
+            position.last_epoch,
+            partition.log_start_offset,
+            high_watermark=partition.high_watermark,
         )
 
     # Asking
 
-    async def _fetch(self, asked: Asked) -> Iterable[FetchedRecords]:
-        """Nothing where a partition has joined meanwhile."""
-        try:
-            async with asyncio.timeout(None) as self._waiting:
-                if self._changed.is_set():
-                    return ()
-                return await self._exchange(asked)
-        except TimeoutError:
-            self._disconnect()  # an answer may still come
-            self._joined = asyncio.get_running_loop().time()
-            return ()
-        finally:
-            self._waiting = None
-
-    async def _exchange(self, asked: Asked) -> Iterable[FetchedRecords]:
+    async def _exchange(self, request: FetchRequest) -> FetchResponse:
         loop = asyncio.get_running_loop()
-        request = self._request(asked)
         late_s = (request.max_wait_ms + LATE_MS) / 1000
         late = loop.call_later(late_s, self._tell_unreachable, "no answer")
         try:
-            if self._connection is None or self._connection.broken:
-                _, host, port = self._leader
-                self._has_answered = False
-                self._connection = await Connection.open(host, port, timeout_ms=TIMEOUT_MS)
-            answer = await self._connection.fetch(request)
+            connection = await self._connected()
+            hurrying = loop.create_task(self._hurry(connection))
+            try:
+                answer = await connection.fetch(request)
+            finally:
+                hurrying.cancel()
         finally:
             late.cancel()
-        check(answer.error_code, f"node {self._leader.node_id}")
+        if answer.error_code not in SESSION_LOST:
+            check(answer.error_code, f"node {self._leader.node_id}")
         self._has_answered = True
         self._tell_reachable()
-        return answer.partitions
+        return answer
+
+    async def _connected(self) -> Connection:
+        if self._connection is not None and not self._connection.broken:
+            return self._connection
+        if self._connection is not None:
+            self._connection.close()
+        _, host, port = self._leader
+        self._has_answered = False
+        self._connection = await Connection.open(host, port, timeout_ms=TIMEOUT_MS)
+        return self._connection
+
+    async def _hurry(self, connection: Connection) -> None:
+        """A partition that joins while the request waits is not to wait, too."""
+        await self._changed.wait()
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(self._hurried + JOIN_MS / 1000 - loop.time())
+        self._hurried = loop.time()
+        await connection.hurry()
+
+    def _found(self, answer: FetchResponse) -> Sequence[_Found]:
+        """What is answered is loose: it may not be afterwards what the leader knows."""
+        session, found = self._session, []
+        for fetched in answer.partitions:
+            tp = TopicPartition(fetched.topic, fetched.fetched.partition)
+            partition, asked = self._partitions.get(tp), session.position(tp)
+            if partition is not None and asked is not None:
+                found.append(_Found(partition, asked, fetched))
+                session.told(tp, fetched.fetched)
+                self._loose[tp] = None
+        session.answered(answer)
+        if session.is_new:
+            self._loose.update(dict.fromkeys(self._partitions))
+        return found
 
     async def _failed(self, error: StreamlogError) -> None:
         """A connection that has served and breaks may be only that; if the next one fails, too, the
@@ -242,6 +317,9 @@ class LeaderFetcher:
             await self._pause(self._settings.retry_ms)
 
     def _disconnect(self) -> None:
+        """The next request, on another connection, names everything."""
+        self._session.lose()
+        self._loose.update(dict.fromkeys(self._partitions))
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -269,9 +347,8 @@ class LeaderFetcher:
 
     # Taking the answer
 
-    async def _take(
-        self, partition: Partition, asked: FetchPosition, answer: FetchedRecords
-    ) -> None:
+    async def _take(self, found: _Found) -> None:
+        partition, asked, answer = found
         try:
             size = await take(partition, asked, answer, self._workers)
         except StreamlogError as error:
@@ -280,8 +357,6 @@ class LeaderFetcher:
         self._setbacks.pop(partition.tp, None)
         if size:
             self._metrics.replication_bytes.inc(size)
-            if self._partitions.pop(partition.tp, None) is not None:
-                self._partitions[partition.tp] = partition  # others first, the next time
 
     def _set_back(self, partition: Partition, error: StreamlogError) -> None:
         if partition.tp not in self._partitions:

@@ -50,6 +50,12 @@ class Fetchers:
         if leader is not None:
             self._fetchers[leader].leave(tp)
 
+    def look_at(self, tp: TopicPartition) -> None:
+        """Whether it can be followed may have changed."""
+        leader = self._leaders.get(tp)
+        if leader is not None:
+            self._fetchers[leader].look_at(tp)
+
     async def run(self) -> None:
         """For as long as the node runs."""
         async with asyncio.TaskGroup() as group:

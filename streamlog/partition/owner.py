@@ -259,6 +259,10 @@ class Partition:
             return self._reader.nothing()
         return await self.read_appended(offset, max_bytes)
 
+    def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
+        """So long ago it had asked again for what it had asked for before, and that was the end."""
+        self.state.follower_had_all(node_id, node_epoch, clock_ms() - ago_ms)
+
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first committed offset of that time or later, with its time."""
         return await self._reader.offset_for_timestamp(timestamp_ms, self._upper)
@@ -299,6 +303,7 @@ class Partition:
         await self.syncing.wait_uncut()
         state, before = self.state, self.state.high_watermark
         known = state.leader, state.leader_epoch
+        replicas = state.replicas, state.isr
         if image.leader == self._surroundings.node_id:
             done = state.lead(
                 image.leader_epoch,
@@ -321,6 +326,8 @@ class Partition:
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
             self._watchers.changed()
+        elif replicas != (state.replicas, state.isr):
+            self._watchers.replicas_changed()
         return is_new
 
     def configure(self, config: StreamConfig) -> None:
@@ -355,6 +362,7 @@ class Partition:
             self.syncing.segments_removed()
             if deleted:
                 self.offsets_changed()
+                self._watchers.changed()
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""

@@ -110,7 +110,7 @@ class Registry:
             metrics,
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
             isr_may_change=self._replication.isr_may_change if self._replication else nothing,
-            health_changed=self._tell_offline,
+            health_changed=self._health_changed,
         )
         self._changing = asyncio.Lock()
         self._closed = False
@@ -322,7 +322,12 @@ class Registry:
             and self._node_id not in new.partitions[number].replicas
         ]
 
-    def _tell_offline(self, _partition: Partition | None = None) -> None:
+    def _health_changed(self, partition: Partition) -> None:
+        if self._replication is not None:
+            self._replication.health_changed(partition)
+        self._tell_offline()
+
+    def _tell_offline(self) -> None:
         """Others are to lead what cannot be written or read in full here, and to mend it."""
         if self._cluster is not None:
             self._cluster.tell_offline(

@@ -58,6 +58,9 @@ class Replication:
         elif is_new:
             self._fetchers.follow(partition, FetchPeer(leader.node_id, leader.host, leader.port))
 
+    def health_changed(self, partition: Partition) -> None:
+        self._fetchers.look_at(partition.tp)
+
     def gone(self, tp: TopicPartition) -> None:
         """This node keeps it no longer."""
         self._fetchers.leave(tp)

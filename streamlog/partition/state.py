@@ -256,6 +256,13 @@ class PartitionState:
         progress.follower(node_id, offset, node_epoch=node_epoch, now_ms=now_ms)
         return None
 
+    def follower_had_all(self, node_id: NodeId, node_epoch: int, then_ms: int) -> None:
+        """It had asked then for what comes after its last fetch, and there was nothing."""
+        progress = self.progress
+        follower = progress.followers.get(node_id) if progress is not None else None
+        if follower is not None and follower.node_epoch == node_epoch:
+            follower.had_all(then_ms)
+
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
         epochs, end = self.log.epochs, self.log.log_end_offset

@@ -28,6 +28,10 @@ class Watchers:
         if self._of_end:
             _tell(self._of_end)
 
+    def replicas_changed(self) -> None:
+        """Others are in sync, or keep the partition at all."""
+        _tell(self._of_commits)
+
     def changed(self) -> None:
         """Another leader, or none; or there is an end to it."""
         _tell(self._of_commits)

@@ -36,6 +36,11 @@ class FollowerProgress:
         self._leader_end = leader_end
         self._told_ms = now_ms
 
+    def had_all(self, then_ms: int) -> None:
+        """It had asked again then, and the leader's log ended where it had when it fetched last."""
+        self.caught_up_ms = max(self.caught_up_ms, then_ms)
+        self._told_ms = max(self._told_ms, then_ms)
+
     def is_heard(self, now_ms: int, within_ms: int) -> bool:
         """It has fetched within that time."""
         return now_ms - self._told_ms <= within_ms

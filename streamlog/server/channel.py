@@ -59,8 +59,10 @@ class Channel:
         await self._ready(self._loop.add_writer, self._loop.remove_writer)
 
     @contextlib.contextmanager
-    def watching_for_end(self, gone: Callable[[], None]) -> Iterator[None]:
-        """Calls ``gone`` if the peer closes meanwhile. Bytes that arrive end the watch."""
+    def watching(self, gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
+        """Calls ``gone`` if the peer closes meanwhile, or ``more`` if bytes arrive before that;
+        they stay where they are, and end the watch.
+        """
         watching = True
 
         def look() -> None:
@@ -73,8 +75,7 @@ class Channel:
                 ended = True
             self._loop.remove_reader(self.sock)
             watching = False
-            if ended:
-                gone()
+            (gone if ended else more)()
 
         self._loop.add_reader(self.sock, look)
         try:

@@ -91,7 +91,7 @@ class Connection:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
 
     async def _answer(self, request: bytes) -> None:
-        self._poll = poll = Poll(self._channel.watching_for_end)
+        self._poll = poll = Poll(self._channel.watching, is_followed=self._frames.buffered > 0)
         try:
             answer = await dispatch.answer(request, self._context, poll)
             try:

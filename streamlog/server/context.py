@@ -1,8 +1,8 @@
 """What the server needs of the rest of the node, as small protocols."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 from streamlog.config import KafkaSection
 from streamlog.metadata.commands import Command
@@ -12,6 +12,10 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
+from streamlog.server.session_cache import SessionCache
+
+if TYPE_CHECKING:
+    from streamlog.server.fetch_session import FetchSession
 
 
 class Slice(Protocol):
@@ -48,6 +52,9 @@ class LocalPartition(Protocol):
     def high_watermark(self) -> int: ...
     @property
     def log_end_offset(self) -> int: ...
+    @property
+    def isr(self) -> frozenset[NodeId]:
+        """The replicas in sync, as last heard."""
 
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Whole batches below the high watermark, first the one with ``offset``, however large."""
@@ -61,6 +68,9 @@ class LocalPartition(Protocol):
         where histories part, and then nothing has counted.
         Raises NotLeader, StaleNode, OffsetOutOfRange, CorruptBatch, StorageFailed.
         """
+
+    def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
+        """So long ago it had asked again for what it had asked for before, and that was the end."""
 
     def add_watcher(self, watcher: Callable[[], None], *, end: bool = False) -> None:
         """``watcher`` is called when the high watermark, leadership or existence changes.
@@ -121,3 +131,4 @@ class Context:
     partitions: Partitions
     metadata: Metadata
     metrics: NodeMetrics
+    fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)

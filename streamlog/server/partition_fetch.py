@@ -47,15 +47,16 @@ class Caller(NamedTuple):
 
 
 class PartitionFetch:
-    """What was asked of one partition, and what there is to answer so far."""
+    """What is asked of one partition, and what there is to answer so far."""
 
     __slots__ = (
         "_caller", "_changed", "_committed", "_diverging", "_error_code", "_leader", "_partition",
-        "_preferred", "_seen", "final", "records", "tp", "wanted",
+        "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start", "_watched",
+        "final", "records", "tp", "wanted",
     )  # fmt: skip
 
-    def __init__(self, name: str, wanted: wire.FetchPartition, caller: Caller) -> None:
-        self.tp = TopicPartition(name, wanted.partition)
+    def __init__(self, tp: TopicPartition, wanted: wire.FetchPartition, caller: Caller) -> None:
+        self.tp = tp
         self.wanted = wanted
         self.records: Slice | None = None  # open, and not empty; closed by whoever has sent it
         self.final = False  # waiting would not help: an error, or something to be told at once
@@ -66,27 +67,83 @@ class PartitionFetch:
         self._preferred = NO_LEADER  # where a consumer reads at less cost
         self._leader: wire.FetchLeader | None = None  # told to who asked the wrong node
         self._seen: tuple[bool, int, int] | None = None  # the partition's state at the last look
-        self._changed: Callable[[], None] | None = None  # while it is watched
-        self._committed: Callable[[], None] | None = None  # likewise
+        self._told_high_watermark = self._told_start = UNKNOWN  # in the last answer
+        self._watched: LocalPartition | None = None
+        self._rests = False  # a replica that is watched, and has all there is
+        self._changed: Callable[[PartitionFetch], None] | None = None  # while it is watched
+        self._committed: Callable[[PartitionFetch], None] | None = None  # likewise
+        self._hear()
+
+    def want(self, wanted: wire.FetchPartition) -> None:
+        """Something else from now on."""
+        self.wanted = wanted
+        self._hear()
+
+    def _hear(self) -> None:
+        """A replica says what it knows."""
+        if self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD:
+            self._told_high_watermark = self.wanted.high_watermark
+            self._told_start = self.wanted.log_start_offset
 
     @property
     def has_news(self) -> bool:
-        """A replica that says what it knows to be committed does not know all of it (KIP-1166)."""
-        partition, told = self._partition, self.wanted.high_watermark
+        """A replica that says what it knows to be committed does not know all of it (KIP-1166); or
+        it may let go of what the leader has let go of.
+        """
+        partition = self._partition
         return (
-            told != wire.NOT_TOLD
-            and partition is not None
-            and self._caller.is_replica
-            and partition.high_watermark > told
+            partition is not None
+            and self._hears_of_commits
+            and (
+                partition.high_watermark > self._told_high_watermark
+                or partition.log_start_offset > self._told_start
+            )
         )
+
+    @property
+    def has_changed(self) -> bool:
+        """There is something to tell that the last answer did not."""
+        partition = self._partition
+        return (
+            self.final
+            or self.records is not None
+            or partition is None
+            or partition.high_watermark != self._told_high_watermark
+            or partition.log_start_offset != self._told_start
+        )
+
+    @property
+    def may_rest(self) -> bool:
+        """There is nothing to tell until the partition tells of a change.
+
+        A follower that serves consumers does not tell when it may no longer; a replica that is not
+        in sync may be proposed with each fetch.
+        """
+        partition = self._partition
+        if self.final or self.records is not None or partition is None:
+            return False
+        if self._state(partition) != self._seen:
+            return False
+        if self._caller.is_replica:
+            return self._has_all(partition) and self._caller.replica_id in partition.isr
+        return partition.is_leader and self.wanted.fetch_offset >= partition.high_watermark
 
     @property
     def size_bytes(self) -> int:
         return 0 if self.records is None else len(self.records)
 
+    @property
+    def _hears_of_commits(self) -> bool:
+        return self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD
+
+    def _has_all(self, partition: LocalPartition) -> bool:
+        return self.wanted.fetch_offset == partition.log_end_offset
+
     async def look(self, context: Context, max_bytes: int, *, whole_first: bool) -> None:
         """Reads what there is now. ``whole_first``: one batch may go over ``max_bytes``."""
         self.close()
+        self._partition = self._diverging = self._leader = None
+        self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         try:
             records = await self._look(context, max_bytes, whole_first)
         except StreamlogError as error:
@@ -150,29 +207,65 @@ class PartitionFetch:
             logger.error("damaged batch not served", extra=self._place(error))
 
     def watch(
-        self, changed: "Callable[[PartitionFetch], None]", committed: Callable[[], None]
+        self,
+        changed: "Callable[[PartitionFetch], None]",
+        committed: "Callable[[PartitionFetch], None]",
     ) -> None:
-        """``changed`` from now on, and at once if the last look is out of date.
+        """``changed`` once, and at once if the last look is out of date; ``look`` again then.
 
-        ``committed`` when there is something to tell a replica, but nothing to be read.
+        ``committed`` once when there is something to tell a replica, but nothing to be read.
         """
         partition = self._partition
         if partition is None:
             return
-        self._changed = lambda: changed(self)
-        partition.add_watcher(self._changed, end=self._caller.is_replica)
-        if self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD:
+        if partition is not self._watched:
+            self.unwatch(0)
+            self._watched = partition
+        if self._changed is None:
+            self._changed = changed
+            partition.add_watcher(self._tell_changed, end=self._caller.is_replica)
+        if self._committed is None and self._hears_of_commits:
             self._committed = committed
-            partition.add_watcher(committed)
+            partition.add_watcher(self._tell_committed)
             if self.has_news:
-                committed()
+                self._tell_committed()
         if self._state(partition) != self._seen:
-            changed(self)
+            self._tell_changed()
+        else:
+            self._rests = self._caller.is_replica and self._has_all(partition)
 
-    def unwatch(self) -> None:
-        for watcher in (self._changed, self._committed):
-            if self._partition is not None and watcher is not None:
-                self._partition.remove_watcher(watcher)
+    def _tell_changed(self) -> None:
+        """The session has ``unwatch`` called in turn."""
+        if self._changed is not None:
+            self._changed(self)
+
+    def _tell_committed(self) -> None:
+        partition, committed = self._watched, self._committed
+        if partition is not None and committed is not None:
+            partition.remove_watcher(self._tell_committed)
+            self._committed = None
+            committed(self)
+
+    def unwatch(self, rested_ms: int) -> None:
+        """Until so long ago a replica that rested has asked again for what there might be."""
+        partition = self._watched
+        if partition is None:
+            return
+        if self._changed is not None:
+            partition.remove_watcher(self._tell_changed)
+        if self._committed is not None:
+            partition.remove_watcher(self._tell_committed)
+        if self._rests:
+            partition.replica_had_all(self._caller.replica_id, self._caller.node_epoch, rested_ms)
+        self._watched = self._changed = self._committed = None
+        self._rests = False
+
+    def remember(self) -> None:
+        """The answer is on its way, and whoever sends it closes the records."""
+        self.records = None
+        if self._partition is not None:
+            self._told_high_watermark = self._partition.high_watermark
+            self._told_start = self._partition.log_start_offset
 
     def close(self) -> None:
         if self.records is not None:

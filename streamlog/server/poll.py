@@ -2,15 +2,19 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 
-Watch = Callable[[Callable[[], None]], contextlib.AbstractContextManager[None]]
-"""A context in which the callback is called if the peer goes away."""
+Watch = Callable[[Callable[[], None], Callable[[], None]], contextlib.AbstractContextManager[None]]
+"""A context in which the first is called if the peer goes away, the second if it says more."""
 
 
 class Poll:
     """One request's wait: woken when there may be more to say, ended when it must be answered."""
 
-    def __init__(self, watching_for_end: Watch) -> None:
-        self._watching_for_end = watching_for_end
+    def __init__(self, watching: Watch, *, is_followed: bool = False) -> None:
+        """``is_followed``: the next request is here already."""
+        self.yields = False
+        """A next request ends the wait; else it has its turn when this one is answered."""
+        self._watching = watching
+        self._is_followed = is_followed
         self._ended = False  # never goes back
         self._woken = False  # since the last wait
         self._waiter: asyncio.Future[None] | None = None
@@ -33,11 +37,18 @@ class Poll:
 
     async def wait(self) -> None:
         """Until ``wake`` or ``end``; at once if either was called since the last wait."""
+        if self.yields and self._is_followed:
+            self.end()
         if not self._woken and not self._ended:
             self._waiter = asyncio.get_running_loop().create_future()
             try:
-                with self._watching_for_end(self.end):
+                with self._watching(self.end, self._follow):
                     await self._waiter
             finally:
                 self._waiter = None
         self._woken = False
+
+    def _follow(self) -> None:
+        self._is_followed = True
+        if self.yields:
+            self.end()

@@ -4,16 +4,17 @@ Answered when ``min_bytes`` are there, when ``max_wait`` is over, when a partiti
 when the peer is gone or the node stops. The first batch of the first non-empty partition is whole,
 whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
 
-    v7   fetch sessions are not kept: a session id other than 0 is unknown to us
+    v7   fetch sessions (KIP-227): only what has changed is asked for, and answered
     v9   the caller's leader epoch is checked
     v11  a consumer that tells its rack may be sent to a follower there (KIP-392)
     v12  the epoch of the caller's last batch is checked; the answer says where our history parts
 
-A replica asks in version 12 with its node id, and its node epoch in a tagged field (KIP-903).
+A replica asks in version 12 with its node id, and its node epoch in a tagged field (KIP-903). If it
+sends another request while one of its session waits, the waiting one is answered at once.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -21,6 +22,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.server import metadata_fetch
 from streamlog.server.answer import Answer
 from streamlog.server.context import Context
+from streamlog.server.fetch_session import FetchSession
 from streamlog.server.partition_fetch import Caller, PartitionFetch
 from streamlog.server.poll import Poll
 from streamlog.wire import fetch as wire
@@ -39,47 +41,90 @@ async def handle(
     request = wire.read_request(cursor, version)
     if metadata_fetch.is_for(request):
         return await metadata_fetch.handle(request, version, header, context, poll)
-    if request.session_id != wire.NO_SESSION:
-        code = ErrorCode.fetch_session_id_not_found
-        return Answer(wire.encode_response(header, [], version, error_code=code))
-    caller = Caller.of(request)
-    topics = [
-        (t.name, [PartitionFetch(t.name, p, caller) for p in t.partitions]) for t in request.topics
-    ]
-    fetches = [fetch for _, group in topics for fetch in group]
+    if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
+        return await _answer_in_full(request, version, header, context, poll)
+    session = context.fetch_sessions.use(request.session_id, _now_ms())
+    if session is None or session.caller != Caller.of(request):
+        return _refused(header, version, ErrorCode.fetch_session_id_not_found)
+    if session.busy or session.epoch != request.session_epoch:
+        return _refused(header, version, ErrorCode.invalid_fetch_session_epoch)
+    session.epoch = wire.next_session_epoch(session.epoch)
+    poll.yields = session.caller.is_replica
     try:
-        await _Gathering(fetches, request, context, poll).run()
+        await _Gathering(session, request, context, poll).run()
     except BaseException:
-        for fetch in fetches:
-            fetch.close()
+        session.fail()
+        context.fetch_sessions.remove(request.session_id)
         raise
-    fetched = [(name, [fetch.fetched() for fetch in group]) for name, group in topics]
-    slices = [fetch.records for fetch in fetches if fetch.records is not None]
-    return Answer(wire.encode_response(header, fetched, version), slices)
+    told = session.end(everything=False)
+    answer = _answer(told, version, header, request.session_id)
+    session.keep(told)
+    return answer
+
+
+async def _answer_in_full(
+    request: wire.FetchRequest, version: int, header: bytes, context: Context, poll: Poll
+) -> Answer:
+    """Of every partition, in a new session if one is wanted and there is room for it."""
+    sessions = context.fetch_sessions
+    if request.session_id != wire.NO_SESSION:
+        sessions.remove(request.session_id)
+    session = FetchSession(Caller.of(request))
+    poll.yields = session.caller.is_replica and request.session_epoch == wire.NEW_SESSION
+    try:
+        await _Gathering(session, request, context, poll).run()
+    except BaseException:
+        session.fail()
+        raise
+    told = session.end(everything=True)
+    session_id = None
+    if request.session_epoch == wire.NEW_SESSION and session.size:
+        session_id = sessions.admit(session, _now_ms())
+    answer = _answer(told, version, header, session_id or wire.NO_SESSION)
+    session.keep(told)
+    if session_id is None:
+        session.close()
+    return answer
+
+
+def _answer(told: Iterable[PartitionFetch], version: int, header: bytes, session_id: int) -> Answer:
+    topics: dict[str, list[PartitionFetch]] = {}
+    for fetch in told:
+        topics.setdefault(fetch.tp.stream, []).append(fetch)
+    fetched = [(name, [fetch.fetched() for fetch in group]) for name, group in topics.items()]
+    slices = [it.records for group in topics.values() for it in group if it.records is not None]
+    pieces = wire.encode_response(header, fetched, version, session_id=session_id)
+    return Answer(pieces, slices)
+
+
+def _refused(header: bytes, version: int, code: ErrorCode) -> Answer:
+    return Answer(wire.encode_response(header, [], version, error_code=code))
+
+
+def _now_ms() -> int:
+    return int(asyncio.get_running_loop().time() * 1000)
 
 
 class _Gathering:
-    """Looks at every partition once, then only at those that have changed, until it is enough."""
+    """Looks at what is due, and while that is not enough at what becomes so: a request costs what
+    it names, and a wake-up what has changed.
+    """
 
     def __init__(
-        self,
-        fetches: Sequence[PartitionFetch],
-        request: wire.FetchRequest,
-        context: Context,
-        poll: Poll,
+        self, session: FetchSession, request: wire.FetchRequest, context: Context, poll: Poll
     ) -> None:
-        self._fetches = fetches
+        self._session = session
         self._context = context
         self._poll = poll
         self._max_bytes = max(0, min(request.max_bytes, context.settings.fetch_bytes_max))
         self._enough = min(request.min_bytes, self._max_bytes)
         # A peer that vanished without a word must not be waited for longer than a silent one.
         self._max_wait_ms = min(request.max_wait_ms, context.settings.idle_timeout_ms)
-        self._stale: dict[PartitionFetch, None] = dict.fromkeys(fetches)
-        """What may have changed since the last look, in the order of the changes."""
         self._found_bytes = 0
         self._final = False
+        self._waits = False
         self._news: asyncio.TimerHandle | None = None
+        session.begin(request, asyncio.get_running_loop().time)
 
     async def run(self) -> None:
         await self._look()
@@ -87,8 +132,8 @@ class _Gathering:
             return
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
-        for fetch in self._fetches:
-            fetch.watch(self._changed, self._committed)
+        self._waits = True
+        self._session.wait(self._poll.wake)
         try:
             await self._look()
             while not self._is_done:
@@ -98,34 +143,31 @@ class _Gathering:
             timer.cancel()
             if self._news is not None:
                 self._news.cancel()
-            for fetch in self._fetches:
-                fetch.unwatch()
 
     @property
     def _is_done(self) -> bool:
         return self._final or self._found_bytes >= self._enough or self._poll.ended
 
-    def _changed(self, fetch: PartitionFetch) -> None:
-        self._stale[fetch] = None
-        self._poll.wake()
-
-    def _committed(self) -> None:
-        """Not at once: what is committed together is told together."""
-        if self._news is None and self._max_wait_ms > NEWS_WAIT_MS:
-            loop = asyncio.get_running_loop()
-            self._news = loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)
-
     async def _look(self) -> None:
-        """At what is stale, and at nothing else: a wake-up costs what has changed."""
+        """At what is due, and at nothing else."""
         loop = asyncio.get_running_loop()
         turn_ends = loop.time() + TURN_S
-        stale, self._stale = self._stale, {}
-        for fetch in stale:
+        for fetch in self._session.take_due():
             self._found_bytes -= fetch.size_bytes
             found = self._found_bytes
             await fetch.look(self._context, self._max_bytes - found, whole_first=found == 0)
             self._found_bytes += fetch.size_bytes
             self._final |= fetch.final
+            if self._waits:
+                self._session.watch(fetch)
             if loop.time() >= turn_ends:
                 await asyncio.sleep(0)
                 turn_ends = loop.time() + TURN_S
+        if self._waits and self._session.news:
+            self._end_soon()
+
+    def _end_soon(self) -> None:
+        """Not at once: what is committed together is told together."""
+        if self._news is None and self._max_wait_ms > NEWS_WAIT_MS:
+            loop = asyncio.get_running_loop()
+            self._news = loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)

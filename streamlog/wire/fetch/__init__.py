@@ -5,7 +5,7 @@ A response is a frame with holes: the record bytes are not here but in segment f
 in turn. Version 12 is flexible: it has a byte of (no) tagged fields after each partition's records.
 
     v5   the request names the replica's log start, the response the leader's
-    v7   fetch sessions: parsed, never granted; a session id of 0 tells the client so
+    v7   fetch sessions (KIP-227): what has not changed since the last request is left out
     v9   the client's leader epoch
     v11  the client's rack; the response's preferred replica (-1: this node)
     v12  the epoch of the last batch fetched; a diverging epoch may come back
@@ -16,6 +16,7 @@ tagged fields that they are from v15, v17 and v18 on: who does not know them pas
 
 from streamlog.wire.fetch.request import (
     CONSUMER,
+    NEW_SESSION,
     NO_SESSION,
     NOT_TOLD,
     SESSIONLESS,
@@ -23,6 +24,7 @@ from streamlog.wire.fetch.request import (
     FetchRequest,
     FetchTopic,
     encode_request,
+    next_session_epoch,
     read_request,
 )
 from streamlog.wire.fetch.response import (
@@ -39,6 +41,7 @@ from streamlog.wire.fetch.response import (
 
 __all__ = [
     "CONSUMER",
+    "NEW_SESSION",
     "NOT_TOLD",
     "NO_REPLICA",
     "NO_SESSION",
@@ -54,6 +57,7 @@ __all__ = [
     "FetchedTopic",
     "encode_request",
     "encode_response",
+    "next_session_epoch",
     "read_request",
     "read_response",
 ]

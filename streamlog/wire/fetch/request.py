@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from streamlog.model import NO_EPOCH
+from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.wire.cursor import (
     NO_TAGS,
     Cursor,
@@ -20,12 +20,16 @@ CONSUMER: Final = -1
 NO_SESSION: Final = 0
 SESSIONLESS: Final = -1
 """The session epoch of who does not want a session."""
+NEW_SESSION: Final = 0
+"""The session epoch of who wants one and names all that it wants; the next request is of 1."""
+SESSION_EPOCH_MAX: Final = 2**31 - 1
 
 NOT_TOLD: Final = 2**63 - 1
 """Of a high watermark."""
 
 _REQUEST_V4: Final = struct.Struct(">iiiib")
 _SESSION: Final = struct.Struct(">ii")
+_FORGOTTEN: Final = struct.Struct(">i")
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
 _PARTITION_V9: Final = struct.Struct(">iiqqi")
@@ -75,6 +79,13 @@ class FetchRequest(NamedTuple):
     """The replica's node epoch; -1: not told."""
     cluster_id: str | None = None
     """Of a member of the metadata quorum."""
+    forgotten: Sequence[TopicPartition] = ()
+    """To be left out of the session from now on."""
+
+
+def next_session_epoch(epoch: int) -> int:
+    """Of the request after the one of ``epoch``; never NEW_SESSION again."""
+    return epoch + 1 if epoch < SESSION_EPOCH_MAX else 1
 
 
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
@@ -85,8 +96,7 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
         cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
     )
     topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
-    if version >= 7:
-        _skip_forgotten(cursor, flexible)
+    forgotten = _read_forgotten(cursor, flexible) if version >= 7 else ()
     rack_id = cursor.string(flexible) if version >= 11 else ""
     tags = cursor.tags() if flexible else {}
     state = tags.get(_REPLICA_STATE_TAG)
@@ -104,6 +114,7 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
         rack_id,
         replica_epoch,
         None if cluster is None else cluster.nullable_string(flexible),
+        forgotten,
     )
 
 
@@ -139,13 +150,16 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     )
 
 
-def _skip_forgotten(cursor: Cursor, flexible: bool) -> None:
-    """Topics to leave out of a session; there are no sessions."""
+def _read_forgotten(cursor: Cursor, flexible: bool) -> Sequence[TopicPartition]:
+    forgotten: list[TopicPartition] = []
     for _ in range(cursor.array_length(flexible)):
-        cursor.string(flexible)
-        cursor.take(4 * cursor.array_length(flexible))
+        name = cursor.string(flexible)
+        forgotten += [
+            TopicPartition(name, cursor.i32()) for _ in range(cursor.array_length(flexible))
+        ]
         if flexible:
             cursor.skip_tags()
+    return tuple(forgotten)
 
 
 def encode_request(request: FetchRequest, version: int) -> bytes:
@@ -171,11 +185,22 @@ def encode_request(request: FetchRequest, version: int) -> bytes:
             out += _encode_partition(partition, version)
         out += tags
     if version >= 7:
-        out += encode_array_length(0, flexible)
+        out += _encode_forgotten(request.forgotten, flexible)
     if version >= 11:
         out += encode_string(request.rack_id, flexible)
     if flexible:
         out += _encode_request_tags(request)
+    return bytes(out)
+
+
+def _encode_forgotten(forgotten: Sequence[TopicPartition], flexible: bool) -> bytes:
+    """A topic may come more than once: nobody minds."""
+    out = bytearray(encode_array_length(len(forgotten), flexible))
+    for tp in forgotten:
+        out += encode_string(tp.stream, flexible) + encode_array_length(1, flexible)
+        out += _FORGOTTEN.pack(tp.partition)
+        if flexible:
+            out += NO_TAGS
     return bytes(out)
 
 

@@ -75,7 +75,12 @@ class FetchedRecords(NamedTuple):
 
 
 def encode_response(
-    header: bytes, topics: Sequence[FetchedTopic], version: int, *, error_code: int = 0
+    header: bytes,
+    topics: Sequence[FetchedTopic],
+    version: int,
+    *,
+    error_code: int = 0,
+    session_id: int = NO_SESSION,
 ) -> list[bytes]:
     """The frame around its holes: ``result[i]`` goes before the i-th non-empty run of records.
 
@@ -85,7 +90,7 @@ def encode_response(
     flexible = version >= 12
     piece = bytearray(_NO_LENGTH_YET + header + _NO_THROTTLE)
     if version >= 7:
-        piece += _ERROR_SESSION.pack(error_code, NO_SESSION)
+        piece += _ERROR_SESSION.pack(error_code, session_id)
     pieces = [piece]
     records_bytes = 0
     piece += encode_array_length(len(topics), flexible)
@@ -144,13 +149,14 @@ class FetchResponse(NamedTuple):
 
     error_code: int
     partitions: Sequence[FetchedRecords]
+    session_id: int = NO_SESSION
 
 
 def read_response(cursor: Cursor, version: int) -> FetchResponse:
     """The body of a response; records are views into the frame. Raises MalformedFrame."""
     flexible = version >= 12
     cursor.i32()  # throttle time: we have none
-    error_code, _ = cursor.unpack(_ERROR_SESSION) if version >= 7 else (0, 0)
+    error_code, session_id = cursor.unpack(_ERROR_SESSION) if version >= 7 else (0, NO_SESSION)
     partitions: list[FetchedRecords] = []
     for _ in range(cursor.array_length(flexible)):
         name = cursor.string(flexible)
@@ -162,7 +168,7 @@ def read_response(cursor: Cursor, version: int) -> FetchResponse:
             cursor.skip_tags()
     if flexible:
         cursor.skip_tags()
-    return FetchResponse(error_code, partitions)
+    return FetchResponse(error_code, partitions, session_id)
 
 
 def _read_fetched(cursor: Cursor, version: int) -> tuple[FetchedPartition, memoryview]:

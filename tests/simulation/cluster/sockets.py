@@ -103,14 +103,18 @@ class SimChannel:
             self._endpoint.send(bytes(data))
 
     @contextlib.contextmanager
-    def watching_for_end(self, gone: Callable[[], None]) -> Iterator[None]:
-        before = self._endpoint.on_change
+    def watching(self, gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
+        endpoint = self._endpoint
+        before = endpoint.on_change
 
         def look() -> None:
-            if self._endpoint.ended:
+            if endpoint.buffer:
+                more()
+            elif endpoint.ended:
                 gone()
 
-        self._endpoint.on_change = look
+        endpoint.on_change = look
+        look()
         try:
             yield
         finally:

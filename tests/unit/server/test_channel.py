@@ -91,20 +91,21 @@ async def test_the_end_wakes_who_waits_and_stays(pipe: Pipe) -> None:
 
 
 async def test_the_watch_tells_of_the_peers_end_and_takes_no_byte(pipe: Pipe) -> None:
-    gone: list[str] = []
-    with pipe.channel.watching_for_end(lambda: gone.append("gone")):
+    told: list[str] = []
+    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
         await asyncio.sleep(0.01)
-        assert gone == []
+        assert told == []
         pipe.peer.close()
-        await until(lambda: bool(gone))
-    assert gone == ["gone"]
+        await until(lambda: bool(told))
+    assert told == ["gone"]
     assert await pipe.channel.receive() == b""
 
 
-async def test_bytes_end_the_watch_and_are_read_later(pipe: Pipe) -> None:
-    gone: list[str] = []
-    with pipe.channel.watching_for_end(lambda: gone.append("gone")):
-        pipe.peer.send(b"next request")
-        await asyncio.sleep(0.02)
-    assert gone == []
-    assert await pipe.channel.receive() == b"next request"
+async def test_bytes_are_told_of_once_and_are_read_later(pipe: Pipe) -> None:
+    told: list[str] = []
+    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+        for _ in range(2):
+            pipe.peer.send(b"next request")
+            await asyncio.sleep(0.02)
+    assert told == ["more"]
+    assert await pipe.channel.receive() == b"next request" * 2

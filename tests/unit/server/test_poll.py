@@ -6,7 +6,7 @@ from streamlog.server.poll import Poll
 
 
 @contextlib.contextmanager
-def nobody_leaves(_: Callable[[], None]) -> Iterator[None]:
+def nobody_leaves(_gone: Callable[[], None], _more: Callable[[], None]) -> Iterator[None]:
     yield
 
 
@@ -44,7 +44,7 @@ async def test_the_peers_end_is_watched_for_only_while_waiting() -> None:
     log: list[str] = []
 
     @contextlib.contextmanager
-    def watching(gone: Callable[[], None]) -> Iterator[None]:
+    def watching(gone: Callable[[], None], _more: Callable[[], None]) -> Iterator[None]:
         log.append("watching")
         gone()
         yield
@@ -54,4 +54,31 @@ async def test_the_peers_end_is_watched_for_only_while_waiting() -> None:
     assert log == []
     await poll.wait()
     assert log == ["watching", "done"]
+    assert poll.ended
+
+
+async def test_what_follows_ends_only_a_wait_that_yields() -> None:
+    mores: list[Callable[[], None]] = []
+
+    @contextlib.contextmanager
+    def watching(_gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
+        mores.append(more)
+        yield
+
+    for yields in (False, True):
+        poll = Poll(watching)
+        poll.yields = yields
+        async with asyncio.TaskGroup() as tasks:
+            waiting = tasks.create_task(poll.wait())
+            await asyncio.sleep(0)
+            mores.pop()()
+            await asyncio.sleep(0)
+            assert poll.ended == waiting.done() == yields
+            poll.end()
+
+
+async def test_what_followed_before_the_wait_ends_it_too() -> None:
+    poll = Poll(nobody_leaves, is_followed=True)
+    poll.yields = True
+    await poll.wait()
     assert poll.ended

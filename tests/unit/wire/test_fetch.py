@@ -13,18 +13,21 @@ from kio.serial import entity_reader, entity_writer
 from kio.static.primitive import i32, i64
 
 from streamlog.errors import MalformedFrame
-from streamlog.model import EpochEnd
+from streamlog.model import EpochEnd, TopicPartition
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
+    NEW_SESSION,
     NOT_TOLD,
     FetchedPartition,
     FetchLeader,
     FetchPartition,
     FetchRequest,
+    FetchResponse,
     FetchSnapshot,
     FetchTopic,
     encode_request,
     encode_response,
+    next_session_epoch,
     read_request,
     read_response,
 )
@@ -58,6 +61,7 @@ REQUEST = FetchRequest(
     rack_id="r1",
     replica_epoch=2**35,
     cluster_id="c1",
+    forgotten=(TopicPartition("c", 4), TopicPartition("a", 1)),
 )
 
 
@@ -90,6 +94,7 @@ def as_of(version: int) -> FetchRequest:
         rack_id=REQUEST.rack_id if version >= 11 else blank.rack_id,
         replica_epoch=REQUEST.replica_epoch if version >= 12 else -1,
         cluster_id=REQUEST.cluster_id if version >= 12 else None,
+        forgotten=REQUEST.forgotten if version >= 7 else (),
     )
 
 
@@ -150,7 +155,7 @@ def test_every_cut_of_a_request_is_malformed(version: int) -> None:
 
 
 @pytest.mark.parametrize("version", [7, 12])
-def test_forgotten_topics_are_passed_over(version: int) -> None:
+def test_what_kio_forgets_is_forgotten(version: int) -> None:
     schema = load_request_schema(FETCH, version)
     theirs, _ = entity_reader(schema)(encode_request(as_kio_knows(version), version), 0)
     forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]
@@ -158,8 +163,15 @@ def test_forgotten_topics_are_passed_over(version: int) -> None:
     out = io.BytesIO()
     entity_writer(schema)(out, replace(theirs, forgotten_topics_data=gone))
     cursor = Cursor(out.getvalue())
-    assert read_request(cursor, version) == as_kio_knows(version)
+    names = tuple(TopicPartition("gone", number) for number in (1, 2, 1, 2))
+    assert read_request(cursor, version) == as_kio_knows(version)._replace(forgotten=names)
     assert cursor.remaining == 0
+
+
+def test_session_epochs_go_round_without_the_first() -> None:
+    assert next_session_epoch(NEW_SESSION) == 1
+    assert next_session_epoch(1) == 2
+    assert next_session_epoch(2**31 - 1) == 1
 
 
 def response(version: int, *, diverging: EpochEnd | None = None) -> bytes:
@@ -175,7 +187,7 @@ def response(version: int, *, diverging: EpochEnd | None = None) -> bytes:
         ),
         ("b", [FetchedPartition(0, 0, 9, 1, 300)]),
     ]
-    pieces = encode_response(HEADER, topics, version)
+    pieces = encode_response(HEADER, topics, version, session_id=77)
     assert len(pieces) == 3
     return pieces[0] + RECORDS + pieces[1] + bytes(300) + pieces[2]
 
@@ -202,7 +214,7 @@ def test_kio_reads_our_response(version: int) -> None:
     if version >= 5:
         assert [it.log_start_offset for it in first.partitions] == [5, -1, 0]
     if version >= 7:
-        assert theirs.session_id == 0
+        assert theirs.session_id == 77
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -212,6 +224,7 @@ def test_a_response_comes_back_with_views_into_the_frame(version: int) -> None:
     answer = read_response(cursor, version)
     assert cursor.remaining == 0
     assert answer.error_code == 0
+    assert answer.session_id == (77 if version >= 7 else 0)
     assert [(it.topic, it.fetched.partition) for it in answer.partitions] == [
         ("a", 0), ("a", 1), ("a", 2), ("b", 0),
     ]  # fmt: skip
@@ -260,7 +273,7 @@ def test_an_answer_without_records_is_one_piece(version: int) -> None:
 @pytest.mark.parametrize("version", [7, 12])
 def test_an_error_of_the_whole_comes_back(version: int) -> None:
     (piece,) = encode_response(HEADER, [], version, error_code=70)
-    assert read_response(Cursor(piece, 8), version) == (70, [])
+    assert read_response(Cursor(piece, 8), version) == FetchResponse(70, [])
 
 
 @pytest.mark.parametrize("version", [4, 11])
