@@ -96,7 +96,7 @@ class PartitionFetch:
             and self._hears_of_commits
             and (
                 partition.high_watermark > self._told_high_watermark
-                or partition.log_start_offset > self._told_start
+                or 0 <= self._told_start < partition.log_start_offset
             )
         )
 
@@ -261,9 +261,12 @@ class PartitionFetch:
         self._rests = False
 
     def remember(self) -> None:
-        """The answer is on its way, and whoever sends it closes the records."""
+        """The answer is on its way, and whoever sends it closes the records. What comes with an
+        error is told again.
+        """
         self.records = None
-        if self._partition is not None:
+        self._told_high_watermark = self._told_start = UNKNOWN
+        if self._partition is not None and self._error_code == ErrorCode.none:
             self._told_high_watermark = self._partition.high_watermark
             self._told_start = self._partition.log_start_offset
 

@@ -1,0 +1,98 @@
+"""Which fetch sessions are kept."""
+
+import itertools
+from dataclasses import dataclass
+
+from streamlog.model import NodeId
+from streamlog.server.session_cache import STALE_MS, SessionCache
+
+CONSUMER = NodeId(-1)
+
+
+@dataclass
+class Kept:
+    replica_id: NodeId = CONSUMER
+    size: int = 10
+    closed: bool = False
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def follower(node_id: int, size: int = 10) -> Kept:
+    return Kept(NodeId(node_id), size)
+
+
+def cache_of(slots: int) -> SessionCache[Kept]:
+    return SessionCache(slots, random_id=itertools.count(1).__next__)
+
+
+def test_a_session_is_used_until_it_is_removed() -> None:
+    cache, session = cache_of(2), Kept()
+    session_id = cache.admit(session, 0)
+    assert session_id is not None
+    assert cache.use(session_id, 5) is session
+    cache.remove(session_id)
+    assert session.closed
+    assert cache.use(session_id, 5) is None
+    cache.remove(session_id)
+
+
+def test_an_id_is_not_given_twice() -> None:
+    ids = iter([3, 3, 3, 4])
+    cache = SessionCache[Kept](5, random_id=ids.__next__)
+    assert (cache.admit(Kept(), 0), cache.admit(Kept(), 0)) == (3, 4)
+
+
+def test_a_stale_session_goes_first_the_one_unused_for_longest() -> None:
+    cache = cache_of(3)
+    sessions = [Kept(size=size) for size in (30, 20, 10)]
+    ids = [cache.admit(it, 0) or 0 for it in sessions]
+    cache.use(ids[1], 1)
+    cache.use(ids[2], 2)
+    assert cache.admit(Kept(size=1), STALE_MS + 1)
+    assert [it.closed for it in sessions] == [True, False, False]
+
+
+def test_a_young_consumer_is_spared_by_consumers() -> None:
+    cache, session = cache_of(1), Kept(size=1)
+    cache.admit(session, 0)
+    assert cache.admit(Kept(size=100), STALE_MS) is None
+    assert (len(cache), session.closed) == (1, False)
+
+
+def test_the_smaller_of_old_ones_goes_for_one_that_is_no_smaller() -> None:
+    cache = cache_of(2)
+    large, small = Kept(size=20), Kept(size=10)
+    ids = [cache.admit(it, 0) or 0 for it in (large, small)]
+    later = STALE_MS + 1
+    for session_id in ids:
+        cache.use(session_id, later)
+    assert cache.admit(Kept(size=9), later) is None
+    assert cache.admit(Kept(size=10), later)
+    assert (large.closed, small.closed) == (False, True)
+
+
+def test_followers_put_out_consumers_and_never_the_other_way_round() -> None:
+    cache, young = cache_of(1), Kept(size=1_000)
+    cache.admit(young, 0)
+    replica = follower(1, size=1)
+    replica_session = cache.admit(replica, 1)
+    assert young.closed
+    later = 2 * STALE_MS
+    cache.use(replica_session or 0, later)
+    assert cache.admit(Kept(size=1_000), later) is None
+    assert not replica.closed
+    assert cache.admit(follower(2, size=1), later), "an old one, by its like"
+
+
+def test_a_follower_has_one_session() -> None:
+    cache = cache_of(10)
+    before, other, after = follower(1), follower(2), follower(1)
+    for session in (before, other, after):
+        cache.admit(session, 0)
+    assert [it.closed for it in (before, other, after)] == [True, False, False]
+
+
+def test_no_slots_no_sessions() -> None:
+    assert cache_of(0).admit(follower(1), 0) is None
