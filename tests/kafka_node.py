@@ -352,6 +352,10 @@ class KafkaNode:
     ) -> None:
         await self.listener.stop()
         await self._tasks.__aexit__(kind, error, traceback)
+        self.close()
+
+    def close(self) -> None:
+        """Of who has not listened, too."""
         for partition in self.local.values():
             partition.close()
         self._directory.cleanup()

@@ -35,6 +35,7 @@ class Connection:
         self._address = address
         self._timeout_ms = timeout_ms
         self._turn = asyncio.Lock()
+        self._sending = asyncio.Lock()  # one frame after the other
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
         self._unread: set[int] = set()  # requests whose answers nobody waits for
@@ -105,13 +106,14 @@ class Connection:
         if self._broken:
             return
         api = APIS[registry.API_VERSIONS]
-        header = self._next_header(api, api.version_min)
-        self._unread.add(self._correlation_id)
         body = control.encode_request(api, api.version_min, {})
         is_sent = False
         try:
-            await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
-            is_sent = True
+            async with self._sending:
+                header = self._next_header(api, api.version_min)
+                self._unread.add(self._correlation_id)
+                await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
+                is_sent = True
         except OSError:
             pass  # whoever waits for an answer hears of it
         finally:
@@ -141,12 +143,13 @@ class Connection:
         async with self._turn:
             if self._broken:
                 raise NodeUnreachable(f"{self._address}: the connection is closed")
-            header = self._next_header(api, version)
-            correlation_id = self._correlation_id
             try:
                 async with asyncio.timeout(timeout_ms / 1000) as silence:
-                    loop = asyncio.get_running_loop()
-                    await loop.sock_sendall(self._sock, frame(header, body))
+                    async with self._sending:
+                        header = self._next_header(api, version)
+                        correlation_id = self._correlation_id
+                        loop = asyncio.get_running_loop()
+                        await loop.sock_sendall(self._sock, frame(header, body))
                     cursor = Cursor(await self._receive_answer(silence, timeout_ms))
                     found = read_response_header(cursor, api, version)
                     if found != correlation_id:

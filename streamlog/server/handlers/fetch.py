@@ -81,9 +81,10 @@ async def _answer_in_full(
     if request.session_epoch == wire.NEW_SESSION and session.size:
         session_id = sessions.admit(session, _now_ms())
     answer = _answer(told, version, header, session_id or wire.NO_SESSION)
-    session.keep(told)
     if session_id is None:
-        session.close()
+        session.drop(told)
+    else:
+        session.keep(told)
     return answer
 
 

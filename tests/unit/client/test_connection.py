@@ -13,12 +13,15 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from streamlog.model import NodeId
 from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA
-from tests.kafka_node import KafkaNode
+from tests.kafka_node import KafkaNode, until
+from tests.raw_client import at, wanted
 
+REQUESTS = "streamlog_requests_total"
 ALL_TOPICS = {"topics": None}
 Talk = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -222,3 +225,29 @@ async def test_answers_that_are_none(answer: bytes, error: type[Exception]) -> N
         with pytest.raises(error):
             await connection.request(METADATA, ALL_TOPICS)
         assert connection.broken
+
+
+async def test_who_hurries_a_node_reads_past_its_answer(node: KafkaNode) -> None:
+    partition = await node.add_stream("flights")
+    partition.append([b"x"])
+    partition.node_epochs = {NodeId(8): 40}
+    request = wanted(
+        at(1), replica_id=NodeId(8), replica_epoch=40, session_epoch=0, max_wait_ms=60_000
+    )
+    async with await Connection.open("127.0.0.1", node.port) as connection:
+        loop = asyncio.get_running_loop()
+        for number in (1, 2, 3):
+            waiting = loop.create_task(connection.fetch(request))
+            await until(lambda n=number: node.metric(REQUESTS, api="Fetch") == n)  # type: ignore[misc]
+            await connection.hurry()
+            assert (await waiting).session_id > 0
+        await connection.hurry()
+        assert (await connection.request(METADATA, {"topics": []}))["cluster_id"]
+        assert not connection.broken
+
+
+async def test_a_broken_connection_hurries_nobody(node: KafkaNode) -> None:
+    connection = await Connection.open("127.0.0.1", node.port)
+    connection.close()
+    await connection.hurry()
+    assert connection.broken

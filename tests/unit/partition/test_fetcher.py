@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.client.connection import Connection
 from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.owner import clock_ms
+from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, publish, run_of, values_of
 from tests.replica_world import TP, ReplicaWorld, replicas, until
@@ -40,6 +43,100 @@ async def test_a_new_stream_is_followed_at_once_although_others_wait(tmp_path: P
             leader = world.nodes[world.controller.partition(0, f"s{number}").leader]
             async with asyncio.timeout(5):
                 await publish(leader.partition(tp), b"x")
+
+
+async def test_what_rests_is_not_named_and_what_moves_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    requests: list[FetchRequest] = []
+    inner = Connection.fetch
+
+    async def fetch(self: Connection, request: FetchRequest, **more: int) -> FetchResponse:
+        requests.append(request)
+        return await inner(self, request, **more)
+
+    monkeypatch.setattr(Connection, "fetch", fetch)
+    async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=10) as world:
+        await world.create(partitions=8)
+        partitions = [TopicPartition("s", number) for number in range(8)]
+
+        def rest() -> bool:
+            return len(requests) > 8 and not any(it.topics for it in requests[-4:])
+
+        await until(rest)
+        leader = world.nodes[world.controller.partition(3).leader]
+        requests.clear()
+        await publish(leader.partition(partitions[3]), b"x")
+        await until(rest)
+        named = {it.partition for request in requests for topic in request.topics
+                 for it in topic.partitions}  # fmt: skip
+        assert named == {3}
+        assert len({request.session_id for request in requests}) == 2, "of either leader"
+        follower = next(it for it in world.nodes.values() if it is not leader)
+        await until(lambda: follower.partition(partitions[3]).high_watermark == 1)
+
+
+async def test_a_session_that_is_lost_is_begun_anew(tmp_path: Path) -> None:
+    async with replicas(tmp_path, fetch_wait_ms=50) as world:
+        for number in range(5):
+            sessions = world.leader.listener._context.fetch_sessions
+            for session_id in list(sessions._kept):
+                sessions.remove(session_id)
+            assert await publish(world.leader.partition(), b"x") == number
+        assert world.isr() == {1, 2, 3}
+        await until(lambda: len(sessions) == 2)
+
+
+async def test_a_leader_that_is_back_elsewhere_is_found(tmp_path: Path) -> None:
+    async with replicas(tmp_path, 2, fetch_wait_ms=30_000) as world:
+        await publish(world.leader.partition(), b"x")
+        leader, follower = int(world.leader.node_id), world.followers[0]
+        await world.leader.stop()
+        await world.start(leader)
+        await until(lambda: world.isr() == {1, 2})
+        await world.elect(leader)
+        await publish(world.leader.partition(), b"y")
+        await until(lambda: follower.partition().high_watermark == 2)
+
+
+async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_path: Path) -> None:
+    lag_ms = 300
+    async with replicas(tmp_path, fetch_wait_ms=50, replica_lag_time_ms=lag_ms) as world:
+        partition = world.leader.partition()
+        progress = partition.state.progress
+        assert progress is not None
+        fetched = {it: follower._told_ms for it, follower in progress.followers.items()}
+        await until(lambda: clock_ms() - max(fetched.values()) > 2 * lag_ms)
+        partition.append(run_of(b"x"), Told())
+        partition.state.settle()
+        for follower in progress.followers.values():
+            assert 0 <= follower.lag_ms(1, clock_ms()) <= lag_ms
+        await until(lambda: partition.high_watermark == 1)
+        assert world.isr() == {1, 2, 3}
+        assert world.controller.partition().partition_epoch == 0
+
+
+async def test_who_is_dropped_although_it_has_all_is_proposed_again(tmp_path: Path) -> None:
+    async with replicas(tmp_path, fetch_wait_ms=50) as world:
+        await publish(world.leader.partition(), b"x")
+        follower = world.followers[0].node_id
+        image = world.controller.partition()
+        change = c.IsrChange(
+            stream_id=world.controller.image.streams["s"].stream_id,
+            stream="s",
+            partition=0,
+            leader_epoch=image.leader_epoch,
+            partition_epoch=image.partition_epoch,
+            isr=tuple(
+                (it, world.controller.epoch(it)) for it in sorted(set(image.isr) - {follower})
+            ),
+        )
+        leader = world.leader
+        await world.ask(
+            c.AlterIsr(node_id=leader.node_id, node_epoch=leader.node_epoch, changes=(change,))
+        )
+        assert follower not in world.isr()
+        await until(lambda: world.isr() == {1, 2, 3})
 
 
 async def test_another_leader_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ def test_each_hears_of_its_own_end() -> None:
     assert story == ["consumer", "follower"]
     watchers.changed()
     assert story[2:] == ["consumer", "follower"]
+    watchers.replicas_changed()
+    assert story.pop() == "consumer"
     watchers.remove(consumer)
     watchers.remove(follower)
     watchers.remove(follower)

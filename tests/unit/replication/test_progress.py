@@ -52,3 +52,13 @@ def test_it_is_heard_for_a_while_after_each_fetch() -> None:
     fetched(progress, 1, 5, 200)
     assert progress.is_heard(1_200, 1_000)
     assert not progress.is_heard(1_201, 1_000)
+
+
+def test_what_it_had_by_then_counts_without_a_fetch() -> None:
+    progress = FollowerProgress()
+    fetched(progress, 10, 10, 100)
+    progress.had_all(700)
+    assert progress.lag_ms(11, 900) == 200
+    assert progress.is_heard(1_700, 1_000)
+    progress.had_all(500)
+    assert progress.lag_ms(11, 900) == 200, "what is told late takes nothing back"
