@@ -102,7 +102,8 @@ class LeaderFetcher:
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._exchanging: asyncio.Timeout | None = None  # what another address interrupts
-        self._hurried = 0.0  # when the leader was, last
+        self._joined = asyncio.Event()
+        self._waits = False  # for an answer, so that the leader may be hurried
         self._is_reachable = True  # as last told
         self._has_answered = False  # on this connection
 
@@ -121,6 +122,7 @@ class LeaderFetcher:
             elif not self._exchanging.expired():
                 self._exchanging.reschedule(asyncio.get_running_loop().time())
         self._changed.set()
+        self._joined.set()
 
     def leave(self, tp: TopicPartition) -> None:
         self._partitions.pop(tp, None)
@@ -135,15 +137,17 @@ class LeaderFetcher:
 
     async def run(self) -> None:
         """For as long as the node runs."""
-        try:
-            while True:
-                self._changed.clear()
-                try:
-                    await self._round()
-                except StreamlogError as error:
-                    await self._failed(error)
-        finally:
-            self._disconnect()
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._hurry())
+            try:
+                while True:
+                    self._changed.clear()
+                    try:
+                        await self._round()
+                    except StreamlogError as error:
+                        await self._failed(error)
+            finally:
+                self._disconnect()
 
     async def _round(self) -> None:
         standings = await self._standings()
@@ -260,12 +264,12 @@ class LeaderFetcher:
         late = loop.call_later(late_s, self._tell_unreachable, "no answer")
         try:
             connection = await self._connected()
-            hurrying = loop.create_task(self._hurry(connection))
-            try:
-                answer = await connection.fetch(request)
-            finally:
-                hurrying.cancel()
+            if self._changed.is_set():  # since it was written
+                request = request._replace(max_wait_ms=0)
+            self._waits = True
+            answer = await connection.fetch(request)
         finally:
+            self._waits = False
             late.cancel()
         if answer.error_code not in SESSION_LOST:
             check(answer.error_code, f"node {self._leader.node_id}")
@@ -283,13 +287,14 @@ class LeaderFetcher:
         self._connection = await Connection.open(host, port, timeout_ms=TIMEOUT_MS)
         return self._connection
 
-    async def _hurry(self, connection: Connection) -> None:
-        """A partition that joins while the request waits is not to wait, too."""
-        await self._changed.wait()
-        loop = asyncio.get_running_loop()
-        await asyncio.sleep(self._hurried + JOIN_MS / 1000 - loop.time())
-        self._hurried = loop.time()
-        await connection.hurry()
+    async def _hurry(self) -> None:
+        """What joins while a request waits is not to wait, too."""
+        while True:
+            await self._joined.wait()
+            self._joined.clear()
+            if self._waits and self._connection is not None and self._changed.is_set():
+                await self._connection.hurry()
+                await asyncio.sleep(JOIN_MS / 1000)
 
     def _found(self, answer: FetchResponse) -> Sequence[_Found]:
         """What is answered is loose: it may not be afterwards what the leader knows."""
