@@ -5,7 +5,8 @@
 - ``owner`` one partition as others see it: append, read, watch, purge; ``syncing`` when its log is
   synced; ``watchers`` who waits for a change; ``statistics`` what is told.
 - ``reader`` what is read is checked first, in a worker thread.
-- ``replica`` takes what a leader answers; ``fetcher`` follows one leader, ``fetchers`` all;
+- ``replica`` takes what a leader answers; ``fetcher`` follows one leader, in a ``fetch_session``,
+  ``fetchers`` all;
   ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
   that are away; ``replication`` these together.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.
