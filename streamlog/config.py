@@ -153,6 +153,10 @@ class LogSection(Section):
     retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
     checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
     open_files_max: Annotated[int, Field(ge=16)] = 1_000
+    reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
+    """Kept aside for the metadata of a full disk, which has room again when as much is free."""
+    space_check_ms: Annotated[int, Field(ge=10)] = 1_000
+    """How often a full disk is looked at; and the least time that it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
 
 

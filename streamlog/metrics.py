@@ -36,6 +36,9 @@ class NodeMetrics:
             buckets=LATENCY_SECONDS,
             registry=r,
         )
+        self.disk_full = Gauge(
+            "streamlog_disk_full", "1 while the disk has no room: nothing is stored", registry=r
+        )
         self.corrupt_batches = Counter(
             "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
         )

@@ -78,11 +78,13 @@ class World:
             )
         )
 
-    def beat(self, node: int, *, offline: tuple[tuple[str, int], ...] = ()) -> Decision:
+    def beat(
+        self, node: int, *, offline: tuple[tuple[str, int], ...] = (), full: bool = False
+    ) -> Decision:
         decision = self.ask(
             c.Heartbeat(
                 node_id=NodeId(node), node_epoch=self.epoch(node), offset=self.image.offset,
-                offline=offline,
+                offline=offline, full=full,
             )
         )  # fmt: skip
         self.live.add(NodeId(node))

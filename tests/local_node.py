@@ -11,6 +11,7 @@ from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.ingest.source import NatsSource
 from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
@@ -55,7 +56,8 @@ class LocalNode:
             ingest=ingest or {},
             log=log or {},
         )
-        self.metadata = build_metadata(settings, self._data_dir, self._incarnation)
+        reserve = Reserve(self._data_dir.path / "reserve", settings.log.reserve_bytes)
+        self.metadata = build_metadata(settings, self._data_dir, self._incarnation, reserve)
         self.registry = Registry(
             path, node_id=NODE_ID, settings=settings.log, metrics=self.metrics, disk=disk
         )

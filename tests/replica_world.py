@@ -62,6 +62,7 @@ class ReplicaNode:
         self.asked: list[c.Command] = []
         self.reports: list[TopicPartition] = []
         self.offline: set[TopicPartition] = set()
+        self.full = False
         self._world = world
         quiet = {"sync_interval_ms": SLOW_MS, "retention_check_ms": SLOW_MS}
         self.registry = Registry(
@@ -100,6 +101,9 @@ class ReplicaNode:
 
     def tell_offline(self, offline: Iterable[TopicPartition]) -> None:
         self.offline = set(offline)
+
+    def tell_full(self, full: bool) -> None:
+        self.full = full
 
     def partition(self, tp: TopicPartition = TP) -> Partition:
         return self.registry.partition(tp)
@@ -214,6 +218,7 @@ class ReplicaWorld:
                 node_epoch=node.node_epoch,
                 offset=node.image.offset,
                 offline=tuple((tp.stream, tp.partition) for tp in node.offline),
+                full=node.full,
             )
         )
 

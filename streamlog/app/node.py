@@ -4,7 +4,7 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Coroutine
-from typing import Any
+from typing import Any, Final
 
 from prometheus_client.registry import Collector
 
@@ -20,6 +20,7 @@ from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
 from streamlog.ingest.source import NatsSource
+from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
@@ -29,6 +30,8 @@ from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 
 logger = logging.getLogger(__name__)
+
+RESERVE_NAME: Final = "reserve"
 
 
 class Node:
@@ -44,7 +47,8 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
-        self._metadata = build_metadata(settings, data_dir, self._incarnation)
+        reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
+        self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -52,6 +56,7 @@ class Node:
             metrics=metrics,
             replication=settings.replication,
             cluster=self._metadata,
+            reserve=reserve,
         )
         self._listener = Listener(
             Context(

@@ -5,8 +5,8 @@ from uuid import UUID
 
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
+from streamlog.log.reserve import Reserve, ReservingDisk
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.peers import Peers
 from streamlog.metadata.replica import MetadataReplica
@@ -20,13 +20,15 @@ from streamlog.raft.voters import Voter, VoterSet
 METADATA_FILES_MAX = 16
 
 
-def build_metadata(settings: Settings, data_dir: DataDir, incarnation: UUID) -> MetadataService:
+def build_metadata(
+    settings: Settings, data_dir: DataDir, incarnation: UUID, reserve: Reserve
+) -> MetadataService:
     """Nothing is opened yet. Raises ConfigError."""
     voters = voters_of(settings)
     cluster = settings.cluster
     if voters.ids != {data_dir.node_id} and cluster.id is None:
         raise ConfigError("cluster.id", "is missing", "set it to the same text on every node")
-    disk = OsDisk()
+    disk = ReservingDisk(reserve)
     store = MetadataStore(
         data_dir.metadata,
         data_dir.cluster_id,

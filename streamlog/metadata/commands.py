@@ -100,6 +100,8 @@ class Heartbeat(Command):
     offset: int
     offline: tuple[tuple[str, int], ...] = ()
     """Partitions whose log this node cannot write: it must neither lead them nor be in sync."""
+    full: bool = False
+    """There is no room on its disk: others that have room are to lead, and it is not in sync."""
 
 
 class StopNode(Command):

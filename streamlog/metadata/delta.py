@@ -14,6 +14,7 @@ from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
     NodeFenced,
+    NodeFull,
     NodeRegistered,
     NodeRemoved,
     PartitionChanged,
@@ -54,7 +55,7 @@ class ImageDelta:
         match record:
             case PartitionChanged():
                 self._partition_changed(record, offset)
-            case NodeRegistered() | NodeFenced() | NodeDraining() | NodeRemoved():
+            case NodeRegistered() | NodeFenced() | NodeDraining() | NodeFull() | NodeRemoved():
                 self._node_changed(record, offset)
             case StreamCreated():
                 self._created(record, offset)
@@ -94,7 +95,9 @@ class ImageDelta:
         return self._loads
 
     def _node_changed(
-        self, record: NodeRegistered | NodeFenced | NodeDraining | NodeRemoved, offset: int
+        self,
+        record: NodeRegistered | NodeFenced | NodeDraining | NodeFull | NodeRemoved,
+        offset: int,
     ) -> None:
         node_id = record.node_id
         known = self.nodes.get(node_id)
@@ -109,6 +112,8 @@ class ImageDelta:
                 known = replace(known, fenced=record.fenced, stopping=record.stopping)
             case NodeDraining():
                 known = replace(known, draining=record.draining)
+            case NodeFull():
+                known = replace(known, full=record.full)
             case NodeRemoved():
                 self.nodes = self.nodes.delete(node_id)
                 return

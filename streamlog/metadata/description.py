@@ -41,6 +41,7 @@ def describe(raft: Raft, image: Image, now_ms: int) -> dict[str, Any]:
                 "epoch": node.epoch,
                 "fenced": node.fenced,
                 "draining": node.draining,
+                "full": node.full,
                 "replicas": image.loads.get(node_id, Load()).replicas,
                 "leaders": image.loads.get(node_id, Load()).leaders,
             }

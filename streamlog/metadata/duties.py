@@ -93,7 +93,7 @@ class Duties:
             self._changed.set()
         self.sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
         self._heard.set()
-        if node.fenced or beat.offline:
+        if node.fenced or node.full or beat.offline or beat.full:
             return await self._quorum.decide(self.decision(beat))
         return Granted(0, {})
 

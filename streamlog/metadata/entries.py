@@ -29,6 +29,8 @@ class NodeImage:
     """Fenced because it said goodbye: only a new registration ends that."""
     draining: bool = False
     """Gets no replica, and loses those it has. Outlives registrations."""
+    full: bool = False
+    """Has no room on its disk: leads and is in sync only where no live member has any."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
     NodeFenced,
+    NodeFull,
     NodeRegistered,
     StreamCreated,
     VotersChanged,
@@ -170,3 +171,5 @@ def _node_records(node: NodeImage) -> Iterator[MetadataRecord]:
         yield NodeFenced(node_id=node.node_id, fenced=node.fenced, stopping=True)
     if node.draining:
         yield NodeDraining(node_id=node.node_id, draining=True)
+    if node.full:
+        yield NodeFull(node_id=node.node_id, full=True)

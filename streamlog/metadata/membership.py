@@ -45,6 +45,8 @@ class Membership:
         """Why the node has not registered."""
         self.offline: frozenset[TopicPartition] = frozenset()
         """The partitions that this node cannot write, told with each heartbeat."""
+        self.full = False
+        """There is no room on this node's disk; likewise told."""
         self._node_id = node_id
         self._incarnation = incarnation
         self._heartbeat_s = settings.heartbeat_ms / 1000
@@ -135,6 +137,7 @@ class Membership:
             node_epoch=self.node_epoch,
             offset=self._applied_offset(),
             offline=tuple((tp.stream, tp.partition) for tp in sorted(self.offline)),
+            full=self.full,
         )
 
     def _extend(self, sent_at: float) -> None:

@@ -61,6 +61,16 @@ class NodeDraining(MetadataRecord):
     draining: bool
 
 
+class NodeFull(MetadataRecord):
+    """A full node has no room on its disk: others that have some lead, and it is not in sync.
+
+    A new registration ends it.
+    """
+
+    node_id: NodeId
+    full: bool
+
+
 class NodeRemoved(MetadataRecord):
     """A node that kept nothing is forgotten."""
 
@@ -155,6 +165,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         NodeRegistered,
         NodeFenced,
         NodeDraining,
+        NodeFull,
         NodeRemoved,
         QuorumLeader,
         VotersChanged,

@@ -162,6 +162,11 @@ class MetadataService:
         self._membership.offline = frozenset(offline)
         self._membership.hurry()
 
+    def tell_full(self, full: bool) -> None:
+        """There is no room on the disk, or there is again; the controller hears of it at once."""
+        self._membership.full = full
+        self._membership.hurry()
+
     # To have it changed
 
     async def request(self, command: Command) -> Granted:

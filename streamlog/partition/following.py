@@ -34,9 +34,12 @@ class Following:
         """Something in the log cannot be read, so that it must not be counted as being here."""
 
     def position(self) -> FetchPosition | None:
-        """What to fetch next; None where nobody is followed, or what is here is not kept yet."""
+        """What to fetch next; None where nobody is followed, or what is here is not kept yet.
+
+        Nor where the disk is full: who could not store what comes must not pass for in sync.
+        """
         state = self._state
-        if not self.follows(state.leader_epoch) or self.is_damaged:
+        if not self.follows(state.leader_epoch) or self.is_damaged or not state.has_room:
             return None
         end = state.log.log_end_offset
         if state.kept_end < end:

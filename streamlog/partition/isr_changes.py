@@ -84,9 +84,9 @@ class IsrChanges:
         if node_id == self._node_id:
             return Standing(self._cluster.node_epoch, is_live=True)
         node = self._cluster.image.nodes.get(node_id)
-        return (
-            Standing(-1, is_live=False) if node is None else Standing(node.epoch, not node.fenced)
-        )
+        if node is None:
+            return Standing(-1, is_live=False)
+        return Standing(node.epoch, is_live=not node.fenced and not node.full)
 
     async def _put(self, asked: Asked) -> bool:
         """Whether it is worth going on at once."""

@@ -4,7 +4,7 @@ import logging
 import time
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import StorageFailed, StreamlogError, Unavailable
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
@@ -46,6 +46,7 @@ class Partition:
             sync=sync_policy(config, surroundings.defaults),
             compression=Compression.named(config.compression),
             may_act=surroundings.may_act,
+            has_room=lambda: not surroundings.space.is_full,
         )
         """For the rest of this package; others ask the partition."""
         self.following = Following(self.state)
@@ -168,6 +169,8 @@ class Partition:
             metrics.append_failures.labels(type(error).__name__).inc()
             if isinstance(error, StorageFailed) and state.failure is error:
                 self.went_offline(error)
+            elif isinstance(error, StorageFull):
+                self.ran_out_of_room(error)
             raise
         metrics.append_batches.inc()
         metrics.append_records.inc(count)
@@ -191,6 +194,10 @@ class Partition:
         logger.error("partition offline", extra=self.place(error))
         self._surroundings.health_changed(self)
         self._watchers.changed()
+
+    def ran_out_of_room(self, error: StorageFull) -> None:
+        """Nothing was kept of what was to be written."""
+        self._surroundings.space.ran_out(error)
 
     def _damaged(self) -> None:
         self.following.is_damaged = True
@@ -356,8 +363,12 @@ class Partition:
         return self.log_start_offset - before
 
     def retain(self, now_ms: int) -> None:
-        """Let go of whole segments that the limits no longer keep; followers follow in that."""
-        if self.is_leader and self.failure is None:
+        """Let go of whole segments that the limits no longer keep; followers follow in that, but
+        where the disk is full: they cannot fetch what would tell them.
+        """
+        state = self.state
+        may_delete = self.is_leader or not (state.has_room or state.cutting or self.closed)
+        if may_delete and self.failure is None:
             deleted = self._log.apply_retention(now_ms, self.high_watermark)
             self.syncing.segments_removed()
             if deleted:

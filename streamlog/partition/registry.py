@@ -13,6 +13,7 @@ from streamlog.errors import (
     NotLeader,
     PartitionNotFound,
     StorageFailed,
+    StorageFull,
     StreamlogError,
     StreamNotFound,
     Unavailable,
@@ -24,6 +25,7 @@ from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
+from streamlog.partition.disk_space import DiskSpace, Reserve
 from streamlog.partition.disposal import Disposal
 from streamlog.partition.flusher import Flusher
 from streamlog.partition.folder import Folders
@@ -70,8 +72,11 @@ class Registry:
         disk: Disk | None = None,
         replication: ReplicationSection | None = None,
         cluster: Cluster | None = None,
+        reserve: Reserve | None = None,
     ) -> None:
-        """``cluster``: None for a node by itself, that nobody follows and that needs no lease."""
+        """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
+        ``reserve``: to be kept while there is room.
+        """
         self._settings = settings
         self._node_id = node_id
         self._metrics = metrics
@@ -101,6 +106,9 @@ class Registry:
                 workers=self._workers,
                 metrics=metrics,
             )
+        self._space = DiskSpace(
+            data_dir, self._disk, settings, reserve=reserve, changed=self._space_changed
+        )
         self._surroundings = Surroundings(
             node_id,
             settings,
@@ -108,11 +116,15 @@ class Registry:
             self._upkeep,
             self._workers,
             metrics,
+            self._space,
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
             isr_may_change=self._replication.isr_may_change if self._replication else nothing,
             health_changed=self._health_changed,
         )
+        self._image: Image | None = None
+        """As last acted on."""
         self._changing = asyncio.Lock()
+        self._may_open = asyncio.Event()
         self._closed = False
 
     def partition(self, tp: TopicPartition) -> Partition:
@@ -131,6 +143,11 @@ class Registry:
         return [partition.statistics() for partition in self._partitions.values()]
 
     @property
+    def has_room(self) -> bool:
+        """False from a write that found none until there is some."""
+        return not self._space.is_full
+
+    @property
     def failures(self) -> dict[TopicPartition, StreamlogError]:
         """Partitions that cannot be written to, and why."""
         failed = {p.tp: p.failure for p in self._partitions.values() if p.failure is not None}
@@ -143,6 +160,7 @@ class Registry:
         when it has registered.
         """
         self._flusher.open()
+        self._image = image
         try:
             await self._in_worker(self._checkpoints.load)
             await self._in_worker(
@@ -182,12 +200,15 @@ class Registry:
                     await asyncio.sleep(0)
             if any(self._is_ailing(here.tp) for here in wanted):
                 self._tell_offline()
+            self._image = new
 
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self._flusher.run())
             group.create_task(self._upkeep.run())
+            group.create_task(self._space.run())
+            group.create_task(self._open_when_there_is_room())
             if self._replication is not None:
                 group.create_task(self._replication.run())
 
@@ -270,6 +291,8 @@ class Registry:
 
     def _could_not_open(self, tp: TopicPartition, error: StreamlogError) -> None:
         self._offline[tp] = error
+        if isinstance(error, StorageFull):
+            self._space.ran_out(error)
         logger.error(
             "partition offline",
             extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
@@ -333,6 +356,41 @@ class Registry:
             self._cluster.tell_offline(
                 tp for tp in (*self._offline, *self._partitions) if self._is_ailing(tp)
             )
+
+    def _space_changed(self) -> None:
+        is_full = self._space.is_full
+        self._metrics.disk_full.set(is_full)
+        if self._cluster is not None:
+            self._cluster.tell_full(is_full)
+        if not is_full:
+            self._may_open.set()
+
+    async def _open_when_there_is_room(self) -> None:
+        """What others lead; whoever leads what it could not open has told publishers so."""
+        while True:
+            await self._may_open.wait()
+            self._may_open.clear()
+            async with self._changing:
+                if not self._closed:
+                    await self._open_what_found_no_room()
+
+    async def _open_what_found_no_room(self) -> None:
+        image = self._image
+        assert image is not None, "open comes first"
+        wanted = [
+            here
+            for stream in image.streams.values()
+            for here in self._replicas_here(stream)
+            if isinstance(self._offline.get(here.tp), StorageFull)
+            and here.image.leader != self._node_id
+        ]
+        for here in wanted:
+            del self._offline[here.tp]
+        await self._open_missing(wanted)
+        for here in wanted:
+            await self._hear(here, image)
+        if wanted:
+            self._tell_offline()
 
     def _is_ailing(self, tp: TopicPartition) -> bool:
         partition = self._partitions.get(tp)

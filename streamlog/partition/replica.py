@@ -7,7 +7,7 @@ from functools import partial
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import StorageFailed, StreamlogError, Unavailable
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.model import EpochEnd
 from streamlog.partition.following import Cut, FetchPosition
 from streamlog.partition.owner import Partition
@@ -56,6 +56,9 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
             position += following.append(records[position:])
         except StorageFailed as error:
             partition.went_offline(error)
+            raise
+        except StorageFull as error:
+            partition.ran_out_of_room(error)
             raise
         partition.grown()
         if position < len(records):

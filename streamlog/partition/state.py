@@ -13,6 +13,7 @@ from streamlog.errors import (
     OffsetOutOfRange,
     StaleNode,
     StorageFailed,
+    StorageFull,
     StreamlogError,
 )
 from streamlog.log.log import PartitionLog
@@ -44,8 +45,11 @@ class PartitionState:
         sync: SyncPolicy = "commit",
         compression: int = 0,
         may_act: Callable[[], bool] | None = None,
+        has_room: Callable[[], bool] | None = None,
     ) -> None:
-        """``may_act``: whether the node's lease lasts; None for a node that needs none."""
+        """``may_act``: whether the node's lease lasts; None for a node that needs none.
+        ``has_room``: whether the disk has any, as far as others have found.
+        """
         self.tp = tp
         self.log = log
         self.sync = sync
@@ -72,11 +76,17 @@ class PartitionState:
         """While this node leads."""
         self.node_id = node_id
         self._may_act = may_act
+        self._has_room = has_room
         self.high_watermark = min(high_watermark, self.kept_end)
 
     @property
     def is_leader(self) -> bool:
         return self.progress is not None
+
+    @property
+    def has_room(self) -> bool:
+        """Something may be written to the log."""
+        return self._has_room is None or self._has_room()
 
     @property
     def in_flight_bytes(self) -> int:
@@ -191,6 +201,9 @@ class PartitionState:
         ):
             run.clear()
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if not self.has_room:
+            run.clear()
+            raise StorageFull("the disk is full")
         log = self.log
         base_offset = log.log_end_offset
         batch = run.seal(

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamlog.config import LogSection
+from streamlog.errors import StorageFull
 from streamlog.metadata.commands import Command
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
@@ -27,6 +28,14 @@ class Upkeep(Protocol):
 
     async def persist_log_start(self, partition: "Partition", offset: int) -> None:
         """Durable when it returns. Raises StorageFull, StorageFailed."""
+
+
+class DiskSpace(Protocol):
+    """``disk_space.DiskSpace``."""
+
+    @property
+    def is_full(self) -> bool: ...
+    def ran_out(self, error: StorageFull) -> None: ...
 
 
 class Lease(Protocol):
@@ -67,6 +76,9 @@ class Cluster(Protocol):
     def tell_offline(self, offline: Iterable[TopicPartition]) -> None:
         """All partitions that cannot be written here: others are to lead them."""
 
+    def tell_full(self, full: bool) -> None:
+        """Whether the disk is full: others are to lead what they have room for."""
+
 
 class FetchPeer(NamedTuple):
     """A node to be fetched from."""
@@ -90,6 +102,7 @@ class Surroundings:
     upkeep: Upkeep
     workers: Executor
     metrics: NodeMetrics
+    space: DiskSpace
     may_act: Callable[[], bool] | None = None
     """Whether the lease lasts; None for a node that needs none."""
     isr_may_change: Callable[["Partition"], None] = nothing

@@ -137,14 +137,20 @@ class ControllerMachine(ControllerModel):
             return
         raise AssertionError("two nodes of one id")
 
-    @rule(node=nodes, offline=st.lists(st.tuples(names, partitions), max_size=3))
-    def beat(self, node: NodeId, offline: Sequence[tuple[str, int]] = ()) -> None:
+    @rule(
+        node=nodes,
+        offline=st.lists(st.tuples(names, partitions), max_size=3),
+        full=st.booleans(),
+    )
+    def beat(
+        self, node: NodeId, offline: Sequence[tuple[str, int]] = (), full: bool = False
+    ) -> None:
         process = self.processes.get(node)
         if process is None:
             return
         command = c.Heartbeat(
             node_id=node, node_epoch=process.epoch, offset=self.image.offset,
-            offline=tuple(offline),
+            offline=tuple(offline), full=full,
         )  # fmt: skip
         decision = self.ask(command, elects={node} if self.is_present(node) else None)
         assert (decision is not None) == self.is_present(node)

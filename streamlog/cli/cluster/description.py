@@ -36,12 +36,15 @@ class NodeState(NamedTuple):
     draining: bool
     replicas: int
     leaders: int
+    full: bool = False
+    """No room on its disk; nodes of before did not tell."""
 
     @property
     def words(self) -> str:
         """Its state in a table."""
         life = "fenced" if self.fenced else "live"
-        return f"{life}, draining" if self.draining else life
+        more = (("draining", self.draining), ("full", self.full))
+        return ", ".join((life, *(word for word, applies in more if applies)))
 
 
 class Description(NamedTuple):
@@ -82,4 +85,7 @@ class Description(NamedTuple):
 
 
 def _one(kind: Any, fields: Mapping[str, Any]) -> Any:
-    return kind(**{name: fields[name] for name in kind._fields})
+    known = {name: fields[name] for name in kind._fields if name in fields}
+    if missing := set(kind._fields) - set(known) - set(kind._field_defaults):
+        raise KeyError(*missing)
+    return kind(**known)

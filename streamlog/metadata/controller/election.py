@@ -90,7 +90,7 @@ def rebalance_leaders(draft: Draft) -> Decision:
             known.leader in (NO_LEADER, preferred)
             or preferred not in known.isr
             or preferred not in draft.available
-            or preferred in draft.draining
+            or preferred in draft.draining | draft.full
         ):
             continue
         if moved == REBALANCED_MAX:
@@ -132,6 +132,19 @@ def give_up_offline(draft: Draft, node: NodeId, offline: Iterable[tuple[str, int
         isr = place.partition.isr
         if node in isr and len(isr) > 1:
             draft.put(place, without(draft, place, node, keep_last=False))
+
+
+def give_way(draft: Draft, node: NodeId) -> None:
+    """``node`` has no room: it leaves each ISR that has a live member with room, which leads on.
+
+    Where no such member is, it stays: what it has is whole, and it refuses what it cannot store.
+    Hence nobody gives way to and fro among nodes that are all full.
+    """
+    for place in places(draft.image):
+        isr = place.partition.isr
+        others = (it for it in isr if it != node and it not in draft.full)
+        if node in isr and any(it in draft.available for it in others):
+            draft.put(place, without(draft, place, node))
 
 
 def revive_leaderless(draft: Draft) -> None:

@@ -58,6 +58,7 @@ def _may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> b
     return all(
         node in known.replicas
         and node in draft.available
+        and (node not in draft.full or node in known.isr)
         and draft.image.nodes[node].epoch == node_epoch
         for node, node_epoch in change.isr
     )

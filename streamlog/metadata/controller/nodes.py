@@ -18,9 +18,15 @@ from streamlog.metadata.controller.draft import (
     places,
     present_node,
 )
-from streamlog.metadata.controller.election import give_up_offline, revived, without
+from streamlog.metadata.controller.election import give_up_offline, give_way, revived, without
 from streamlog.metadata.image import Image, NodeImage
-from streamlog.metadata.records import NodeFenced, NodeRegistered, NodeRemoved
+from streamlog.metadata.records import (
+    MetadataRecord,
+    NodeFenced,
+    NodeFull,
+    NodeRegistered,
+    NodeRemoved,
+)
 from streamlog.model import NO_LEADER, NodeId
 
 
@@ -71,7 +77,8 @@ def heartbeat(
 ) -> Decision:
     """A fenced node that has applied its own registration is one of the living again.
 
-    Partitions that only waited for it are led. Raises StaleNode.
+    Partitions that only waited for it are led. One without room gives way to those that have some,
+    as often as it says so. Raises StaleNode.
     """
     node = present_node(image, command.node_id, command.node_epoch)
     returns = node.fenced and not node.stopping and command.offset > node.epoch
@@ -79,9 +86,15 @@ def heartbeat(
         return Decision(result={"fenced": True})
     draft = cautious_draft(image, live, heard_of)
     draft.available |= {node.node_id}
+    noted: list[MetadataRecord] = []
+    if command.full != node.full:
+        draft.full ^= {node.node_id}
+        noted.append(NodeFull(node_id=node.node_id, full=command.full))
     if not returns:
         give_up_offline(draft, node.node_id, command.offline)
-        return draft.decision(fenced=False)
+        if command.full:
+            give_way(draft, node.node_id)
+        return draft.decision(*noted, fenced=False)
     offline = frozenset(command.offline)
     for place in places(image) if image.leaderless else ():
         partition = place.partition
@@ -92,7 +105,8 @@ def heartbeat(
         else:
             after = revived(draft, place, partition)
         draft.put(place, after)
-    return draft.decision(NodeFenced(node_id=node.node_id, fenced=False), fenced=False)
+    noted.append(NodeFenced(node_id=node.node_id, fenced=False))
+    return draft.decision(*noted, fenced=False)
 
 
 def fence(

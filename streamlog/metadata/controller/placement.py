@@ -63,7 +63,7 @@ class Placement:
                 node != partition.leader,
                 node not in partition.isr,
                 node not in draft.available,
-                node in draft.draining,
+                node in draft.draining | draft.full,
                 draft.replicas[node],
             )
 

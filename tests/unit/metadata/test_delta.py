@@ -9,6 +9,7 @@ from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
     NodeFenced,
+    NodeFull,
     NodeRegistered,
     NodeRemoved,
     PartitionChanged,
@@ -74,6 +75,7 @@ def test_what_is_noted_of_a_node() -> None:
     [
         NodeFenced(node_id=TWO, fenced=True),
         NodeDraining(node_id=TWO, draining=True),
+        NodeFull(node_id=TWO, full=True),
         NodeRemoved(node_id=TWO),
     ],
     ids=lambda record: type(record).__name__,

@@ -103,9 +103,10 @@ async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() ->
     member = membership(controller)
     member.node_epoch = 7
     member.offline = frozenset({TopicPartition("s", 1)})
+    member.full = True
     async with running(member):
         await controller.asked_for(3)
-    beat = Heartbeat(node_id=ONE, node_epoch=7, offset=42, offline=(("s", 1),))
+    beat = Heartbeat(node_id=ONE, node_epoch=7, offset=42, offline=(("s", 1),), full=True)
     assert controller.asked[:3] == [beat] * 3
 
 

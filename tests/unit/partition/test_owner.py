@@ -14,6 +14,7 @@ from streamlog.errors import (
 from streamlog.partition.owner import Partition
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
+from tests.replica_world import until
 
 
 async def test_an_acknowledgement_never_comes_inside_append(world: World) -> None:
@@ -146,15 +147,20 @@ async def test_a_purge_that_cannot_be_kept_is_refused(world: World) -> None:
 
 async def test_a_full_disk_refuses_keeps_and_recovers(world: World) -> None:
     disk = FailingDisk()
-    async with world.node(disk) as registry:
+    async with world.node(disk, space_check_ms=10) as registry:
         await world.create("s")
         partition = registry.partition(tp("s"))
         assert await publish(partition, b"kept") == 0
-        disk.faults.break_("pwrite", code=errno.ENOSPC, path=".log")
+        disk.faults.break_("pwrite", code=errno.ENOSPC)
         with pytest.raises(StorageFull):
             partition.append(run_of(b"lost"), Told())
         assert partition.failure is None
+        assert not registry.has_room
+        disk.faults.break_("pwrite", code=errno.ENOSPC, path=".tmp")
+        with pytest.raises(StorageFull):  # it would fit, but not as much as is to be free
+            partition.append(run_of(b"lost"), Told())
         disk.faults.mend()
+        await until(lambda: registry.has_room)
         assert await publish(partition, b"again") == 1
         assert await values_of(partition) == [b"kept", b"again"]
 

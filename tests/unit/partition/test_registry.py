@@ -16,6 +16,7 @@ from streamlog.errors import (
 from streamlog.metadata.image import Image
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
+from tests.replica_world import until
 
 
 async def test_a_created_stream_is_led_at_once(world: World) -> None:
@@ -248,12 +249,13 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_others_go_on(wor
 
 async def test_no_room_for_a_new_partition(world: World) -> None:
     disk = FailingDisk()
-    async with world.node(disk) as registry:
+    async with world.node(disk, space_check_ms=10) as registry:
         disk.faults.break_("make_directory", code=errno.ENOSPC)
         await world.create("s")
         with pytest.raises(Unavailable):
             registry.partition(tp("s"))
         disk.faults.mend()
+        await until(lambda: registry.has_room)
         await world.delete("s")
         await world.create("s")
         assert await publish(registry.partition(tp("s")), b"x") == 0
@@ -314,12 +316,13 @@ async def test_checkpoints_that_cannot_be_written_put_only_a_namesake_offline(
         await world.create("s")
         await publish(registry.partition(tp("s")), b"old")
     disk = FailingDisk()
-    async with world.node(disk) as registry:
+    async with world.node(disk, space_check_ms=10) as registry:
         await world.delete("s")
         disk.faults.break_("write_small", code=errno.ENOSPC, path="checkpoint")
         await world.create("s")
         with pytest.raises(Unavailable):
             registry.partition(tp("s"))
         disk.faults.mend()
+        await until(lambda: registry.has_room)
         await world.create("t")
         assert await publish(registry.partition(tp("t")), b"x") == 0

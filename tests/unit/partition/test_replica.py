@@ -1,11 +1,12 @@
 """A followed partition, and what is damaged: it is fetched again from whoever has it."""
 
+import asyncio
 import errno
 from pathlib import Path
 
 import pytest
 
-from streamlog.errors import CorruptBatch, StorageFailed
+from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
 from streamlog.partition.following import Cut
 from streamlog.partition.replica import mend, take
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
@@ -132,3 +133,96 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
         assert partition.failure is not None
         assert world[3].offline == {TP}
         assert partition.syncing.is_quiet
+
+
+FULL = {"space_check_ms": 10, "reserve_bytes": 64 * 1024}
+
+
+async def test_a_full_follower_leaves_and_comes_back_when_there_is_room(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1) as world:
+        await world.start(2, disk, **FULL)
+        world.controller.create("s", replicas=2, min_isr=1)
+        await world.spread()
+        if world.leader is world[2]:
+            await world.elect(1)
+        await publish(world.leader.partition(), b"before")
+        disk.faults.break_("pwrite", code=errno.ENOSPC)
+        publishing = asyncio.ensure_future(publish(world.leader.partition(), b"after"))
+        await until(lambda: world[2].full)
+        partition = world[2].partition()
+        assert partition.failure is None
+        assert partition.following.position() is None, "it must not pass for in sync"
+        assert not publishing.done()
+        await world.beat(2)
+        assert world.isr() == {1}
+        assert await publishing == 1
+        disk.faults.mend()
+        await until(lambda: not world[2].full)
+        await world.beat(2)
+        await until(lambda: world.isr() == {1, 2})
+        assert await values_of(partition) == [b"before", b"after"]
+
+
+async def test_a_full_leader_refuses_and_gives_way_to_who_has_room(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1) as world:
+        await world.start(2, disk, **FULL)
+        world.controller.create("s", replicas=2, min_isr=1)
+        await world.spread()
+        await world.elect(2)
+        await publish(world.leader.partition(), b"before")
+        disk.faults.break_("pwrite", code=errno.ENOSPC)
+        with pytest.raises(StorageFull):
+            await publish(world.leader.partition(), b"refused")
+        with pytest.raises(StorageFull):
+            await publish(world.leader.partition(), b"refused without a try")
+        await world.beat(2)
+        assert world.leader is world[1]
+        assert world.isr() == {1}
+        assert await publish(world.leader.partition(), b"after") == 1
+        disk.faults.mend()
+        await until(lambda: not world[2].full)
+        await world.beat(2)
+        await until(lambda: world.isr() == {1, 2})
+        assert await values_of(world[2].partition()) == [b"before", b"after"]
+
+
+async def test_a_full_follower_deletes_by_itself(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        for number in (1, 2):
+            await world.start(number, **SMALL, **FULL)
+        world.controller.create("s", replicas=2, retention_bytes=6_000, min_isr=1)
+        await world.spread()
+        for i in range(COUNT):
+            await publish(world.leader.partition(), bytes([65 + i]) * 1000)
+        follower = world.followers[0].partition()
+        await until(lambda: follower.high_watermark == COUNT)
+        follower.retain(0)
+        assert follower.log_start_offset == 0, "the leader says what goes"
+        follower.ran_out_of_room(StorageFull("now"))
+        follower.retain(0)
+        assert follower.log_start_offset > 0
+
+
+async def test_what_could_not_be_opened_for_want_of_room_is_when_there_is_some(
+    tmp_path: Path,
+) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1) as world:
+        await world.start(2, disk, **FULL)
+        disk.faults.break_("make_directory", code=errno.ENOSPC)
+        disk.faults.break_("create", code=errno.ENOSPC)
+        world.controller.create("s", replicas=2, min_isr=1)
+        await world.spread()
+        if world.leader is world[2]:
+            await world.elect(1)
+        assert world[2].full
+        assert world[2].offline == {TP}
+        await world.beat(2)
+        await publish(world.leader.partition(), b"x")
+        disk.faults.mend()
+        await until(lambda: not world[2].offline)
+        await world.beat(2)
+        await until(lambda: world.isr() == {1, 2})
+        assert await values_of(world[2].partition()) == [b"x"]

@@ -10,6 +10,7 @@ from streamlog.errors import CorruptData, NodeNotFound
 NODE = {
     "node_id": 1, "host": "a", "port": 9092, "rack": None, "epoch": 7,
     "fenced": False, "draining": False, "replicas": 3, "leaders": 2,
+    "full": False,
 }  # fmt: skip
 FIELDS: dict[str, Any] = {
     "controller": 1,
@@ -57,3 +58,9 @@ def test_a_node_that_is_not_there() -> None:
 def test_a_nodes_state_in_words(fenced: bool, draining: bool, words: str) -> None:
     node = Description.of(FIELDS).node(1)
     assert node._replace(fenced=fenced, draining=draining).words == words
+    assert node._replace(fenced=fenced, full=True).words.endswith(", full")
+
+
+def test_a_node_that_does_not_tell_whether_it_is_full() -> None:
+    old = {name: value for name, value in NODE.items() if name != "full"}
+    assert not Description.of({**FIELDS, "nodes": [old]}).node(1).full

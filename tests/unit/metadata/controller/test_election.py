@@ -101,6 +101,19 @@ def test_draining_nodes_lead_last() -> None:
     assert world.partition().leader == 3
 
 
+def test_full_nodes_are_elected_last_and_do_not_get_leaders_back() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.beat(2, full=True)
+    world.alter_isr(1, 3)
+    world.fence(1)
+    assert world.partition().leader == 3
+    world.start(1)
+    world.alter_isr(1, 3)
+    world.beat(1, full=True)
+    assert not world.ask(c.RebalanceLeaders()).changes
+
+
 def test_leaders_are_rebalanced_in_bounded_portions(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(election, "REBALANCED_MAX", 2)
     world = World(2)

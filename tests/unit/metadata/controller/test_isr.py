@@ -26,6 +26,13 @@ def test_members_leave_and_join(world: World) -> None:
     assert world.partition().leader_epoch == 0
 
 
+def test_a_full_node_does_not_join(world: World) -> None:
+    world.beat(3, full=True)
+    assert world.propose(world.proposal(1, 2, 3), leader=1) == ["refused"]
+    world.beat(3)
+    assert world.propose(world.proposal(1, 2, 3), leader=1) == ["granted"]
+
+
 def test_what_is_in_force_is_granted_again(world: World) -> None:
     change = world.proposal(1, 2, 3)
     assert world.propose(change, leader=1) == ["granted"]

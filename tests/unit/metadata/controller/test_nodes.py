@@ -5,7 +5,7 @@ import pytest
 from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.records import NodeFenced, NodeRegistered, PartitionChanged
+from streamlog.metadata.records import NodeFenced, NodeFull, NodeRegistered, PartitionChanged
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 
@@ -307,6 +307,68 @@ def test_a_returning_node_leaves_what_it_cannot_write_to_members_that_are_away()
     assert (world.partition().leader, world.partition().isr) == (NO_LEADER, (2,))
     world.beat(2)
     assert world.partition().leader == 2
+
+
+def test_a_full_node_gives_way_to_members_with_room() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.place(2, 1, 3, name="t")
+    world.place(1, name="alone")
+    decision = world.beat(1, full=True)
+    assert decision.records[-1] == NodeFull(node_id=ONE, full=True)
+    assert (world.partition().leader, world.partition().isr) == (3, (2, 3)), "who led nothing"
+    assert (world.partition(name="t").leader, world.partition(name="t").isr) == (2, (2, 3))
+    assert (world.partition(name="alone").leader, world.partition(name="alone").isr) == (1, (1,))
+    assert not world.beat(1, full=True).changes
+    assert world.beat(1).records == (NodeFull(node_id=ONE, full=False),)
+    assert world.partition().isr == (2, 3), "it comes back by fetching"
+
+
+def test_among_full_nodes_nobody_gives_way() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.beat(2, full=True)
+    world.beat(1, full=True)
+    assert (world.partition().leader, world.partition().isr) == (3, (3,))
+    world.create("t", replicas=3)  # all of them begin in sync
+    world.beat(3, full=True)
+    s, t = world.partition(), world.partition(name="t")
+    assert (s.leader, s.isr) == (3, (3,))
+    for node in (1, 2, 3, 1):
+        assert not world.beat(node, full=True).changes, "whose turn it is does not matter"
+    assert (world.partition(), world.partition(name="t")) == (s, t)
+    world.beat(2)
+    for node in (1, 3):
+        world.beat(node, full=True)
+    assert (world.partition().leader, world.partition().isr) == (3, (3,)), "2 has yet to fetch"
+    assert (world.partition(name="t").leader, world.partition(name="t").isr) == (2, (2,))
+
+
+def test_nobody_gives_way_to_members_that_are_away() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.live.discard(TWO)
+    world.beat(1, full=True)
+    assert (world.partition().leader, world.partition().isr) == (1, (1, 2))
+
+
+def test_a_full_node_leads_where_nobody_else_can() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.beat(2, full=True)
+    world.beat(1, full=True)
+    assert world.partition().isr == (1,)
+    world.register(1)
+    world.beat(1, full=True)
+    assert world.partition().leader == 1
+
+
+def test_a_registration_tells_nothing_of_room() -> None:
+    world = World(1)
+    world.beat(1, full=True)
+    assert world.image.nodes[ONE].full
+    world.start(1)
+    assert not world.image.nodes[ONE].full
 
 
 def test_older_registrations_are_refused() -> None:
