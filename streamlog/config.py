@@ -153,6 +153,9 @@ class LogSection(Section):
     retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
     checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
     open_files_max: Annotated[int, Field(ge=16)] = 1_000
+    scrub_interval_ms: Annotated[int, Field(ge=0)] = 7 * 86_400_000
+    """How often all segments are read and checked; 0: never."""
+    scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
     reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
     """Kept aside for the metadata of a full disk, which has room again when as much is free."""
     space_check_ms: Annotated[int, Field(ge=10)] = 1_000

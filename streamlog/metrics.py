@@ -36,6 +36,14 @@ class NodeMetrics:
             buckets=LATENCY_SECONDS,
             registry=r,
         )
+        self.mended_logs = Counter(
+            "streamlog_mended_logs",
+            "Logs cut where they were damaged, to be fetched again from their leaders",
+            registry=r,
+        )
+        self.scrubbed_bytes = Counter(
+            "streamlog_scrubbed_bytes", "Bytes of segments read again to be checked", registry=r
+        )
         self.disk_full = Gauge(
             "streamlog_disk_full", "1 while the disk has no room: nothing is stored", registry=r
         )

@@ -133,7 +133,13 @@ class ReplicaNode:
         self._world.controller.live.add(self.node_id)
         offset = image.offset
         await self._world.ask(
-            c.Heartbeat(node_id=self.node_id, node_epoch=self.node_epoch, offset=offset)
+            c.Heartbeat(
+                node_id=self.node_id,
+                node_epoch=self.node_epoch,
+                offset=offset,
+                offline=tuple((tp.stream, tp.partition) for tp in self.offline),
+                full=self.full,
+            )
         )
 
     async def hear(self, image: Image) -> None:

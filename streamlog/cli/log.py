@@ -11,7 +11,7 @@ from streamlog.cli.record_lines import json_line
 
 if TYPE_CHECKING:
     from streamlog.log.dump import DumpedBatch, DumpedDamage
-    from streamlog.log.verify import Finding
+    from streamlog.log.verify import Aside, Finding
 
 app = typer.Typer(
     help="Look into the files of a log; no node is needed, and none is disturbed.",
@@ -29,21 +29,33 @@ LOG_PATH = typer.Argument(
 @app.command("verify")
 def verify_path(path: Annotated[Path, ANY_PATH], as_json: Json = False) -> None:
     """Check every batch, index and checkpoint. Exit code 1 if anything is wrong."""
-    from streamlog.log.verify import Finding, verify
+    from streamlog.log.verify import Aside, Finding, verify
 
     findings: list[Finding] = []
+    aside: list[Aside] = []
     segments = size_bytes = 0
     for item in verify(path):
         if isinstance(item, Finding):
             findings.append(item)
+        elif isinstance(item, Aside):
+            aside.append(item)
         else:
             segments += 1
             size_bytes += item.size_bytes
     if as_json:
-        print_json({"segments": segments, "bytes": size_bytes, "findings": _plain(findings)})
+        print_json(
+            {
+                "segments": segments,
+                "bytes": size_bytes,
+                "findings": _plain(findings),
+                "aside": _plain(aside),
+            }
+        )
     else:
         for found in findings:
             print(_line(found))
+        for kept in aside:
+            print(f"{kept.file}: damaged, kept aside; remove it when nobody wants it any more")
         print(f"{segments} segments, {size_bytes} bytes, {len(findings)} findings")
     if findings:
         raise typer.Exit(1)
@@ -114,7 +126,7 @@ def _as_json(item: "DumpedBatch | DumpedDamage") -> dict[str, object]:
     return {"file": str(item.file), "position": item.position, **item.header._asdict()}
 
 
-def _plain(findings: "Iterable[Finding]") -> list[dict[str, object]]:
+def _plain(findings: "Iterable[Finding | Aside]") -> list[dict[str, object]]:
     return [{**found._asdict(), "file": str(found.file)} for found in findings]
 
 

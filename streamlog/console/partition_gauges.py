@@ -39,6 +39,8 @@ class PartitionStatistics(Protocol):
     def follower_lag(self) -> int: ...
     @property
     def in_flight_bytes(self) -> int: ...
+    @property
+    def is_damaged(self) -> bool: ...
 
 
 Value = Callable[[PartitionStatistics], int]
@@ -81,6 +83,11 @@ class PartitionGauges(Collector):
             "streamlog_partitions_offline",
             "Partitions that cannot be written to until a restart",
             self._offline,
+        )
+        yield GaugeMetricFamily(
+            "streamlog_partitions_damaged",
+            "Partitions of which this node cannot read some records",
+            sum(1 for it in self._partitions if it.is_damaged),
         )
         for name, text, counted in LED:
             count = sum(1 for it in self._partitions if it.is_leader and counted(it))

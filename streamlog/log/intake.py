@@ -6,6 +6,7 @@ from typing import Final
 from streamlog.errors import CorruptBatch
 from streamlog.log.index import RELATIVE_OFFSET_MAX
 from streamlog.log.scan import BatchPlace
+from streamlog.log.segment import Segment
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, check_batch
 
@@ -103,3 +104,31 @@ def wants_new_segment(
         or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
         or next_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
     )
+
+
+def fitting_run(
+    settings: LogSettings, places: list[BatchPlace], segment: Segment, *, first_ms: int | None
+) -> list[BatchPlace]:
+    """The first of ``places``, those that go into ``segment``, whose first batch is of
+    ``first_ms``; none: it is to be a new one.
+
+    The batches' own times decide, so that the segments are the leader's.
+    """
+    fitting: list[BatchPlace] = []
+    size_bytes = segment.size_bytes
+    for place in places:
+        batch_bytes = place.end_position - place.position
+        if wants_new_segment(
+            settings,
+            size_bytes=size_bytes,
+            first_ms=first_ms,
+            base_offset=segment.base_offset,
+            batch_bytes=batch_bytes,
+            next_offset=place.next_offset,
+            now_ms=place.max_timestamp_ms,
+        ):
+            break
+        fitting.append(place)
+        size_bytes += batch_bytes
+        first_ms = place.max_timestamp_ms if first_ms is None else first_ms
+    return fitting

@@ -8,6 +8,8 @@ INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 TEMPORARY_SUFFIX: Final = ".tmp"
+DAMAGED_SUFFIX: Final = ".damaged"
+"""After a segment's name: what was found damaged, kept for whoever wants to look at it."""
 
 _DIGITS: Final = 20
 

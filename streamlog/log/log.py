@@ -8,8 +8,9 @@ from streamlog.log.active import ActiveSegment
 from streamlog.log.disk import Disk, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.indexer import Indexer
-from streamlog.log.intake import next_batch, next_run, wants_new_segment
+from streamlog.log.intake import fitting_run, next_batch, next_run, wants_new_segment
 from streamlog.log.layout import EPOCHS_NAME, segment_stem
+from streamlog.log.quarantine import keep_aside
 from streamlog.log.recovery import Recovered, Recovery
 from streamlog.log.report import telling_of
 from streamlog.log.retention import expired_count
@@ -93,6 +94,11 @@ class PartitionLog:
     @property
     def size_bytes(self) -> int:
         return self._segments.size_bytes
+
+    @property
+    def segments(self) -> Segments:
+        """To be looked at."""
+        return self._segments
 
     @property
     def segment_count(self) -> int:
@@ -182,27 +188,13 @@ class PartitionLog:
 
         The batches' own times decide, so that the segments are the leader's.
         """
-        fitting: list[BatchPlace] = []
-        active = self._active
-        size, first_ms = active.segment.size_bytes, active.first_timestamp_ms
-        for place in places:
-            batch_bytes = place.end_position - place.position
-            if wants_new_segment(
-                self.settings,
-                size_bytes=size,
-                first_ms=first_ms,
-                base_offset=self._active.segment.base_offset,
-                batch_bytes=batch_bytes,
-                next_offset=place.next_offset,
-                now_ms=place.max_timestamp_ms,
-            ):
-                if fitting:
-                    break
-                self.roll()
-                size, first_ms = 0, None
-            fitting.append(place)
-            size += batch_bytes
-            first_ms = place.max_timestamp_ms if first_ms is None else first_ms
+        for _ in range(2):
+            active = self._active
+            first_ms = active.first_timestamp_ms
+            fitting = fitting_run(self.settings, places, active.segment, first_ms=first_ms)
+            if fitting:
+                break
+            self.roll()
         return fitting
 
     def roll(self) -> None:
@@ -433,6 +425,17 @@ class PartitionLog:
         end = self._active.segment.next_offset
         self._end_at(end, epochs_kept_to=end)
 
+    def cut_damage(self) -> None:
+        """Forget the first damaged batch and all after it, durably; damaged files are kept aside.
+
+        Raises StorageFailed, and has failed then.
+        """
+        for segment in self._segments:
+            if segment.damages:
+                keep_aside(self._pool, self._directory, segment)
+        if self.damaged_from is not None:
+            self.truncate_to(self.damaged_from)
+
     def truncate_fully_to(self, offset: int) -> None:
         """Forget all records; the next one gets ``offset``. Raises as above."""
         segment = self._new_segment(offset)
@@ -485,9 +488,6 @@ class PartitionLog:
                 if not self._active.indexes_are_stored:
                     self._active.write_indexes()
         self.failure = self.failure or "the log is closed"
-        self._forget_files()
-
-    def _forget_files(self) -> None:
         for segment in self._segments:
             for path in segment.paths:
                 self._pool.forget(path)

@@ -3,12 +3,11 @@
 import re
 import struct
 from collections.abc import Iterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.log.disk import DiskFile
 from streamlog.record.batch import CRC_START, LENGTH_PREFIX_BYTES, MAGIC
 
 HEADER: Final = struct.Struct(">qiibIhiqqqhii")
@@ -22,6 +21,12 @@ _PLACE: Final = struct.Struct(">qi4xb6xi")
 LENGTH_MIN: Final = HEADER.size - LENGTH_PREFIX_BYTES
 _HEADERS_BYTES: Final = 8 * 1024
 _CONTENT_BYTES: Final = 1024 * 1024
+
+
+class Readable(Protocol):
+    """The part of ``disk.DiskFile`` that is needed here."""
+
+    def pread(self, length: int, position: int) -> bytes: ...
 
 
 class BatchPlace(NamedTuple):
@@ -46,7 +51,7 @@ class Damage(NamedTuple):
 
 
 def scan(
-    file: DiskFile, position: int, end: int, offset: int, *, check_crc: bool = True
+    file: Readable, position: int, end: int, offset: int, *, check_crc: bool = True
 ) -> Iterator[BatchPlace | Damage]:
     """The batches in ``[position, end)``, which should begin with the base offset ``offset``.
 
@@ -96,7 +101,7 @@ def _header_problem(place: tuple[int, int, int, int], offset: int, room: int) ->
     return ""
 
 
-def _crc(file: DiskFile, piece: memoryview, position: int, stop: int) -> int:
+def _crc(file: Readable, piece: memoryview, position: int, stop: int) -> int:
     """Of the batch at ``position``, whose first bytes are in ``piece``; the rest is read."""
     crc = crc32c(piece[CRC_START : stop - position])
     position += len(piece)
@@ -110,7 +115,7 @@ def _crc(file: DiskFile, piece: memoryview, position: int, stop: int) -> int:
 
 
 def scan_past_damage(
-    file: DiskFile, position: int, end: int, offset: int, end_offset: int | None = None
+    file: Readable, position: int, end: int, offset: int, end_offset: int | None = None
 ) -> Iterator[BatchPlace | Damage]:
     """Like ``scan``, with checksums, but goes on at the next batch that is whole.
 
@@ -134,7 +139,7 @@ def scan_past_damage(
         yield Damage(end, end, offset, end_offset, "the records are missing")
 
 
-def next_whole(file: DiskFile, position: int, end: int, offset: int) -> tuple[int, int]:
+def next_whole(file: Readable, position: int, end: int, offset: int) -> tuple[int, int]:
     """Position and base offset of the next whole batch after a damaged one.
 
     If there is none, ``end``, and the damaged one's own next offset if its header can be believed.
@@ -156,7 +161,7 @@ def next_whole(file: DiskFile, position: int, end: int, offset: int) -> tuple[in
     return end, next_offset
 
 
-def _whole_at(file: DiskFile, position: int, end: int, offset: int) -> int | None:
+def _whole_at(file: Readable, position: int, end: int, offset: int) -> int | None:
     """The base offset of the batch at ``position`` if it is whole and comes after ``offset``."""
     head = file.pread(HEADER.size, position)
     if len(head) < HEADER.size:
@@ -168,7 +173,7 @@ def _whole_at(file: DiskFile, position: int, end: int, offset: int) -> int | Non
     return base if isinstance(first, BatchPlace) else None
 
 
-def _candidates(file: DiskFile, position: int, end: int, offset: int) -> Iterator[int]:
+def _candidates(file: Readable, position: int, end: int, offset: int) -> Iterator[int]:
     """Where a header could begin: the upper half of the base offset, and the magic, are right."""
     upper = [re.escape(half.to_bytes(4, "big")) for half in (offset >> 32, (offset >> 32) + 1)]
     magic = re.escape(bytes([MAGIC]))
@@ -182,7 +187,7 @@ def _candidates(file: DiskFile, position: int, end: int, offset: int) -> Iterato
         position += len(piece) - HEADER.size
 
 
-def find_batch(file: DiskFile, position: int, end: int, offset: int) -> tuple[int, int, int, int]:
+def find_batch(file: Readable, position: int, end: int, offset: int) -> tuple[int, int, int, int]:
     """The batch with ``offset``, or the next: its position, end position, base offset, next offset.
 
     ``position`` must be where a batch starts. Raises CorruptBatch if there is no such batch before
@@ -194,7 +199,7 @@ def find_batch(file: DiskFile, position: int, end: int, offset: int) -> tuple[in
     raise CorruptBatch(f"no batch with offset {offset} in bytes [{position}, {end})")
 
 
-def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[int, int] | None:
+def find_boundary(file: Readable, position: int, end: int, limit: int) -> tuple[int, int] | None:
     """End position and next offset of the last batch that ends at ``limit`` or before."""
     found = None
     for _, stop, _, next_offset in _places(file, position, end):
@@ -206,7 +211,7 @@ def find_boundary(file: DiskFile, position: int, end: int, limit: int) -> tuple[
     return found
 
 
-def _places(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
+def _places(file: Readable, position: int, end: int) -> Iterator[tuple[int, int, int, int]]:
     """Position, end position, base and next offset of each batch, as cheaply as can be."""
     piece, start = b"", position
     while position < end:
@@ -224,7 +229,7 @@ def _places(file: DiskFile, position: int, end: int) -> Iterator[tuple[int, int,
         position = stop
 
 
-def base_offset_at(file: DiskFile, position: int) -> int:
+def base_offset_at(file: Readable, position: int) -> int:
     """The base offset of the batch that starts there; -1 if there is no room for one."""
     head = file.pread(HEADER.size, position)
     return int(HEADER.unpack(head)[0]) if len(head) == HEADER.size else -1

@@ -2,7 +2,7 @@
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from streamlog.errors import CorruptBatch, CorruptData
@@ -11,7 +11,15 @@ from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
 from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
-from streamlog.log.scan import BatchPlace, Damage, base_offset_at, find_batch, find_boundary, scan
+from streamlog.log.scan import (
+    BatchPlace,
+    Damage,
+    base_offset_at,
+    find_batch,
+    find_boundary,
+    scan,
+    scan_past_damage,
+)
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.slice import FileSlice
 
@@ -46,6 +54,7 @@ class Segment:
         "_lock",
         "_pool",
         "base_offset",
+        "cuts",
         "damages",
         "interval_bytes",
         "max_timestamp_ms",
@@ -78,6 +87,7 @@ class Segment:
         self.interval_bytes = interval_bytes
         self.sealed = True  # nothing more is written; an ``ActiveSegment`` says otherwise
         self.max_timestamp_ms: int | None = None  # of all batches; None: see ``times.latest_time``
+        self.cuts = 0  # how often it was cut
         self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
         self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
         self.unverified_end = next_offset  # ... and should end at this offset
@@ -137,6 +147,28 @@ class Segment:
         end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
         self.damages = tuple(damage for damage in damages if damage.position < end)
         self.unverified_bytes = 0
+
+    def recheck(self, pause: Callable[[int], None]) -> tuple[Damage, ...]:
+        """What is damaged now, good once or not, in what is there by now. Nothing is noted.
+
+        Blocking; from any thread, beside whatever else is done. ``pause`` is called before so many
+        bytes are read. Raises OSError, where the segment was removed as well.
+        """
+        size_bytes, end_offset = self.size_bytes, self.next_offset if self.sealed else None
+        pooled = self._pool.pin(self.path)
+        try:
+            file = _PacedFile(pooled.file, pause)
+            found = scan_past_damage(file, 0, size_bytes, self.base_offset, end_offset)
+            return tuple(item for item in found if isinstance(item, Damage))
+        finally:
+            self._pool.unpin(pooled)
+
+    def note_damages(self, damages: tuple[Damage, ...]) -> None:
+        """What was good once, and is no more."""
+        for damage in damages:
+            tell_damage(self.path, damage)
+        self.damages = damages
+        self._hints.clear()
 
     def mend_indexes(self, indexer: Indexer, paths: Iterable[str]) -> None:
         """Replace the index files that are wrong; where the disk is full, by indexes in memory.
@@ -313,9 +345,22 @@ class Segment:
 
     def cut(self, position: int, next_offset: int) -> None:
         """Nothing from ``position`` on is there any more."""
+        self.cuts += 1
         self.size_bytes = position
         self.next_offset = next_offset
         self.unverified_bytes = min(self.unverified_bytes, position)
         self.unverified_end = min(self.unverified_end, next_offset)
         self.damages = tuple(d for d in self.damages if d.position < position)
         self._hints.clear()
+
+
+class _PacedFile:
+    """A file that is read with pauses; nothing is written."""
+
+    def __init__(self, file: DiskFile, pause: Callable[[int], None]) -> None:
+        self._file = file
+        self._pause = pause
+
+    def pread(self, length: int, position: int) -> bytes:
+        self._pause(length)
+        return self._file.pread(length, position)

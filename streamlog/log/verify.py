@@ -8,7 +8,13 @@ from streamlog.errors import CorruptFile
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk
 from streamlog.log.epochs import LeaderEpochs
-from streamlog.log.layout import EPOCHS_NAME, LOG_SUFFIX, segment_base_offsets, segment_stem
+from streamlog.log.layout import (
+    DAMAGED_SUFFIX,
+    EPOCHS_NAME,
+    LOG_SUFFIX,
+    segment_base_offsets,
+    segment_stem,
+)
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.settings import LogSettings
 
@@ -31,7 +37,14 @@ class Checked(NamedTuple):
     size_bytes: int
 
 
-def verify(path: Path) -> Iterator[Finding | Checked]:
+class Aside(NamedTuple):
+    """A copy of a segment that a node found damaged, and has mended since."""
+
+    file: Path
+    size_bytes: int
+
+
+def verify(path: Path) -> Iterator[Finding | Checked | Aside]:
     """Each segment at or below ``path``, and what is wrong with it, its indexes and checkpoints.
 
     ``path`` is a segment file, or any folder: a partition's, a stream's, a node's. A running node
@@ -45,6 +58,8 @@ def verify(path: Path) -> Iterator[Finding | Checked]:
         ends = (*bases[1:], None)
         for base, end_offset in zip(bases, ends, strict=False):
             yield from _segment(folder / f"{segment_stem(base)}{LOG_SUFFIX}", end_offset)
+    for file in sorted(path.rglob(f"*{LOG_SUFFIX}{DAMAGED_SUFFIX}")):
+        yield Aside(file, file.stat().st_size)
     for file in sorted(path.rglob("*-checkpoint")):
         yield from _checkpoint(file)
 

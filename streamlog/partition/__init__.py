@@ -9,6 +9,8 @@
   ``fetchers`` all;
   ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
   that are away; ``replication`` these together.
+- ``scrubbing`` reads all logs again now and then, for what has been damaged;
+  ``doubts`` when a leader looks at once.
 - ``disk_space`` whether the disk they share has room; while it has none nothing is written, others
   lead, and it is looked at now and then.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.

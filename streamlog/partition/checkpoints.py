@@ -35,6 +35,11 @@ class Offsets(NamedTuple):
     log_start: int
     recovery_point: int
 
+    @property
+    def kept_end(self) -> int:
+        """So much has been there."""
+        return max(self.high_watermark, self.recovery_point)
+
 
 NOTHING: Final = Offsets(0, 0, 0)
 

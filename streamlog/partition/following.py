@@ -19,10 +19,13 @@ class FetchPosition(NamedTuple):
 
 
 class Cut(NamedTuple):
-    """The log is to end at ``offset``; ``whole``: it is to begin there, too, with nothing in it."""
+    """The log is to end at ``offset``."""
 
     offset: int
     whole: bool = False
+    """It is to begin there, too, with nothing in it."""
+    damaged: bool = False
+    """What is there is damaged; it is kept aside."""
 
 
 class Following:
@@ -32,6 +35,8 @@ class Following:
         self._state = state
         self.is_damaged = state.log.damaged_from is not None
         """Something in the log cannot be read, so that it must not be counted as being here."""
+        self.is_short = False
+        """The log has lost its end, of which others may have been told that it is here."""
 
     def position(self) -> FetchPosition | None:
         """What to fetch next; None where nobody is followed, or what is here is not kept yet.
@@ -39,7 +44,9 @@ class Following:
         Nor where the disk is full: who could not store what comes must not pass for in sync.
         """
         state = self._state
-        if not self.follows(state.leader_epoch) or self.is_damaged or not state.has_room:
+        if not self.follows(state.leader_epoch) or not state.has_room:
+            return None
+        if self.is_damaged or self.is_short:
             return None
         end = state.log.log_end_offset
         if state.kept_end < end:
@@ -55,6 +62,15 @@ class Following:
             and state.failure is None
             and not state.cutting
         )
+
+    def heard(self) -> bool:
+        """Of another leader or ISR; whether a lost end has ceased to matter by that: others count
+        without this replica, until it has fetched that end, or there are no others.
+        """
+        state = self._state
+        settled = self.is_short and (state.node_id not in state.isr or len(state.isr) == 1)
+        self.is_short &= not settled
+        return settled
 
     def fits(self, asked: FetchPosition) -> bool:
         """Whether an answer to ``asked`` still does: same epoch, and the log ends as it did."""
@@ -123,7 +139,7 @@ class Following:
         state, damaged_from = self._state, self._state.log.damaged_from
         if damaged_from is None or not self.follows(state.leader_epoch):
             return None
-        return None if state.node_id in state.isr else Cut(damaged_from)
+        return None if state.node_id in state.isr else Cut(damaged_from, damaged=True)
 
     def begin_cut(self, cut: Cut) -> Callable[[], None]:
         """What a worker thread is to run, which raises StorageFailed; ``finish_cut`` follows it.
@@ -136,6 +152,8 @@ class Following:
         log, offset = state.log, cut.offset
         if cut.whole:
             return lambda: log.truncate_fully_to(offset)
+        if cut.damaged:
+            return log.cut_damage
         return lambda: log.truncate_to(offset)
 
     def finish_cut(self, error: StorageFailed | None = None) -> int:

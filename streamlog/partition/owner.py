@@ -10,6 +10,7 @@ from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.partition.doubts import Doubts
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.reader import Reader
@@ -65,6 +66,7 @@ class Partition:
             tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
         )
         self._watchers = Watchers()
+        self._doubts = Doubts()
 
     @property
     def closed(self) -> bool:
@@ -135,6 +137,11 @@ class Partition:
         return self.following.is_damaged
 
     @property
+    def is_ailing(self) -> bool:
+        """Others are to lead it, and to count without it, if there are any in sync."""
+        return self.failure is not None or self.is_damaged or self.following.is_short
+
+    @property
     def in_flight_bytes(self) -> int:
         return self.state.in_flight_bytes
 
@@ -203,6 +210,11 @@ class Partition:
         self.following.is_damaged = True
         self.health_changed()
 
+    def mended(self) -> None:
+        """What was damaged is cut off, and will be fetched again."""
+        self._metrics.mended_logs.inc()
+        self.health_changed()
+
     def health_changed(self) -> None:
         """Damage was found, or was mended."""
         self._surroundings.health_changed(self)
@@ -264,6 +276,8 @@ class Partition:
             self._surroundings.isr_may_change(self)
         if max_bytes <= 0 or offset == self._log.log_end_offset:
             return self._reader.nothing()
+        if self._doubts.arise(node_id, offset, now_ms):
+            await self._reader.recheck(offset)
         return await self.read_appended(offset, max_bytes)
 
     def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
@@ -330,6 +344,8 @@ class Partition:
                 replicas=image.replicas,
                 min_isr=min_isr,
             )
+        if self.following.heard():
+            self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
             self._watchers.changed()
@@ -345,6 +361,12 @@ class Partition:
         self.state.compression = Compression.named(config.compression)
         self._log.settings = log_settings(config, defaults)
         self.syncing.keep()
+
+    async def scrub(self, bytes_per_s: int) -> None:
+        """Check all segments, also those that were good once; what is damaged is told, and mended
+        where others have it.
+        """
+        await self._reader.scrub(bytes_per_s)
 
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""

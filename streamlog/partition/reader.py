@@ -1,16 +1,21 @@
 """Reads from a log without stopping the event loop: what has to be checked first is, elsewhere."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
 from streamlog.errors import NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
+from streamlog.log.scan import Damage
 from streamlog.log.segment import Segment
 from streamlog.log.slice import FileSlice
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -80,6 +85,41 @@ class Reader:
             lambda: self._log.latest_timestamp(upper(), verify=_must_be_verified)
         )
 
+    async def scrub(self, bytes_per_s: int) -> None:
+        """Check all segments again, one after the other, no faster than that."""
+
+        for segment in tuple(self._log.segments):
+            await self._scrub(segment, lambda size: time.sleep(size / bytes_per_s))
+
+    async def recheck(self, offset: int) -> None:
+        """Check the segment with ``offset``, at once."""
+        segment = self._log.segment_for_read(offset)
+        if segment is not None:
+            await self._scrub(segment, lambda _: None)
+
+    async def _scrub(self, segment: Segment, pause: Callable[[int], None]) -> None:
+        if self.closed or segment not in self._log.segments:
+            return
+        cuts, size_bytes = segment.cuts, segment.size_bytes
+        try:
+            damages = await asyncio.to_thread(segment.recheck, pause)
+        except OSError as error:
+            if not self.closed and segment in self._log.segments:
+                extra = {"file": segment.path, "problem": error.strerror or str(error)}
+                logger.error("segment cannot be checked", extra=extra)
+            return
+        self._metrics.scrubbed_bytes.inc(size_bytes)
+        is_there = segment in self._log.segments and segment.cuts == cuts
+        if is_there and not self.closed and set(damages) - set(segment.damages):
+            await self._found(segment, damages)
+
+    async def _found(self, segment: Segment, damages: tuple[Damage, ...]) -> None:
+        if segment.verified:
+            segment.note_damages(damages)
+            self._tell(segment)
+        else:
+            await self._verify(segment)
+
     def check_open(self) -> None:
         if self.closed:
             raise NotLeader(f"{self._tp} is closed")
@@ -102,6 +142,9 @@ class Reader:
                 raise
             return  # deleted meanwhile
         self.check_open()
+        self._tell(segment)
+
+    def _tell(self, segment: Segment) -> None:
         if segment.damages and segment not in self._damaged:
             self._damaged.add(segment)
             self._metrics.corrupt_batches.inc(len(segment.damages))

@@ -33,6 +33,7 @@ from streamlog.partition.limits import log_settings
 from streamlog.partition.opening import Opening, open_log, sweep
 from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
+from streamlog.partition.scrubbing import Scrubbing
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.partition.surroundings import Cluster, Surroundings, nothing
 from streamlog.partition.upkeep import Upkeep
@@ -90,6 +91,7 @@ class Registry:
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
+        self._scrubbing = Scrubbing(settings, self.partitions)
         self._disposal = Disposal(self._folders, self._workers)
         self._heard: dict[TopicPartition, PartitionImage] = {}
         """What was last acted on."""
@@ -170,11 +172,14 @@ class Registry:
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
         self._disposal.remove_later(leftovers)
-        self._tell_missing(image)
+        gone = self._missing_folders(image)
         streams = image.streams.values()
         await self._open_missing(
             [here for stream in streams for here in self._replicas_here(stream)]
         )
+        for tp in gone:
+            if tp in self._partitions:
+                self._partitions[tp].following.is_short = True
         await self._upkeep.write_checkpoints()
 
     async def reconcile(self, old: Image, new: Image) -> None:
@@ -208,6 +213,7 @@ class Registry:
             group.create_task(self._flusher.run())
             group.create_task(self._upkeep.run())
             group.create_task(self._space.run())
+            group.create_task(self._scrubbing.run())
             group.create_task(self._open_when_there_is_room())
             if self._replication is not None:
                 group.create_task(self._replication.run())
@@ -268,13 +274,14 @@ class Registry:
                     self._could_not_open(opening.tp, result)
                     continue
                 self._metrics.corrupt_batches.inc(len(result.recovery.damages))
-                self._partitions[opening.tp] = Partition(
+                partition = self._partitions[opening.tp] = Partition(
                     opening.tp,
                     result,
                     configs[opening.tp],
                     self._surroundings,
                     high_watermark=opening.offsets.high_watermark,
                 )
+                partition.following.is_short = result.log_end_offset < opening.offsets.kept_end
 
     def _opener(self, openings: list[Opening]) -> Callable[[], list[Opened]]:
         def open_all() -> list[Opened]:
@@ -396,7 +403,7 @@ class Registry:
         partition = self._partitions.get(tp)
         if partition is None:
             return tp in self._offline
-        return partition.failure is not None or partition.is_damaged
+        return partition.is_ailing
 
     def _lease_changed(self, held: bool) -> None:
         """What was appended before it was lost may be acknowledged again, in the same epoch."""
@@ -408,16 +415,19 @@ class Registry:
     def _has_folder(self, tp: TopicPartition) -> bool:
         return self._folders.path(tp).exists()
 
-    def _tell_missing(self, image: Image) -> None:
-        """A folder that was there and is gone: its records are lost, and that is said."""
+    def _missing_folders(self, image: Image) -> list[TopicPartition]:
+        """Those that were there and are gone: their records are lost, and that is said."""
+        gone: list[TopicPartition] = []
         for stream in image.streams.values():
             for _, tp, _ in self._replicas_here(stream):
                 lost = self._checkpoints.get(tp).high_watermark
                 if lost and not self._has_folder(tp):
+                    gone.append(tp)
                     logger.error(
                         "partition folder is gone",
                         extra={"stream": tp.stream, "partition": tp.partition, "offset": lost},
                     )
+        return gone
 
     async def _in_worker(self, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._workers, call)

@@ -126,7 +126,7 @@ def _done(partition: Partition, was_damaged: bool, done: "asyncio.Future[None]")
     if error is not None:
         partition.went_offline(error)
     elif was_damaged:
-        partition.health_changed()
+        partition.mended()
     elif lost:
         problem = StreamlogError(f"{lost} committed records are not on the new leader")
         logger.error("committed records cut off", extra=partition.place(problem))

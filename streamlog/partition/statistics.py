@@ -27,6 +27,8 @@ class PartitionStatistics:
     """Records that the follower furthest behind lacks; 0 where this node does not lead."""
     in_flight_bytes: int
     in_flight_batches: int
+    is_damaged: bool
+    """Some records cannot be read here."""
     failure: str | None
     """Why nothing can be appended; None where all is well."""
 
@@ -50,5 +52,6 @@ def statistics_of(state: PartitionState) -> PartitionStatistics:
         follower_lag=max(state.replica_lags().values(), default=0),
         in_flight_bytes=state.in_flight_bytes,
         in_flight_batches=len(state.pending),
+        is_damaged=log.damaged_from is not None,
         failure=None if state.failure is None else str(state.failure),
     )

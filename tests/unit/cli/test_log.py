@@ -39,6 +39,16 @@ def test_verify_says_what_it_read(folder: Path) -> None:
     assert run("verify", folder) == (0, "1 segments, 155 bytes, 0 findings\n")
 
 
+def test_verify_tells_what_a_node_has_kept_aside(folder: Path) -> None:
+    kept = next(folder.rglob("*.log")).with_suffix(".log.damaged")
+    kept.write_bytes(b"x")
+    code, told = run("verify", folder)
+    assert code == 0
+    assert f"{kept}: damaged, kept aside" in told
+    _, told = run("verify", folder, "--json")
+    assert json.loads(told)["aside"] == [{"file": str(kept), "size_bytes": 1}]
+
+
 def test_verify_names_the_damage_and_fails(folder: Path) -> None:
     segment = damage(folder)
     code, told = run("verify", folder)

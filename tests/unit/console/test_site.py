@@ -31,6 +31,7 @@ class Statistics(NamedTuple):
     is_leader: bool = True
     replica_count: int = 7
     min_isr: int = 7
+    is_damaged: bool = False
 
 
 class World:

@@ -180,3 +180,58 @@ def test_a_wrong_entry_in_a_believed_index_costs_time_only(
     log._active.indexer.offsets.append(3, 2 * SIZE - 3)
     assert offsets(log, 4, 10) == [4, 6, 8]
     assert "index entry is wrong" in caplog.text
+
+
+def recheck(log: PartitionLog, offset: int) -> list[int]:
+    """The offsets that are found damaged now."""
+    segment = log.segment_for_read(offset)
+    assert segment is not None
+    return [damage.offset for damage in segment.recheck(lambda _: None)]
+
+
+def test_what_was_good_once_is_checked_again_and_not_served_once_that_is_noted(
+    disk: SimDisk,
+) -> None:
+    log = reopen(disk)
+    assert offsets(log, 0) == [0, 2, 4, 6, 8, 10]
+    assert recheck(log, 0) == []
+    overwrite(disk, 3 * SIZE - 1, b"!")
+    assert recheck(log, 0) == [4]
+    assert damage_count(log, 0) == 0, "nothing is noted"
+    segment = log.segment_for_read(0)
+    assert segment is not None
+    segment.note_damages(segment.recheck(lambda _: None))
+    assert offsets(log, 0) == [0, 2]
+    assert log.damaged_from == 4
+    with pytest.raises(CorruptBatch):
+        offsets(log, 4)
+    assert offsets(log, 6) == [6, 8, 10]
+
+
+def test_a_hint_does_not_lead_into_what_was_found_damaged(disk: SimDisk) -> None:
+    log = reopen(disk)
+    with log.read(0, 2 * SIZE, 28) as piece:
+        assert len(piece) == 2 * SIZE
+    overwrite(disk, 3 * SIZE - 1, b"!")
+    segment = log.segment_for_read(0)
+    assert segment is not None
+    segment.note_damages(segment.recheck(lambda _: None))
+    with pytest.raises(CorruptBatch):
+        offsets(log, 4)
+
+
+def test_a_recheck_is_paced_and_reads_all_of_it(disk: SimDisk) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(0)
+    assert segment is not None
+    read: list[int] = []
+    segment.recheck(read.append)
+    assert sum(read) >= segment.size_bytes
+
+
+def test_of_the_active_segment_what_is_there_is_checked_again(disk: SimDisk) -> None:
+    log = reopen(disk)
+    append(log, 2)
+    assert recheck(log, 28) == []
+    overwrite(disk, 3 * SIZE - 1, b"!", f"{FOLDER}/{24:020d}.log")
+    assert recheck(log, 28) == [28]

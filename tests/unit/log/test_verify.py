@@ -6,7 +6,7 @@ from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
-from streamlog.log.verify import Checked, Finding, verify
+from streamlog.log.verify import Aside, Checked, Finding, verify
 from tests.log_folder import append
 
 SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=4096)
@@ -54,6 +54,13 @@ def test_a_flipped_byte_is_named_by_file_position_and_offset(folder: Path) -> No
     [found] = findings(folder)
     assert (found.file, found.position, found.offset) == (segment, half, 3)
     assert "checksum" in found.problem
+
+
+def test_what_a_node_has_kept_aside_is_told_and_is_no_finding(folder: Path) -> None:
+    kept = folder / f"{segments(folder)[0].name}.damaged"
+    kept.write_bytes(b"whatever")
+    assert findings(folder) == []
+    assert [item for item in verify(folder) if isinstance(item, Aside)] == [Aside(kept, 8)]
 
 
 def test_a_torn_tail_is_told_from_a_damaged_middle(folder: Path) -> None:

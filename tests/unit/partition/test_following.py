@@ -65,6 +65,30 @@ def test_nothing_is_fetched_without_a_leader_or_as_one_or_offline() -> None:
     assert bench.following.position() is None
 
 
+def test_who_has_lost_its_end_asks_when_others_count_without_it() -> None:
+    bench = Bench()
+    bench.following.is_short = True
+    bench.follow((ONE, TWO, THREE))
+    assert not bench.following.heard()
+    assert bench.following.position() is None
+    bench.follow((ONE, THREE))
+    assert bench.following.heard()
+    assert not bench.following.heard(), "once"
+    assert bench.following.position() is not None
+    bench.following.is_short = True
+    bench.follow((TWO,))
+    assert bench.following.heard(), "there is nobody else"
+
+
+def test_while_the_disk_is_full_nothing_is_fetched() -> None:
+    bench = Bench()
+    has_room = False
+    bench.state._has_room = lambda: has_room
+    assert bench.following.position() is None
+    has_room = True
+    assert bench.following.position() == FetchPosition(10, 5, 5)
+
+
 def test_an_answer_fits_what_is_still_asked() -> None:
     bench = Bench()
     asked = bench.following.position()

@@ -2,11 +2,16 @@
 
 import asyncio
 import errno
+import shutil
 from pathlib import Path
 
 import pytest
 
 from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
+from streamlog.log.disk import OsDisk
+from streamlog.log.layout import base_offset_of
+from streamlog.log.scan import Damage, scan_past_damage
+from streamlog.model import NO_LEADER
 from streamlog.partition.following import Cut
 from streamlog.partition.replica import mend, take
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
@@ -39,6 +44,15 @@ def damage(path: Path, number: int) -> None:
     file.write_bytes(data)
 
 
+def folder(path: Path, number: int) -> Path:
+    return path / str(number) / "streams" / "s" / "0"
+
+
+def contents(path: Path, number: int) -> dict[str, bytes]:
+    """A node's segments."""
+    return {file.name: file.read_bytes() for file in folder(path, number).glob("*.log")}
+
+
 async def read_all(world: ReplicaWorld, number: int) -> list[bytes | None]:
     return await values_of(world[number].partition())
 
@@ -63,6 +77,121 @@ async def test_a_follower_that_finds_damage_fetches_it_again(tmp_path: Path) -> 
         assert world[follower].offline == set()
         await until(lambda: world.isr() == {1, 2, 3})
         assert await read_all(world, follower) == values
+        assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
+        assert [damage.offset for _, damage in kept_aside(tmp_path, follower)] == [4]
+        assert world[follower].metrics.mended_logs._value.get() == 1
+
+
+def kept_aside(path: Path, number: int) -> list[tuple[Path, Damage]]:
+    """What is damaged in the files that a node has kept."""
+    found: list[tuple[Path, Damage]] = []
+    for kept in folder(path, number).glob("*.damaged"):
+        file = OsDisk().open(str(kept), writable=False)
+        start = base_offset_of(kept.name) or 0
+        items = scan_past_damage(file, 0, file.size(), start)
+        found += [(kept, item) for item in items if isinstance(item, Damage)]
+        file.close()
+    return found
+
+
+async def test_the_scrub_finds_what_nobody_reads_and_a_follower_mends_it(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        follower = int(world.followers[0].node_id)
+        partition = world[follower].partition()
+        await until(lambda: partition.high_watermark == COUNT)
+        damage(tmp_path, follower)
+        await partition.scrub(1 << 30)
+        assert partition.is_damaged
+        assert world[follower].offline == {TP}
+        await world.beat(follower)
+        await until(lambda: world.isr() == {1, 2, 3})
+        assert await read_all(world, follower) == values
+        assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
+        await partition.scrub(1 << 30)
+        assert not partition.is_damaged
+
+
+async def test_the_scrub_finds_damage_on_a_leader_which_gives_way_and_mends_it(
+    tmp_path: Path,
+) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.leader.node_id)
+        damage(tmp_path, number)
+        await world.leader.partition().scrub(1 << 30)
+        with pytest.raises(CorruptBatch):
+            await read_all(world, number)
+        await world.beat(number)
+        assert world.leader is not world[number]
+        await until(lambda: world.isr() == {1, 2, 3})
+        assert await read_all(world, number) == values
+        assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
+
+
+async def test_the_last_holder_serves_the_rest(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.leader.node_id)
+        for node in list(world.followers):
+            await world.stop(int(node.node_id))
+        assert world.isr() == {number}
+        damage(tmp_path, number)
+        partition = world.leader.partition()
+        await partition.scrub(1 << 30)
+        await world.beat(number)
+        assert world.leader is world[number]
+        with pytest.raises(CorruptBatch):
+            await values_of(partition, 4)
+        high_watermark = partition.high_watermark
+        assert high_watermark == COUNT
+        assert await values_of(partition, 8) == values[8:]
+        assert contents(tmp_path, number).keys(), "nothing is cut"
+        assert not kept_aside(tmp_path, number)
+
+
+async def test_damaged_bytes_of_a_leader_are_refused_by_its_followers(tmp_path: Path) -> None:
+    """It does not know of the damage yet: it has written these batches itself."""
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        leader, follower = world.leader, int(world.followers[0].node_id)
+        await world.stop(follower)
+        shutil.rmtree(folder(tmp_path, follower))
+        damage(tmp_path, int(leader.node_id))
+        node = await world.start(follower, **SMALL)
+        await until(lambda: node.partition().log_end_offset == 3)
+        with await leader.partition().read_appended(3, 1 << 20) as piece:
+            records = piece.read()
+        with pytest.raises(CorruptBatch, match="checksum"):
+            node.partition().following.append(memoryview(records))
+        assert follower not in world.isr()
+        await until(lambda: leader.offline == {TP})  # who asks so often makes it look
+        await world.beat(int(leader.node_id))
+        assert world.leader is not leader
+        await until(lambda: world.isr() == {1, 2, 3})
+        assert await read_all(world, follower) == values
+        assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
+
+
+async def test_who_has_lost_its_end_neither_leads_nor_counts(tmp_path: Path) -> None:
+    """All are killed at once; the first to come back has lost what was acknowledged."""
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.leader.node_id)
+        for node in list(world.nodes.values()):
+            await node.stop()
+        world.controller.fence(1, 2, 3)
+        known = world.isr()
+        assert known == {1, 2, 3}
+        last = sorted(folder(tmp_path, number).glob("*.log"))[-1]
+        last.write_bytes(b"")
+        await world.start(number, **SMALL)
+        assert world.controller.partition().leader == NO_LEADER
+        assert world.isr() == {1, 2, 3} - {number}
+        for other in sorted(world.isr()):
+            await world.start(other, **SMALL)
+        await until(lambda: world.isr() == {1, 2, 3})
+        assert await read_all(world, number) == values
 
 
 async def test_a_leader_that_finds_damage_lets_another_lead_and_follows_it(tmp_path: Path) -> None:
@@ -95,7 +224,7 @@ async def test_nothing_is_mended_while_in_sync_or_leading_or_whole(tmp_path: Pat
             assert partition.following.repair() is None, "in sync"
             assert world.leader.partition().following.repair() is None
             partition.state.isr = frozenset({world.leader.node_id})
-            assert partition.following.repair() == Cut(3)
+            assert partition.following.repair() == Cut(3, damaged=True)
 
 
 async def test_what_comes_too_late_does_nothing(tmp_path: Path) -> None:
