@@ -10,6 +10,8 @@ class Events:
 
     def __init__(self) -> None:
         self.now_us = 0
+        self.count = 0
+        """So many have been run."""
         self._heap: list[tuple[int, int, Callable[[], None]]] = []
         self._numbers = itertools.count()
 
@@ -25,5 +27,6 @@ class Events:
         if not self._heap:
             return False
         self.now_us, _, call = heapq.heappop(self._heap)
+        self.count += 1
         call()
         return True

@@ -1,7 +1,9 @@
 """Playing worlds by seed, and telling the story of one that ends badly."""
 
+import itertools
 import os
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 import pytest
@@ -17,30 +19,75 @@ class World(Protocol):
     @property
     def story(self) -> list[str]: ...
 
+    @property
+    def events_run(self) -> int: ...
+
     def run(self) -> None: ...
 
 
-def chosen(seeds: range) -> range:
-    """``seeds``, unless ``SIMULATION_SEEDS=from:to`` or ``=one`` asks for others."""
-    first, _, last = os.environ.get("SIMULATION_SEEDS", "").partition(":")
-    return range(int(first), int(last or int(first) + 1)) if first else seeds
+Make = Callable[[int], World]
 
 
-def play(make: Callable[[int], World], seeds: range) -> None:
-    """Each in turn; the first that breaks a promise is told, with its seed."""
-    for seed in seeds:
+class Count:
+    """Of the stories of one kind of world."""
+
+    def __init__(self) -> None:
+        self.seeds = 0
+        self.events = 0
+        self.cpu_s = 0.0
+
+    def __str__(self) -> str:
+        per_minute = int(60 * self.events / max(self.cpu_s, 1e-9))
+        return (
+            f"{self.seeds:,} seeds, {self.events:,} events in {self.cpu_s:.0f} s of CPU:"
+            f" {per_minute:,} a minute"
+        )
+
+
+class Player:
+    """Plays seeds, and counts what it has played."""
+
+    def __init__(self) -> None:
+        self.counts: dict[str, Count] = {}
+        """By the name of the world."""
+
+    def play(self, make: Make, seeds: Iterable[int]) -> None:
+        """Each in turn; the first that breaks a promise is told, with its seed."""
+        for seed in seeds:
+            problem = self.problem(make, seed)
+            if problem:
+                pytest.fail(f"{problem}\nSIMULATION_SEEDS={seed} plays it again")
+
+    def problem(self, make: Make, seed: int) -> str:
+        """What went wrong, with the story that led to it; nothing if nothing did."""
+        count = self.counts.setdefault(getattr(make, "__name__", ""), Count())
+        started = time.process_time()
         with graveyard():
-            problem = played(make, seed)
-        if problem:
-            pytest.fail(f"{problem}\nSIMULATION_SEEDS={seed} plays it again")
+            problem, events = _played(make, seed)
+        count.seeds += 1
+        count.events += events
+        count.cpu_s += time.process_time() - started
+        return problem
 
 
-def played(make: Callable[[int], World], seed: int) -> str:
-    """What went wrong, with the story that led to it; nothing if nothing did."""
+def chosen(seeds: range) -> Iterable[int]:
+    """``seeds``, unless ``SIMULATION_SEEDS`` asks for others: ``=one``, ``=from:to``, or ``=from:``
+    and so on without an end.
+    """
+    text = os.environ.get("SIMULATION_SEEDS", "")
+    if not text:
+        return seeds
+    first, colon, last = text.partition(":")
+    if colon and not last:
+        return itertools.count(int(first))
+    return range(int(first), int(last or int(first) + 1))
+
+
+def _played(make: Make, seed: int) -> tuple[str, int]:
     world = make(seed)
     try:
         world.run()
     except Exception as error:
         story = "\n".join(world.story[-STORY_LINES_MAX:])
-        return f"seed {seed}: {type(error).__name__}: {error}\n{story}"
-    return ""
+        return f"seed {seed}: {type(error).__name__}: {error}\n{story}", world.events_run
+    return "", world.events_run

@@ -1,17 +1,37 @@
-"""Stories of a metadata quorum. ``SIMULATION_SEEDS=from:to`` plays others, or one again."""
+"""Stories of a metadata quorum. ``SIMULATION_SEEDS=from:to`` plays others, or one again, and
+``SIMULATION_SEEDS=from:`` others until it is stopped.
+"""
 
 import pytest
 
+from tests.simulation.cluster.cruel import LeadersDie, VotersRestart
 from tests.simulation.cluster.quorum_world import QuorumWorld
-from tests.simulation.seeds import chosen, play
+from tests.simulation.seeds import Player, chosen
 
-SEEDS = range(40)
+SEEDS = range(150)
+CRUEL = [(LeadersDie, range(30)), (VotersRestart, range(8))]
 
 
-def test_what_is_decided_stays_decided() -> None:
-    play(QuorumWorld, chosen(SEEDS))
+def test_what_is_decided_stays_decided(player: Player) -> None:
+    player.play(QuorumWorld, chosen(SEEDS))
+
+
+@pytest.mark.parametrize(("world", "seeds"), CRUEL)
+def test_what_is_decided_stays_decided_at_the_worst(
+    world: type[QuorumWorld], seeds: range, player: Player
+) -> None:
+    player.play(world, chosen(seeds))
 
 
 @pytest.mark.slow
-def test_what_is_decided_stays_decided_for_long() -> None:
-    play(QuorumWorld, range(1_000, 6_000))
+@pytest.mark.parametrize("world", [QuorumWorld, LeadersDie, VotersRestart])
+def test_what_is_decided_stays_decided_for_long(world: type[QuorumWorld], player: Player) -> None:
+    player.play(world, chosen(range(1_000, 6_000 if world is QuorumWorld else 2_000)))
+
+
+def test_a_seed_tells_the_same_story_twice() -> None:
+    one, two = QuorumWorld(7), QuorumWorld(7)
+    one.run()
+    two.run()
+    assert one.story == two.story
+    assert (one.events.now_us, one.events.count) == (two.events.now_us, two.events.count)

@@ -48,6 +48,10 @@ class World:
         self._troubles = (self._die, self._die, *troubles)
         self.disk.short_writes = self.rng.random() < 0.2
 
+    @property
+    def events_run(self) -> int:
+        return self.events.count
+
     def run(self) -> None:
         """Raises Violation."""
         self._start()

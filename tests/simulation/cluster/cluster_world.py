@@ -27,7 +27,9 @@ from tests.simulation.cluster.tcp import Tcp
 from tests.simulation.cluster.trouble import Troubles
 from tests.simulation.events import Events
 
-TROUBLE_UNTIL_US = 12_000_000
+TROUBLE_FROM_US = 1_500_000
+TROUBLE_S = (3, 3, 3, 6, 12)
+"""Many short stories find more than a few long ones."""
 CALM_US = 40_000_000
 RESTART_FAILED_US = 1_500_000
 
@@ -46,9 +48,11 @@ class ClusterWorld:
         self.tcp = Tcp(self.links, self.hosts)
         self.sync = self.rng.choice(("commit", "commit", "interval", "os"))
         self.cluster = settings.cluster_section(self.rng.choice((nodes, 3)))
+        self.replication = settings.replication_section(self.rng.choice((None, None, 600)))
+        self._until_us = TROUBLE_FROM_US + self.rng.choice(TROUBLE_S) * 1_000_000
         self.observer = Observer()
         self.publishers = Publishers(
-            self.events, self.links, self.rng, self.observer, until_us=TROUBLE_UNTIL_US
+            self.events, self.links, self.rng, self.observer, until_us=self._until_us
         )
         self.nats = SimNats(self.events, self.links, self.rng, self.publishers.answer)
         self.publishers.nats = self.nats
@@ -59,7 +63,7 @@ class ClusterWorld:
             self.rng,
             self.hosts,
             self.links,
-            until_us=TROUBLE_UNTIL_US,
+            until_us=self._until_us,
             start=self._start,
         )
         self.troubles.kinds += [self._operate, self._operate, self._restart_in_order]
@@ -70,6 +74,10 @@ class ClusterWorld:
     def story(self) -> list[str]:
         return self.troubles.story
 
+    @property
+    def events_run(self) -> int:
+        return self.events.count
+
     def run(self) -> None:
         """Raises Violation."""
         with ground(self.seed, self.tcp, self.nats):
@@ -77,10 +85,10 @@ class ClusterWorld:
                 self.troubles.boot(host)
             for config in self.configs:
                 self._create(config)
-            self.events.after(2_000_000, self.troubles.begin)
+            self.events.after(TROUBLE_FROM_US, self.troubles.begin)
             self.events.after(RESTART_FAILED_US, self._restart_failed)
             while not (self.troubles.over and self._is_well()):
-                if self.events.now_us > TROUBLE_UNTIL_US + CALM_US:
+                if self.events.now_us > self._until_us + CALM_US:
                     raise Violation(f"all is not well: {self._state()}")
                 self.events.step()
                 self._look()
@@ -104,7 +112,11 @@ class ClusterWorld:
         Host.current, before = host, Host.current
         try:
             node = ClusterNode(
-                host, cluster=self.cluster, log=settings.log_section(self.sync), failed=failed
+                host,
+                cluster=self.cluster,
+                log=settings.log_section(self.sync),
+                replication=self.replication,
+                failed=failed,
             )
         finally:
             Host.current = before

@@ -27,7 +27,12 @@ Callback = Callable[..., object]
 
 @contextmanager
 def graveyard() -> Iterator[None]:
-    """At the end of it, the tasks of all processes that were killed are let go in silence."""
+    """At the end of it, the tasks of all processes that were killed are let go in silence.
+
+    What was there before is not gone through for it, again and again.
+    """
+    gc.collect(0)
+    gc.freeze()
     try:
         yield
     finally:
@@ -37,6 +42,7 @@ def graveyard() -> Iterator[None]:
             SimLoop.ended.clear()
             for _ in range(GENERATIONS):
                 gc.collect()
+        gc.unfreeze()
         sys.unraisablehook = before
 
 

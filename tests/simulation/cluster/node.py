@@ -43,6 +43,7 @@ class ClusterNode:
         *,
         cluster: settings.ClusterSection,
         log: settings.LogSection,
+        replication: settings.ReplicationSection,
         failed: Callable[[BaseException], None],
     ) -> None:
         """``failed``: the process ends by itself, with that."""
@@ -55,6 +56,7 @@ class ClusterNode:
         self._failed = failed
         self._cluster = cluster
         self._log = log
+        self._replication = replication
         self._path = path_on(host.disk, "/data")
         self.loop = SimLoop(host, self._unhandled)
         self._connections: list[Connection] = []
@@ -158,7 +160,7 @@ class ClusterNode:
             settings=self._log,
             metrics=metrics,
             disk=disk,
-            replication=settings.replication_section(),
+            replication=self._replication,
             cluster=self.metadata,
         )
         self._context = Context(

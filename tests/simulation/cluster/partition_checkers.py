@@ -4,6 +4,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.log.log import PartitionLog
+from streamlog.partition.owner import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.simulation.checkers import Violation
@@ -135,25 +136,22 @@ class Watched:
         """Below, what is committed has been compared."""
         self._leader_epoch = -1
 
-    def look(self, log: PartitionLog, *, high_watermark: int, leader_epoch: int) -> None:
-        """``leader_epoch``: -1 unless it leads."""
+    def look(self, partition: Partition) -> None:
+        """After an event of its node."""
+        state, log = partition.state, partition.state.log
+        leader_epoch = state.leader_epoch if state.progress is not None else -1
         if log.log_end_offset != self._end_offset:
             self._look_at_end(log)
         if leader_epoch != self._leader_epoch:
             self._leader_epoch = leader_epoch
             if leader_epoch >= 0:
                 self._leads(log, leader_epoch)
-        if high_watermark != self._high_watermark:
-            if high_watermark < self._high_watermark:
-                raise Violation(
-                    f"the high watermark of {self._replica} on node {self._node_id} falls from"
-                    f" {self._high_watermark} to {high_watermark}"
-                )
-            self._high_watermark = high_watermark
-            self._commits(log)
+        if state.high_watermark != self._high_watermark:
+            self._look_at_high_watermark(log, state.high_watermark)
 
-    def compare(self, log: PartitionLog) -> None:
+    def compare(self, partition: Partition) -> None:
         """At the end, everything once more."""
+        log = partition.state.log
         records = records_of(log, log.log_start_offset, log.log_end_offset)
         if [record.offset for record in records] != list(range(len(records))):
             raise Violation(f"the offsets of {self._replica} on node {self._node_id} have gaps")
@@ -162,6 +160,8 @@ class Watched:
 
     def _look_at_end(self, log: PartitionLog) -> None:
         """What is new, after a truncation too."""
+        if self._replica in self._checkers.forgiven:
+            return
         start = min(self._end_offset, log.log_end_offset)
         self._checked = min(self._checked, start)
         for record in records_of(log, start, log.log_end_offset):
@@ -169,10 +169,10 @@ class Watched:
         self._end_offset = log.log_end_offset
 
     def _leads(self, log: PartitionLog, epoch: int) -> None:
-        self._checkers.leaders.leads(self._replica, epoch, self._node_id, self._life)
-        committed = self._committed
         if self._replica in self._checkers.forgiven:
             return
+        self._checkers.leaders.leads(self._replica, epoch, self._node_id, self._life)
+        committed = self._committed
         if log.log_end_offset < committed.end_offset:
             raise Violation(
                 f"node {self._node_id} leads {self._replica} in epoch {epoch} with"
@@ -180,6 +180,17 @@ class Watched:
             )
         for record in records_of(log, log.log_start_offset, committed.end_offset):
             committed.agrees(self._node_id, record)
+
+    def _look_at_high_watermark(self, log: PartitionLog, high_watermark: int) -> None:
+        if self._replica in self._checkers.forgiven:
+            return
+        if high_watermark < self._high_watermark:
+            raise Violation(
+                f"the high watermark of {self._replica} on node {self._node_id} falls from"
+                f" {self._high_watermark} to {high_watermark}"
+            )
+        self._high_watermark = high_watermark
+        self._commits(log)
 
     def _commits(self, log: PartitionLog) -> None:
         start = max(self._checked, log.log_start_offset)

@@ -17,6 +17,8 @@ from tests.simulation.publisher import Publisher
 TIMEOUT_US = 700_000
 BACKOFF_US = 60_000
 PAUSE_US_MAX = 120_000
+PUBLISH_US_MIN = 1_000_000
+"""However late the stream is created."""
 NO_RESPONDERS = json.dumps({"error": {"code": 503, "description": "no responders"}}).encode()
 
 
@@ -57,6 +59,7 @@ class Publishers:
         return all(publisher.done for publisher in self._by_name.values())
 
     def publish_to(self, config: StreamConfig) -> None:
+        until_us = max(self._until_us, self._events.now_us + PUBLISH_US_MIN)
         for number in range(config.partitions):
             for window in (1, 4):
                 name = f"{config.name}{number}{'xo'[window == 1]}"
@@ -66,7 +69,7 @@ class Publishers:
                     name,
                     window=window,
                     pause_us_max=PAUSE_US_MAX,
-                    until_us=self._until_us,
+                    until_us=until_us,
                     rng=self._rng,
                     events=self._events,
                     send=self._send,

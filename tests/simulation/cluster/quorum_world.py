@@ -22,7 +22,8 @@ from tests.simulation.cluster.rpc import Rpc
 from tests.simulation.cluster.trouble import Troubles
 from tests.simulation.events import Events
 
-TROUBLE_UNTIL_US = 40_000_000
+TROUBLE_S = (10, 10, 20, 40)
+"""Many short stories find more than a few long ones."""
 CALM_US = 60_000_000
 """After the trouble, all must be well within this."""
 VOTERS_ID = uuid.UUID(int=1)
@@ -31,12 +32,16 @@ VOTERS_ID = uuid.UUID(int=1)
 class QuorumWorld:
     """Three to five voters, observers, and someone who wishes for changes all the time."""
 
+    VOTERS = (1, 2, 3, 3, 3, 3, 4, 5)
+    """One of these is drawn."""
+
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
+        self._until_us = self.rng.choice(TROUBLE_S) * 1_000_000
         self.events = Events()
         self.links = Links(self.events, self.rng)
         self.checkers = QuorumCheckers()
-        voters = self.rng.choice((1, 2, 3, 3, 3, 3, 4, 5))
+        voters = self.rng.choice(self.VOTERS)
         count = voters + self.rng.choice((0, 0, 1))
         ids = [NodeId(number) for number in range(1, count + 1)]
         self.hosts = {node_id: Host(node_id, self.events, self.rng) for node_id in ids}
@@ -58,7 +63,7 @@ class QuorumWorld:
             self.rng,
             self.hosts,
             self.links,
-            until_us=TROUBLE_UNTIL_US,
+            until_us=self._until_us,
             start=self._start,
         )
         self.checkers.on_moment = self._strike_at
@@ -76,7 +81,7 @@ class QuorumWorld:
         self.troubles.begin()
         self._wish_soon()
         while not (self.troubles.over and self._is_well()):
-            if self.events.now_us > TROUBLE_UNTIL_US + CALM_US:
+            if self.events.now_us > self._until_us + CALM_US:
                 raise Violation(f"all is not well: {self._state()}")
             self.events.step()
         self._look()
@@ -98,6 +103,10 @@ class QuorumWorld:
     @property
     def story(self) -> list[str]:
         return self.troubles.story
+
+    @property
+    def events_run(self) -> int:
+        return self.events.count
 
     # Wishes
 
@@ -221,7 +230,7 @@ class QuorumWorld:
             len(members) == len(self.hosts)
             and sum(member.is_active for member in members) == 1
             and len(ends) == 1
-            and self.events.now_us > TROUBLE_UNTIL_US + 1_000_000
+            and self.events.now_us > self._until_us + 1_000_000
         )
 
     def _look(self) -> None:

@@ -30,8 +30,12 @@ def cluster_section(voters: int) -> ClusterSection:
     )
 
 
-def replication_section() -> ReplicationSection:
-    return ReplicationSection(replica_lag_time_ms=1_500, fetch_wait_ms=400, retry_ms=50)
+def replication_section(fetch_bytes_max: int | None = None) -> ReplicationSection:
+    """``fetch_bytes_max``: less than anybody may set, so that it takes its time to catch up."""
+    section = ReplicationSection(replica_lag_time_ms=1_500, fetch_wait_ms=400, retry_ms=50)
+    if fetch_bytes_max is None:
+        return section
+    return section.model_copy(update={"fetch_bytes_max": fetch_bytes_max})
 
 
 def log_section(sync: SyncPolicy) -> LogSection:

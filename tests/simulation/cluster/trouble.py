@@ -64,7 +64,7 @@ class Troubles:
         return self._events.now_us >= self._until_us
 
     def begin(self) -> None:
-        self._events.after(self._until_us, self._end)
+        self._events.after(self._until_us - self._events.now_us, self._end)
         self._soon()
 
     def tell(self, what: str) -> None:
@@ -95,21 +95,20 @@ class Troubles:
 
     # Machines
 
-    def kill(self) -> None:
-        self._kill(self._pick())
-
-    def _kill(self, host: Host) -> None:
+    def kill(self, host: Host | None = None, *, down_us: int | None = None) -> None:
+        """Any, for any time, unless the caller says."""
+        host = host or self._pick()
         if host.is_up:
             self.tell(f"node {host.node_id} is killed")
             host.kill()
-            self._boot_after(host, self._down_us())
+            self._boot_after(host, self._down_us() if down_us is None else down_us)
 
     def power(self) -> None:
         self._cut_power(self._pick())
 
     def strike(self, host: Host) -> None:
         """One way or another."""
-        self._rng.choice((self._kill, self._cut_power, self._stop, self._isolate))(host)
+        self._rng.choice((self.kill, self._cut_power, self._stop, self._isolate))(host)
 
     def power_of_all(self) -> None:
         for host in self._hosts.values():

@@ -1,0 +1,57 @@
+"""Known mistakes, planted into the code itself, break a promise in some story; and the very same
+stories end well without them.
+"""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.cruel import FollowersLag, LeadersDie, VotersRestart
+from tests.simulation.cluster.quorum_world import QuorumWorld
+from tests.simulation.mistakes import (
+    answer_before_saving_the_epoch,
+    commit_older_epochs_by_counting,
+    cut_at_the_high_watermark,
+    forget_the_vote_at_restart,
+    who_lags_may_join,
+)
+from tests.simulation.seeds import Make, Player
+
+Plant = Callable[[pytest.MonkeyPatch], None]
+
+LOST = "leads .* committed records"
+VOTES_TWICE = "votes in epoch|is led by"
+OVERWRITTEN = "leads with (another batch|.* of )"
+
+CASES = [
+    (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
+    (who_lags_may_join, FollowersLag, range(40), LOST),
+    (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
+    (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
+    (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
+]
+"""The mistake, the stories in which it must show, and how."""
+
+
+@pytest.mark.parametrize(
+    ("plant", "world", "seeds", "shows"), CASES, ids=[case[0].__name__ for case in CASES]
+)
+def test_a_planted_mistake_is_caught(
+    plant: Plant, world: Make, seeds: range, shows: str, player: Player
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        plant(patch)
+        caught, problem = _first_problem(player, world, seeds)
+    assert re.match(f"seed {caught}: Violation: .*({shows})", problem), problem
+    for seed in range(seeds.start, caught + 1):
+        assert not player.problem(world, seed)
+
+
+def _first_problem(player: Player, world: Make, seeds: range) -> tuple[int, str]:
+    for seed in seeds:
+        problem = player.problem(world, seed)
+        if problem:
+            return seed, problem
+    pytest.fail(f"nobody noticed in {len(seeds)} stories")
