@@ -83,6 +83,16 @@ def chosen(seeds: range) -> Iterable[int]:
     return range(int(first), int(last or int(first) + 1))
 
 
+def told(make: Make, seed: int) -> tuple[list[str], int]:
+    """The whole story, and how many events it took."""
+    with graveyard():
+        world = make(seed)
+        world.run()
+        story, events = world.story, world.events_run
+        del world
+    return story, events
+
+
 def _played(make: Make, seed: int) -> tuple[str, int]:
     world = make(seed)
     try:

@@ -21,7 +21,7 @@ from tests.lone_node import started
 from tests.simulation.disk import SimDisk
 from tests.simulation.seeds import Player, chosen
 
-SEEDS = range(60)
+SEEDS = range(200)
 LIVES = 8
 CLUSTER_ID = "c"
 OPERATIONS = (
