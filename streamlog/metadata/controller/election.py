@@ -134,16 +134,19 @@ def give_up_offline(draft: Draft, node: NodeId, offline: Iterable[tuple[str, int
             draft.put(place, without(draft, place, node, keep_last=False))
 
 
-def give_way(draft: Draft, node: NodeId) -> None:
+def give_way(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
     """``node`` has no room: it leaves each ISR that has a live member with room, which leads on.
 
     Where no such member is, it stays: what it has is whole, and it refuses what it cannot store.
-    Hence nobody gives way to and fro among nodes that are all full.
+    Hence nobody gives way to and fro among nodes that are all full. ``but``: partitions that are
+    decided about already.
     """
+    decided = frozenset(but)
     for place in places(draft.image):
         isr = place.partition.isr
         others = (it for it in isr if it != node and it not in draft.full)
-        if node in isr and any(it in draft.available for it in others):
+        is_decided = (place.stream.name, place.number) in decided
+        if node in isr and not is_decided and any(it in draft.available for it in others):
             draft.put(place, without(draft, place, node))
 
 

@@ -93,7 +93,7 @@ def heartbeat(
     if not returns:
         give_up_offline(draft, node.node_id, command.offline)
         if command.full:
-            give_way(draft, node.node_id)
+            give_way(draft, node.node_id, but=command.offline)
         return draft.decision(*noted, fenced=False)
     offline = frozenset(command.offline)
     for place in places(image) if image.leaderless else ():

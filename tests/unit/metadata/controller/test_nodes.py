@@ -324,6 +324,16 @@ def test_a_full_node_gives_way_to_members_with_room() -> None:
     assert world.partition().isr == (2, 3), "it comes back by fetching"
 
 
+def test_what_a_full_node_cannot_write_besides_is_decided_once() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.place(1, 2, name="t")
+    before = world.partition().partition_epoch
+    world.beat(1, offline=(("s", 0),), full=True)
+    assert world.partition().partition_epoch == before + 1
+    assert (world.partition().leader, world.partition(name="t").leader) == (2, 2)
+
+
 def test_among_full_nodes_nobody_gives_way() -> None:
     world = World(3)
     world.place(1, 2, 3)
