@@ -369,6 +369,9 @@ class Registry:
         self._metrics.disk_full.set(is_full)
         if self._cluster is not None:
             self._cluster.tell_full(is_full)
+        if self._replication is not None:
+            for partition in self._partitions.values():
+                self._replication.health_changed(partition)
         if not is_full:
             self._may_open.set()
 

@@ -11,7 +11,7 @@ from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
 from streamlog.log.disk import OsDisk
 from streamlog.log.layout import base_offset_of
 from streamlog.log.scan import Damage, scan_past_damage
-from streamlog.model import NO_LEADER
+from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.following import Cut
 from streamlog.partition.replica import mend, take
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
@@ -355,3 +355,28 @@ async def test_what_could_not_be_opened_for_want_of_room_is_when_there_is_some(
         await world.beat(2)
         await until(lambda: world.isr() == {1, 2})
         assert await values_of(world[2].partition()) == [b"x"]
+
+
+async def test_a_partition_that_rests_leaves_and_comes_back_as_well(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1, fetch_wait_ms=20) as world:
+        await world.start(2, disk, **FULL)
+        world.controller.create("s", replicas=2, min_isr=1)
+        await world.spread()
+        if world.leader is world[2]:
+            await world.elect(1)
+        await publish(world.leader.partition(), b"x")
+        await until(lambda: world[2].partition().high_watermark == 1)
+        replication = world[2].registry._replication
+        assert replication is not None
+        fetcher = replication._fetchers._fetchers[NodeId(1)]
+        await until(lambda: not fetcher._loose)
+        disk.faults.break_("pwrite", code=errno.ENOSPC)
+        world[2].partition().ran_out_of_room(StorageFull("another has found none"))
+        assert TP in fetcher._loose, "its leader must not go on to count it as fetched"
+        await world.beat(2)
+        assert world.isr() == {1}
+        disk.faults.mend()
+        await until(lambda: not world[2].full)
+        await world.beat(2)
+        await until(lambda: world.isr() == {1, 2})
