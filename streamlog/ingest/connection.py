@@ -133,13 +133,6 @@ class IngestClient(Client):
         self.write(self._subscriptions.commands(sids))
         return sids
 
-    def rebind(self, sids: Iterable[int], inflow: Inflow) -> None:
-        """Their messages go to ``inflow`` from the next read on."""
-        sids = list(sids)
-        for sid in sids:
-            self._subscriptions.replace_inflow(sid, inflow)
-        self._subscriptions.bind(self._parser, sids)
-
     def unsubscribe_all(self, sids: Iterable[int]) -> None:
         """Say that no more is wanted, nor at a reconnect; what is under way still comes."""
         sids = list(sids)

@@ -153,9 +153,12 @@ class Inlet:
             self._answer_duplicates(refusal)
 
     def configure(self, *, value_bytes_max: int, default_ack: Ack, answering: bool) -> None:
-        """What the stream is set to, from the next message on. The inflow is another one then."""
+        """What the stream is set to, from the next message on.
+
+        The inflow stays the same one: what comes by a subscription that has ended goes to it, too.
+        """
         self.default_ack, self.answering = default_ack, answering
-        self.inflow = Inflow(value_bytes_max=value_bytes_max, admit=self._admit, owner=self)
+        self.inflow.value_bytes_max = value_bytes_max
 
     def close(self) -> None:
         """Leadership is over. Who waits for an append of ours hears of it by the partition."""

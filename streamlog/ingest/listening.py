@@ -70,10 +70,6 @@ class Listening:
             self._ended += ended
             self._say()
 
-    def rebind(self, sids: Iterable[int], inflow: Inflow) -> None:
-        """Their messages go to ``inflow`` from the next read on."""
-        self._client.rebind(sids, inflow)
-
     def subject(self, sid: int) -> str:
         return self._subscriptions.subject(sid)
 

@@ -247,7 +247,6 @@ class NatsSource:
         inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
         inlet.configure(**self._inlet_settings(config))
         inlet.subjects = wanted = _subjects(config, inlet.partition.tp)
-        self._listening.rebind(inlet.sids, inlet.inflow)
         ended = [sid for sid in inlet.sids if self._listening.subject(sid) not in wanted]
         inlet.sids = tuple(sid for sid in inlet.sids if sid not in ended)
         self._listen(inlet)

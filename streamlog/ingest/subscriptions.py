@@ -30,9 +30,6 @@ class Subscriptions:
         self._by_sid[self._sid] = subscription
         return self._sid
 
-    def replace_inflow(self, sid: int, inflow: Inflow) -> None:
-        self._by_sid[sid] = self._by_sid[sid]._replace(inflow=inflow)
-
     def remove(self, sid: int) -> None:
         del self._by_sid[sid]
 

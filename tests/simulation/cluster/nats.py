@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from streamlog.ingest.connection import Receiver
-from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.subscriptions import Subscription, Subscriptions, unsubscribe_commands
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
@@ -186,12 +186,6 @@ class SimIngestClient:
         self._subscriptions.bind(self._parser, sids)
         self.write(self._subscriptions.commands(sids))
         return sids
-
-    def rebind(self, sids: Iterable[int], inflow: Inflow) -> None:
-        sids = list(sids)
-        for sid in sids:
-            self._subscriptions.replace_inflow(sid, inflow)
-        self._subscriptions.bind(self._parser, sids)
 
     def unsubscribe_all(self, sids: Iterable[int]) -> None:
         sids = list(sids)

@@ -224,11 +224,20 @@ async def test_judging_that_goes_wrong_refuses_one_message(
 
 async def test_other_limits_after_a_change(way: Way) -> None:
     way.inlet.configure(value_bytes_max=3, default_ack=Ack.NEVER, answering=True)
-    way.parser.bind(1, way.inlet.inflow)
     way.read(message("a"), message("b", b"long"))
     assert way.refused() == [("b", 10054)]
     way.partition.commit()
     assert way.told() == []
+
+
+async def test_what_comes_after_a_change_by_an_ended_subscription_is_stored(way: Way) -> None:
+    """The parser still has the inflow that it got when it was subscribed."""
+    way.inlet.configure(value_bytes_max=100, default_ack=Ack.COMMITTED, answering=True)
+    way.read(message("a", Nats_Msg_Id="1"))
+    way.read(message("b", Nats_Msg_Id="1"))
+    way.partition.commit()
+    assert way.partition.log_end_offset == 11
+    assert [reply for reply, _ in way.told()] == ["a", "b"]
 
 
 async def test_a_retry_of_what_a_former_leader_appended_waits_for_its_commit(way: Way) -> None:
