@@ -15,6 +15,7 @@ header that asks for something.
   goes back; ``repeats`` retries of what is not committed; ``sieve`` who needs no replicas; ``room``
   what may wait for a commit; ``outage`` is NATS there; ``source`` the service over all.
 - ``publisher`` the other side, for the command line; ``servers`` how to connect.
+- ``burst``, ``pace`` and ``steady`` publish to measure, over a ``raw`` connection (``ack_reader``).
 
 Limits: ``IngestSection``. Where the disk is too slow for what comes we stop reading from NATS for a
 while, then refuse. Bounded at all times: in-flight bytes, message ids, the frame that is being
