@@ -1,0 +1,168 @@
+"""What a message may cost, in counts that are the same on every run: no clock is read here.
+
+A limit that is passed says that somebody made the hot path dearer. Where the new cost buys
+something, raise the limit in the same commit and say in its message what it buys; where it does
+not, `python -m benchmarks.profile` shows the step, and `git bisect` with this test the commit.
+"""
+
+import gc
+import importlib.util
+import platform
+import shutil
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any, Final
+
+import pytest
+
+from streamlog.ingest.answers import Answers
+from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.room import Room
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.metrics import NodeMetrics
+from tests.hot_path import MESSAGES, HotPath, frames, instructions
+from tests.led_partition import FakePartition
+
+INSTRUCTIONS_MAX: Final = {
+    "parse": 1_600.0,
+    "take replies": 40.0,
+    "seal": 220.0,
+    "build acks": 350.0,
+    "iterate": 5_500.0,
+    "decode to columns": 1_000.0,
+}
+"""Of one message of 100 bytes, by step. About a quarter above what they were when written."""
+
+COMPILED_STEPS: Final = sorted(INSTRUCTIONS_MAX.keys() - {"iterate"})
+"""Those that make no Python object for a message."""
+
+CALLS_MAX: Final = 80
+"""Python functions, ours and built-in ones, from one read of the socket to its acks."""
+BLOCKS_MAX: Final = 60
+"""Python objects, about, that one step on a whole batch may leave behind or make."""
+
+ADVICE: Final = "see the head of this file for what to do"
+
+compiled = pytest.mark.skipif(
+    any(
+        importlib.util.find_spec(name) is None
+        for name in (
+            "streamlog.ingest._frames",
+            "streamlog.ingest._acks",
+            "streamlog.record._codec",
+            "streamlog.record._columns",
+        )
+    ),
+    reason="the compiled parts are not built: python setup.py build_ext --inplace",
+)
+
+
+def calls_of(step: Callable[[], Any]) -> int:
+    """How many Python and built-in functions are called."""
+    count = 0
+
+    def heard(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in {"call", "c_call"}
+
+    before = sys.getprofile()
+    sys.setprofile(heard)
+    try:
+        step()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+class Way:
+    """From the socket to the acks, for one partition, without socket and disk."""
+
+    def __init__(self, count: int) -> None:
+        self._read = frames(count)
+        self._partition = FakePartition()
+        metrics = NodeMetrics()
+        self.written: list[bytes] = []
+        self._answers = Answers(self.written.append, metrics)
+        self._inlet = Inlet(
+            self._partition,
+            sequencer=Sequencer("bench", duplicate_window_ms=120_000),
+            value_bytes_max=1 << 20,
+            answers=self._answers,
+            room=Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics),
+            metrics=metrics,
+            now_ms=lambda: 1_000_000,
+        )
+        self._parser = FrameParser()
+        self._parser.bind(1, self._inlet.inflow)
+
+    def take(self) -> None:
+        """One read of the socket, all in it committed and acknowledged."""
+        self._parser.feed(self._read)
+        self._inlet.take()
+        self._partition.commit()
+        self._answers.flush()
+
+
+@compiled
+async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:
+    calls = {}
+    for count in (1, MESSAGES):
+        way = Way(count)
+        way.take()
+        calls[count] = calls_of(way.take)
+        assert way.written[-1].count(b'"seq"') == count
+    assert calls[MESSAGES] == calls[1], f"calls grow with the messages: {calls}; {ADVICE}"
+    assert calls[1] <= CALLS_MAX, f"{calls[1]} calls for one batch, not {CALLS_MAX}; {ADVICE}"
+
+
+@compiled
+@pytest.mark.parametrize("step", COMPILED_STEPS)
+def test_a_step_calls_no_python_for_a_message(step: str) -> None:
+    calls = {}
+    for count in (1, MESSAGES):
+        path = HotPath(count)
+        for each in path.steps.values():
+            each()
+        path.parse()
+        calls[count] = calls_of(path.steps[step])
+    assert calls[MESSAGES] == calls[1], f"{step}: calls grow with the messages: {calls}; {ADVICE}"
+
+
+@compiled
+@pytest.mark.parametrize("step", COMPILED_STEPS)
+def test_a_step_leaves_no_object_for_a_message(step: str) -> None:
+    path = HotPath()
+    for each in path.steps.values():
+        each()
+    path.parse()
+    gc.collect()
+    gc.disable()
+    try:
+        before = sys.getallocatedblocks()
+        kept = path.steps[step]()
+        left = sys.getallocatedblocks() - before
+    finally:
+        gc.enable()
+    del kept
+    assert left <= BLOCKS_MAX, f"{step}: {left} objects for {MESSAGES} messages; {ADVICE}"
+
+
+@pytest.fixture(scope="module")
+def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    valgrind = shutil.which("valgrind")
+    if valgrind is None:
+        pytest.skip("instructions are counted by valgrind, which is not there")
+    if platform.machine() != "x86_64" or platform.python_implementation() != "CPython":
+        pytest.skip("the limits are those of CPython on x86_64")
+    return instructions(valgrind, tmp_path_factory.mktemp("callgrind"))
+
+
+@compiled
+@pytest.mark.parametrize("step", INSTRUCTIONS_MAX)
+def test_a_message_takes_few_instructions(step: str, counted: dict[str, float]) -> None:
+    limit = INSTRUCTIONS_MAX[step]
+    assert counted[step] <= limit, (
+        f"{step}: {counted[step]:,.1f} instructions for each message, not {limit:,.0f}; {ADVICE}"
+    )
