@@ -6,10 +6,10 @@ INSTALLED := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-keep test test-slow lint bench clean
+.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters clean
 
 help: ## Say what there is
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 setup: $(INSTALLED) ## Make .venv, build the compiled parts, install streamlog in place
 
@@ -43,8 +43,11 @@ lint: setup ## Style, types, layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: setup ## Rates beside JetStream's, into benchmarks/README.md
+bench: setup ## One node beside others, five rounds: table, chart, benchmarks/README.md
 	$(BIN)/python -m benchmarks
+
+bench-clusters: setup ## Three nodes beside three JetStream servers
+	$(BIN)/python -m benchmarks.clusters
 
 clean: ## Remove what was built, not the environment
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -11,5 +11,6 @@ What keeps it honest:
   starts; the rows "nothing stored" show that it is not what limits;
 - a run fails if a single error comes back or if fewer records are stored than were acknowledged;
 - the processor time of all server processes is read from ``/proc`` and reported beside the rate;
+- what is aimed at stands in the code beside what is measured (``case.Target``);
 - peers run with their own defaults; what is different (a sync before the ack) is said in the row.
 """

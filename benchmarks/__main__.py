@@ -4,19 +4,24 @@ import argparse
 import shutil
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import machine, report
+from benchmarks import machine, plot, report
 from benchmarks.case import Figures
-from benchmarks.cases import CASES
+from benchmarks.catalogue import NODE as CASES
 from benchmarks.connection import BenchmarkError
 from benchmarks.rounds import measure
 from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
-REPORT_WIDTH = 170
+FRONT = README.parents[1] / "README.md"
+FRONT_BEGIN = "<!-- chart: written by `python -m benchmarks` -->"
+FRONT_END = "<!-- end of chart -->"
+RESULTS = README.parent / "results"
+REPORT_WIDTH = 190
 
 
 def main() -> int:
@@ -43,15 +48,29 @@ def main() -> int:
         sides.stop()
         shutil.rmtree(directory, ignore_errors=True)
     report.print_table(console, figures)
-    if options.json:
-        report.write_json(options.json, figures, facts)
+    results = options.json
+    if results is None and not options.quick:
+        results = report.results_file(RESULTS, options.name)
+    if results is not None:
+        report.write_json(results, figures, facts)
+        plot.draw(figures, results.with_suffix(".png"))
+        console.print(f"all measurements are in {results}, a chart beside it")
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
     if len(chosen) == len(CASES) and not options.quick:
-        report.write_section(README, report.markdown(figures, facts, options.rounds))
-        console.print(f"written to {README}")
+        publish(figures, facts, options.rounds)
+        console.print(f"written to {README} and {plot.CHART}")
     return 0
+
+
+def publish(figures: Sequence[Figures], facts: Mapping[str, str], rounds: int) -> None:
+    """What readers see: the table, and the chart here and on the front page."""
+    plot.draw(figures, plot.CHART)
+    text = "Each bar is a ratio, each mark what is aimed at.\n\n![Ratios](results/ratios.png)\n\n"
+    report.write_section(README, text + report.markdown(figures, facts, rounds))
+    chart = "[![Ratios to others](benchmarks/results/ratios.png)](benchmarks/README.md)"
+    report.write_section(FRONT, chart, FRONT_BEGIN, FRONT_END)
 
 
 def _parse() -> argparse.Namespace:
@@ -61,7 +80,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", metavar="NAME", help=f"cases by prefix, of {names}"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
+    parser.add_argument("--name", default="figures", help="ends the name of the file of results")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="instead of benchmarks/results/DATE-NAME.json"
+    )
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the servers keep their data")
     parser.add_argument("--quick", action="store_true", help="a tenth of the messages")
     return parser.parse_args()

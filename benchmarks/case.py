@@ -26,11 +26,29 @@ class Metric:
 
 
 @dataclass(frozen=True)
+class Target:
+    """What is wanted: a ratio of at least ``bound``, or of at most so much where lower is better.
+
+    With ``absolute`` it is the figure itself that is compared.
+    """
+
+    metric: Metric
+    bound: float
+    beside: str | None = None
+    """The label of the variant that the ratio is to, if not the yardstick's."""
+    absolute: bool = False
+
+    def is_met(self, reached: float) -> bool:
+        return reached <= self.bound if self.metric.lower_is_better else reached >= self.bound
+
+
+@dataclass(frozen=True)
 class Variant(Generic[Servers]):
     """One way to run the case. ``scale`` shrinks the load of a quick run."""
 
     label: str
     run: Callable[[Servers, float], Measurement]
+    targets: tuple[Target, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,7 +99,14 @@ class Figures:
         values = self.values(label, key)
         return median(values) if values else None
 
-    def ratio(self, label: str, metric: Metric) -> float | None:
-        """Beside the yardstick's."""
-        value, yardstick = self.value(label, metric), self.value(self.case.yardstick, metric)
-        return value / yardstick if value and yardstick else None
+    def ratio(self, label: str, metric: Metric, beside: str | None = None) -> float | None:
+        """To the yardstick's figure, or to that of ``beside``."""
+        value = self.value(label, metric)
+        other = self.value(beside or self.case.yardstick, metric)
+        return value / other if value and other else None
+
+    def reached(self, label: str, target: Target) -> float | None:
+        """What is compared with the target's bound."""
+        if target.absolute:
+            return self.value(label, target.metric)
+        return self.ratio(label, target.metric, target.beside)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from benchmarks import machine
-from benchmarks.case import Case, Measurement, Metric, Variant
+from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.processes import cpu_seconds, run_client
 from benchmarks.side import (
     STREAM,
@@ -25,8 +25,10 @@ P99 = Metric("p99_ms", "ms, p99", digits=2, lower_is_better=True)
 
 COUNTS: Final = {100: 800_000, 1024: 400_000}
 """Messages of one run, by size: a few seconds each."""
+ALWAYS: Final = "JetStream, sync_interval: always"
 ALWAYS_SHARE: Final = 0.02
 """``sync_interval: always`` is so much slower that a small part of the messages says it."""
+PULL: Final = "JetStream, pull consumer, nats-py"
 PULL_SHARE: Final = 0.2
 LATENCY_COUNT: Final = 50_000
 DELIVER_SUBJECT: Final = "deliver.push"
@@ -135,21 +137,30 @@ def limit_case(size: int) -> Case[Sides]:
 def acked_case(size: int) -> Case[Sides]:
     variants = (
         Variant("JetStream", publishing("acked", _jetstream, size)),
-        Variant("streamlog, sync=os", publishing("acked", _streamlog, size, sync="os")),
-        Variant("streamlog, sync=commit", publishing("acked", _streamlog, size, sync="commit")),
         Variant(
-            "JetStream, sync_interval: always",
-            publishing("acked", _jetstream_always, size, share=ALWAYS_SHARE),
+            "streamlog, sync=os",
+            publishing("acked", _streamlog, size, sync="os"),
+            (Target(RATE, 2.0),),
         ),
+        Variant(
+            "streamlog, sync=commit",
+            publishing("acked", _streamlog, size, sync="commit"),
+            (Target(RATE, 1.7), Target(RATE, 10.0, beside=ALWAYS)),
+        ),
+        Variant(ALWAYS, publishing("acked", _jetstream_always, size, share=ALWAYS_SHARE)),
     )
     return Case(f"acked-{size}", f"Publish, every message acked, {_named(size)}", (RATE,), variants)
 
 
-def unacked_case(size: int, mode: str, title: str) -> Case[Sides]:
+def unacked_case(size: int, mode: str, title: str, targets: tuple[Target, ...] = ()) -> Case[Sides]:
+    def ours(sync: str) -> Variant[Sides]:
+        run = publishing(mode, _streamlog, size, sync=sync)
+        return Variant(f"streamlog, sync={sync}", run, targets)
+
     variants = (
         Variant("JetStream", publishing(mode, _jetstream, size)),
-        Variant("streamlog, sync=os", publishing(mode, _streamlog, size, sync="os")),
-        Variant("streamlog, sync=commit", publishing(mode, _streamlog, size, sync="commit")),
+        ours("os"),
+        ours("commit"),
     )
     return Case(f"{mode}-{size}", f"{title}, {_named(size)}", (RATE,), variants)
 
@@ -160,7 +171,7 @@ def latency_case(size: int) -> Case[Sides]:
 
     variants = (
         Variant("JetStream", run(_jetstream, None)),
-        Variant("streamlog, sync=os", run(_streamlog, "os")),
+        Variant("streamlog, sync=os", run(_streamlog, "os"), (Target(P50, 1.0), Target(P99, 1.0))),
         Variant("streamlog, sync=commit", run(_streamlog, "commit")),
     )
     title = f"Ack latency at 10,000 records/s, {_named(size)}"
@@ -210,8 +221,12 @@ def consumer_case(size: int) -> Case[Sides]:
 
     variants = (
         Variant("JetStream, push consumer, raw socket", push),
-        Variant("JetStream, pull consumer, nats-py", pull),
-        Variant("streamlog, one confluent-kafka consumer", kafka),
+        Variant(PULL, pull),
+        Variant(
+            "streamlog, one confluent-kafka consumer",
+            kafka,
+            (Target(RATE, 2.0), Target(RATE, 20.0, beside=PULL)),
+        ),
     )
     title = f"Consume from the start, {_named(size)}"
     return Case(f"consume-{size}", title, (MEGABYTES, RATE), variants, prepare, clear)
@@ -229,8 +244,8 @@ CASES: Final = (
     limit_case(1024),
     acked_case(100),
     acked_case(1024),
-    unacked_case(100, "unacked", FLAT_OUT),
-    unacked_case(1024, "unacked", FLAT_OUT),
+    unacked_case(100, "unacked", FLAT_OUT, (Target(RATE, 1.5),)),
+    unacked_case(1024, "unacked", FLAT_OUT, (Target(RATE, 1.5),)),
     unacked_case(100, "fenced", FENCED),
     unacked_case(1024, "fenced", FENCED),
     latency_case(100),

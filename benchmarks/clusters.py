@@ -9,8 +9,9 @@ from typing import Final
 
 from rich.console import Console
 
-from benchmarks import failover, machine, replicated, report
+from benchmarks import machine, report
 from benchmarks.case import Figures
+from benchmarks.catalogue import CLUSTERS as CASES
 from benchmarks.connection import BenchmarkError
 from benchmarks.rounds import measure
 from benchmarks.trios import Trios
@@ -18,7 +19,7 @@ from benchmarks.trios import Trios
 README: Final = Path(__file__).with_name("README.md")
 BEGIN: Final = "<!-- clusters: written by `python -m benchmarks.clusters` -->"
 END: Final = "<!-- end of clusters -->"
-CASES: Final = (*failover.CASES, *replicated.CASES)
+RESULTS: Final = README.parent / "results"
 REPORT_WIDTH: Final = 170
 
 
@@ -44,8 +45,12 @@ def main() -> int:
         else:
             shutil.rmtree(directory, ignore_errors=True)
     report.print_table(console, figures)
-    if options.json:
-        report.write_json(options.json, figures, facts)
+    results = options.json
+    if results is None and not options.quick:
+        results = report.results_file(RESULTS, options.name)
+    if results is not None:
+        report.write_json(results, figures, facts)
+        console.print(f"all measurements are in {results}")
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
@@ -63,7 +68,10 @@ def _parse() -> argparse.Namespace:
     parser.add_argument(
         "--only", action="append", metavar="NAME", help=f"cases by prefix, of {names}"
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write every measurement there")
+    parser.add_argument("--name", default="clusters", help="ends the name of the file of results")
+    parser.add_argument(
+        "--json", type=Path, metavar="FILE", help="instead of benchmarks/results/DATE-NAME.json"
+    )
     parser.add_argument("--dir", type=Path, metavar="DIR", help="where the servers keep their data")
     parser.add_argument("--quick", action="store_true", help="few rounds, a tenth of the load")
     parser.add_argument("--keep", action="store_true", help="keep the folders of a failed run")

@@ -1,17 +1,20 @@
 """The consumers: each reads a given number of records from the start and says how long it took.
 
-``python -m benchmarks.consumer kafka|push|pull ...`` prints one line of JSON. The clock runs from
-just before the first request until the last record is in the program's hands.
+``python -m benchmarks.consumer kafka|push|pull|drop|batches|again ...`` prints one line of JSON.
+The clock runs from just before the first request until the last record is in the program's hands.
 """
 
 import argparse
 import asyncio
 import json
+import signal
+import socket
 import sys
+import threading
 import time
 from typing import NamedTuple
 
-from benchmarks.connection import TAIL_BYTES, BenchmarkError, Connection
+from benchmarks.connection import BUFFER_BYTES, TAIL_BYTES, BenchmarkError, Connection
 
 BATCH = 1_000
 TIMEOUT_S = 60.0
@@ -70,6 +73,66 @@ def read_push(nats: str, deliver_subject: str, count: int, size: int) -> Reading
         return Reading(time.perf_counter() - start, lines // 2, lines // 2 * size)
 
 
+def read_dropped(server: str, count: int, size: int) -> Reading:
+    """All that a plain socket sends, looked at by nobody; it is said to be ``count`` records."""
+    host, _, port = server.rpartition(":")
+    buffer = bytearray(BUFFER_BYTES)
+    with socket.create_connection((host, int(port)), timeout=TIMEOUT_S) as connection:
+        start = time.perf_counter()
+        seen_bytes = 0
+        while read := connection.recv_into(buffer):
+            seen_bytes += read
+        elapsed = time.perf_counter() - start
+    if seen_bytes < count * size:
+        raise BenchmarkError(f"{seen_bytes} bytes cannot be {count} records")
+    return Reading(elapsed, count, count * size)
+
+
+async def read_batches(servers: str, stream: str, count: int, size: int) -> Reading:
+    """Our own client: whole batches with their checksums, no records."""
+    from streamlog.client.cluster import Cluster
+    from streamlog.client.reader import PartitionReader
+    from streamlog.model import TopicPartition
+
+    seen = 0
+    async with Cluster.at(servers) as cluster:
+        start = time.perf_counter()
+        async with PartitionReader(cluster, TopicPartition(stream, 0)) as reader:
+            async for header, _ in reader.batches():
+                seen += header.record_count
+        elapsed = time.perf_counter() - start
+    if seen < count:
+        raise BenchmarkError(f"{seen} of {count} records")
+    return Reading(elapsed, seen, seen * size)
+
+
+def read_again(servers: str, stream: str) -> Reading:
+    """From the start, and at the end from the start again, until SIGTERM; says when it reads."""
+    from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+    ended = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: ended.set())
+    partition = TopicPartition(stream, 0, OFFSET_BEGINNING)
+    consumer = Consumer(
+        {"bootstrap.servers": servers, "group.id": "again", "enable.auto.commit": False}
+    )
+    _, end = consumer.get_watermark_offsets(TopicPartition(stream, 0), timeout=TIMEOUT_S)
+    consumer.assign([partition])
+    seen = seen_bytes = 0
+    start = time.perf_counter()
+    while not ended.is_set():
+        records = consumer.consume(BATCH, timeout=0.1)
+        if records and not seen:
+            print("reading", flush=True)
+        seen += len(records)
+        seen_bytes += sum(map(len, records))
+        if records and (records[-1].offset() or 0) >= end - 1:
+            consumer.assign([partition])
+    elapsed = time.perf_counter() - start
+    consumer.close()
+    return Reading(elapsed, seen, seen_bytes)
+
+
 async def read_pull(nats: str, stream: str, count: int) -> Reading:
     """nats-py's pull consumer, without acks, in batches."""
     import nats as nats_py
@@ -93,7 +156,7 @@ async def read_pull(nats: str, stream: str, count: int) -> Reading:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["kafka", "push", "pull"])
+    parser.add_argument("mode", choices=["kafka", "push", "pull", "drop", "batches", "again"])
     parser.add_argument("--server", required=True, help="host:port")
     parser.add_argument("--source", required=True, help="stream, or the push consumer's subject")
     parser.add_argument("--count", type=int, required=True)
@@ -106,6 +169,12 @@ def main() -> int:
                 reading = read_kafka(options.server, options.source, count)
             case "push":
                 reading = read_push(options.server, options.source, count, size)
+            case "drop":
+                reading = read_dropped(options.server, count, size)
+            case "batches":
+                reading = asyncio.run(read_batches(options.server, options.source, count, size))
+            case "again":
+                reading = read_again(options.server, options.source)
             case _:
                 reading = asyncio.run(read_pull(options.server, options.source, count))
         if reading.size_bytes != reading.records * size:

@@ -7,6 +7,8 @@
 ``unacked``  none asks; what is stored is counted afterwards
 ``core``     nobody listens: what the program and the router can do
 ``latency``  acks timed at a fixed rate
+``paced``    at ``--rate`` on the average, slower where the server is; 0: all at once, and refusals
+             are counted, not an error
 """
 
 import argparse
@@ -30,8 +32,13 @@ STORED_POLL_S = 0.005
 STALL_S = 2.0
 """No more is stored for so long: what is missing then is lost."""
 
+SCATTERED_RING = 250
+"""The same where each message goes to a subject of its own: 50,000 of them."""
+
 WARM_UP_SHARE = 50
 """One message in so many is published before the clock starts."""
+
+MODES = ("acked", "fenced", "unacked", "core", "latency", "paced")
 
 _REPLY = re.compile(rb"MSG _INBOX\.b\.(\d+) ")
 
@@ -46,6 +53,8 @@ class Load:
     count: int
     size: int
     in_flight: int
+    subjects: int = 1
+    """Above 1: a number below it, by chance, ends each message's subject."""
 
 
 def payload(size: int, seed: int) -> bytes:
@@ -59,14 +68,18 @@ def payload(size: int, seed: int) -> bytes:
 
 def writes(load: Load, *, acks_per_write: int) -> list[bytes]:
     """The ring of prebuilt writes; so many messages at the end of each ask for an ack."""
-    body = payload(load.size, seed=load.size)
+    body, chance = payload(load.size, seed=load.size), random.Random(1)
 
     def line(number: int) -> bytes:
         asks = number % CHUNK >= CHUNK - acks_per_write
         reply = b"_INBOX.b.%06d " % number if asks else b""
-        return b"PUB %s %s%d\r\n%s\r\n" % (load.subject.encode(), reply, load.size, body)
+        subject = load.subject.encode()
+        if load.subjects > 1:
+            subject += b"%d" % chance.randrange(load.subjects)
+        return b"PUB %s %s%d\r\n%s\r\n" % (subject, reply, load.size, body)
 
-    return [b"".join(map(line, range(i * CHUNK, (i + 1) * CHUNK))) for i in range(RING)]
+    ring = SCATTERED_RING if load.subjects > 1 else RING
+    return [b"".join(map(line, range(i * CHUNK, (i + 1) * CHUNK))) for i in range(ring)]
 
 
 def publish(connection: Connection, ring: list[bytes], load: Load, acks_per_write: int) -> None:
@@ -77,7 +90,7 @@ def publish(connection: Connection, ring: list[bytes], load: Load, acks_per_writ
     while acks < acks_wanted:
         while sent < load.count and sent - acks * CHUNK // acks_per_write + CHUNK <= load.in_flight:
             connection.send(ring[turn])
-            turn = (turn + 1) % RING
+            turn = (turn + 1) % len(ring)
             sent += CHUNK
         size = connection.read()
         # An ack is one JSON object without objects in it, so its closing brace counts it.
@@ -140,6 +153,43 @@ def run_unacked(load: Load) -> dict[str, float]:
     }
 
 
+def run_paced(load: Load, rate: int) -> dict[str, float]:
+    """On schedule but for ``in_flight``; answers are read between the writes.
+
+    At rate 0 everything is sent at once, and what is refused or never answered is lost.
+    """
+    answers = refused = sent = 0
+    with Connection(load.nats) as connection:
+        connection.subscribe("_INBOX.b.*", 1)
+        ring, buffer = writes(load, acks_per_write=CHUNK), connection.buffer
+        start = time.perf_counter()
+        while answers < load.count:
+            due = sent / rate if rate else 0.0
+            room = sent < load.count and sent - answers + CHUNK <= load.in_flight
+            if room and time.perf_counter() - start >= due:
+                connection.send(ring[sent // CHUNK % len(ring)])
+                sent += CHUNK
+            wait = start + due - time.perf_counter() if room else STALL_S
+            if not select.select([connection.socket], [], [], max(0.0, wait))[0]:
+                if not room:
+                    break  # all was sent that could be, and nothing comes any more
+                continue
+            size = connection.read()
+            answers += buffer.count(b'"seq"', TAIL_BYTES - 4, TAIL_BYTES + size)
+            refused += buffer.count(b'"error"', TAIL_BYTES - 6, TAIL_BYTES + size)
+            if rate:
+                connection.refuse_errors(size)
+            connection.answer_pings(size)
+            connection.keep_tail(size)
+        elapsed = time.perf_counter() - start
+    if rate and answers < load.count:
+        raise BenchmarkError(f"{answers} acks for {sent} messages")
+    lost = load.count - answers + refused
+    return {
+        "rate": answers / elapsed, "elapsed_s": elapsed, "messages": load.count, "lost": lost
+    }  # fmt: skip
+
+
 def run_core(load: Load) -> dict[str, float]:
     """Publish to a subject that nobody listens to: what this program and the router can do."""
     with Connection(load.nats) as connection:
@@ -195,10 +245,11 @@ def run_latency(load: Load, rate: int) -> dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("mode", choices=["acked", "fenced", "unacked", "core", "latency"])
+    parser.add_argument("mode", choices=MODES)
     parser.add_argument("--nats", required=True, help="host:port")
     parser.add_argument("--stream", default="", help="none: nothing is stored, do not ask")
     parser.add_argument("--subject", default="bench.a")
+    parser.add_argument("--subjects", type=int, default=1, help="so many, by a number at the end")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--in-flight", type=int, default=4000)
@@ -206,7 +257,13 @@ def main() -> int:
     options = parser.parse_args()
     count = options.count - options.count % CHUNK
     load = Load(
-        options.nats, options.stream, options.subject, count, options.size, options.in_flight
+        options.nats,
+        options.stream,
+        options.subject,
+        count,
+        options.size,
+        options.in_flight,
+        options.subjects,
     )
     try:
         match options.mode:
@@ -218,6 +275,8 @@ def main() -> int:
                 result = run_unacked(load)
             case "core":
                 result = run_core(load)
+            case "paced":
+                result = run_paced(load, options.rate)
             case _:
                 result = run_latency(load, options.rate)
     except (BenchmarkError, OSError) as error:

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks import machine
-from benchmarks.case import Case, Measurement, Metric, Variant
+from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.connection import BenchmarkError
 from benchmarks.processes import cpu_seconds, resident_mib, run_client
 from benchmarks.trio import Trio, create_stream, delete_stream, leader, wait_whole
@@ -46,19 +46,27 @@ def acked(size: int, sync: str | None) -> Callable[[Trio, Path, float], Measurem
     return run
 
 
+def _ours(trios: Trios) -> Trio:
+    return trios.streamlog
+
+
 def acked_case(size: int) -> Case[Trios]:
-    def variant(label: str, trio_of: Callable[[Trios], Trio], sync: str | None) -> Variant[Trios]:
+    def variant(
+        label: str, trio_of: Callable[[Trios], Trio], sync: str | None, *targets: Target
+    ) -> Variant[Trios]:
         run = acked(size, sync)
-        return Variant(label, lambda trios, scale: run(trio_of(trios), trios.directory, scale))
+        return Variant(
+            label, lambda trios, scale: run(trio_of(trios), trios.directory, scale), targets
+        )
 
     variants = (
         variant("JetStream R3", lambda trios: trios.jetstream, None),
-        variant("streamlog, 3 replicas, sync=os", lambda trios: trios.streamlog, "os"),
-        variant("streamlog, 3 replicas, sync=commit", lambda trios: trios.streamlog, "commit"),
+        variant("streamlog, 3 replicas, sync=os", _ours, "os", Target(RATE, 2.0)),
+        variant("streamlog, 3 replicas, sync=commit", _ours, "commit", Target(RATE, 1.5)),
     )
     named = "1 KiB" if size == 1024 else f"{size} B"
     title = f"Publish, every message acked, three replicas, {named}"
-    return Case(f"acked-{size}", title, (RATE,), variants, clear=lambda trios: trios.stop())
+    return Case(f"replicated-{size}", title, (RATE,), variants, clear=lambda trios: trios.stop())
 
 
 def idle(trio_of: Callable[[Trios], Trio]) -> Callable[[Trios, float], Measurement]:
@@ -103,7 +111,7 @@ def idle_case() -> Case[Trios]:
         Variant("streamlog, 1,000 streams of 3 replicas", idle(lambda trios: trios.streamlog)),
     )
     title = "Idle, three servers together"
-    return Case("idle", title, (CPU, MEMORY, FILES, CREATE), variants, rounds=1)
+    return Case("idle-cluster", title, (CPU, MEMORY, FILES, CREATE), variants, rounds=1)
 
 
 CASES: Final = (acked_case(100), acked_case(1024), idle_case())

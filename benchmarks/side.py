@@ -1,16 +1,22 @@
 """What the cases need of a server under test."""
 
 import json
+import select
+import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import binary, start, stop, wait_for
 
+Server = TypeVar("Server", bound="Stoppable")
+
 STREAM = "bench"
 SUBJECTS = "bench.>"
+CREATIONS_AT_ONCE = 50
+CREATION_TIMEOUT_S = 60.0
 
 
 class Side(Protocol):
@@ -68,9 +74,16 @@ class Streamlog:
         self.http = addresses["nodes"][0]["http"].removeprefix("http://")
         self.nats_pid = _nats_server_of(self._process.pid)
         self.pids: Sequence[int] = (self.node_pid, self.nats_pid)
+        self.streams = directory / "data" / "node-1" / "streams"
 
     def stop(self) -> None:
         stop(self._process)
+
+
+class Stoppable(Protocol):
+    """A server that runs."""
+
+    def stop(self) -> None: ...
 
 
 class Sides:
@@ -78,7 +91,7 @@ class Sides:
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
-        self._started: dict[str, JetStream | Streamlog] = {}
+        self._started: dict[str, Stoppable] = {}
 
     @property
     def jetstream(self) -> JetStream:
@@ -99,12 +112,21 @@ class Sides:
         return side
 
     def stop(self) -> None:
-        for side in self._started.values():
-            side.stop()
+        for name in list(self._started):
+            self.drop(name)
 
-    def _start(
-        self, name: str, create: Callable[[Path], JetStream | Streamlog]
-    ) -> JetStream | Streamlog:
+    def own(self, name: str, create: Callable[[Path], Server]) -> Server:
+        """A server for one case alone; ``drop`` ends it and removes its folder."""
+        self._started[name] = server = create(self.directory / name)
+        return server
+
+    def drop(self, name: str) -> None:
+        server = self._started.pop(name, None)
+        if server is not None:
+            server.stop()
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def _start(self, name: str, create: Callable[[Path], Stoppable]) -> Stoppable:
         if name not in self._started:
             self._started[name] = create(self.directory / name)
         return self._started[name]
@@ -119,7 +141,7 @@ def _nats_server_of(parent: int) -> int:
     raise BenchmarkError("streamlog dev has no nats-server among its children")
 
 
-def create_stream(side: Side, *, sync: str | None = None) -> None:
+def create_stream(side: Side, *, sync: str | None = None, partitions: int = 1) -> None:
     """A fresh stream; both sides answer the same request."""
     config: dict[str, object] = {
         "name": STREAM,
@@ -128,13 +150,45 @@ def create_stream(side: Side, *, sync: str | None = None) -> None:
         "retention": "limits",
         "num_replicas": 1,
     }
-    if sync:
-        config["metadata"] = {"streamlog.sync": sync}
+    metadata = {"streamlog.sync": sync} if sync else {}
+    if partitions > 1:
+        metadata["streamlog.partitions"] = str(partitions)
+        config["subjects"] = [STREAM]  # the others take numbers at its end
+    if metadata:
+        config["metadata"] = metadata
     _ask(side, f"$JS.API.STREAM.CREATE.{STREAM}", config)
 
 
-def delete_stream(side: Side) -> None:
-    _ask(side, f"$JS.API.STREAM.DELETE.{STREAM}")
+def create_streams(side: Side, count: int, prefix: str, *, sync: str = "os") -> None:
+    """So many streams, named and fed by the prefix and a number; some requests at a time."""
+    with Connection(side.nats) as connection:
+        connection.subscribe("_INBOX.c.*", 1)
+        sent = made = 0
+        tail = b""
+        while made < count:
+            while sent < count and sent - made < CREATIONS_AT_ONCE:
+                connection.send(_creation(prefix, sent, sync))
+                sent += 1
+            if not select.select([connection.socket], [], [], CREATION_TIMEOUT_S)[0]:
+                raise BenchmarkError(f"{side.name}: {made} of {count} streams are there")
+            data = tail + connection.receive()
+            if b'"error"' in data:
+                raise BenchmarkError(f"{side.name}: {data[-300:]!r}")
+            made += data.count(b'"did_create"')
+            tail = data[-len(b'"did_create"') + 1 :]
+
+
+def _creation(prefix: str, number: int, sync: str) -> bytes:
+    name = f"{prefix}{number}"
+    config: dict[str, object] = {"name": name, "subjects": [f"{prefix}.{number}"]}
+    config |= {"storage": "file", "num_replicas": 1, "metadata": {"streamlog.sync": sync}}
+    body = json.dumps(config).encode()
+    request = b"PUB $JS.API.STREAM.CREATE.%s _INBOX.c.%d %d\r\n%s\r\n"
+    return request % (name.encode(), number, len(body), body)
+
+
+def delete_stream(side: Side, name: str = STREAM) -> None:
+    _ask(side, f"$JS.API.STREAM.DELETE.{name}")
 
 
 def create_push_consumer(side: Side, deliver_subject: str) -> None:

@@ -1,17 +1,14 @@
 """Three nodes of streamlog."""
 
 import json
-import socket
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.connection import BenchmarkError
 from benchmarks.processes import binary, free_port
-from benchmarks.trio import HOST, MEMBERS, POLL_S, WHOLE_TIMEOUT_S, Member, wait_for_port
+from benchmarks.trio import HOST, MEMBERS, Member, wait_for_port, wait_ready
 
 
 class Led(NamedTuple):
@@ -123,21 +120,4 @@ class StreamlogTrio:
         )
 
     def _wait_ready(self, number: int) -> None:
-        deadline = time.monotonic() + WHOLE_TIMEOUT_S
-        address = (self._hosts[number], self._http[number])
-        while not _is_ready(address):
-            process = self._members[number].process
-            if process is None or process.poll() is not None:
-                raise BenchmarkError(f"node {number} ended; see {self._members[number].log}")
-            if time.monotonic() > deadline:
-                raise BenchmarkError(f"node {number} is not ready within {WHOLE_TIMEOUT_S:.0f} s")
-            time.sleep(POLL_S)
-
-
-def _is_ready(address: tuple[str, int]) -> bool:
-    try:
-        with socket.create_connection(address, timeout=2) as connection:
-            connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
-            return b" 200 " in connection.recv(64)
-    except OSError:
-        return False
+        wait_ready(self._members[number], self._hosts[number], self._http[number])

@@ -204,3 +204,23 @@ def wait_for_port(port: int, host: str = HOST) -> None:
         if time.monotonic() > deadline:
             raise BenchmarkError(f"nobody listens at {host}:{port}")
         time.sleep(POLL_S)
+
+
+def wait_ready(node: Member, host: str, http_port: int) -> None:
+    """Wait until a streamlog node says that it can do its work."""
+    deadline = time.monotonic() + WHOLE_TIMEOUT_S
+    while not _is_ready(host, http_port):
+        if node.process is None or node.process.poll() is not None:
+            raise BenchmarkError(f"the node ended; see {node.log}")
+        if time.monotonic() > deadline:
+            raise BenchmarkError(f"no node is ready at {host} within {WHOLE_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def _is_ready(host: str, http_port: int) -> bool:
+    try:
+        with socket.create_connection((host, http_port), timeout=2) as connection:
+            connection.sendall(b"GET /readyz HTTP/1.0\r\n\r\n")
+            return b" 200 " in connection.recv(64)
+    except OSError:
+        return False

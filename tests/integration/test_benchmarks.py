@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.cases import CASES
+from benchmarks.catalogue import NODE as CASES
 
 ROOT = Path(__file__).parents[2]
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.clusters import CASES
+from benchmarks.catalogue import CLUSTERS as CASES
 from benchmarks.gap import Prober
 
 ROOT = Path(__file__).parents[2]

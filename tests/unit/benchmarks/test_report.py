@@ -1,8 +1,8 @@
 import json
 from pathlib import Path
 
-from benchmarks import report
-from benchmarks.case import Case, Figures, Metric, Variant
+from benchmarks import catalogue, report
+from benchmarks.case import Case, Figures, Metric, Target, Variant
 
 RATE = Metric("rate", "records/s")
 VARIANTS = (Variant("peer", lambda *_: {}), Variant("ours", lambda *_: {}))
@@ -48,3 +48,57 @@ def test_every_measurement_is_kept(tmp_path: Path) -> None:
     path = tmp_path / "results" / "figures.json"
     report.write_json(path, [figures()], {"processor": "x"})
     assert len(json.loads(path.read_text())["cases"]["a"]["ours"]) == 3
+
+
+def test_a_target_is_a_ratio_to_the_first_row_or_to_another_or_a_limit() -> None:
+    rate, start = RATE, Metric("start_s", "s", digits=1, lower_is_better=True)
+    ours = Variant(
+        "ours",
+        lambda *_: {},
+        (Target(rate, 2.0), Target(rate, 10.0, beside="slow"), Target(start, 2.0, absolute=True)),
+    )
+    variants = (VARIANTS[0], ours, Variant("slow", lambda *_: {}))
+    gathered = Figures(Case("a", "A case", (rate, start), variants))
+    gathered.add("peer", {"rate": 100.0, "start_s": 1.0})
+    gathered.add("ours", {"rate": 190.0, "start_s": 1.5})
+    gathered.add("slow", {"rate": 10.0, "start_s": 1.0})
+    assert [reached for _, reached in report.judgements(gathered, "ours")] == [1.9, 19.0, 1.5]
+    _, of_rate, _ = report.rows(gathered, rate)
+    assert of_rate.target == "✘ ≥ 2x; ✔ ≥ 10x of slow: 19.0x"
+    assert of_rate.met is False
+    assert of_rate.bar.index("┃") == 2 * report.BAR_UNITS
+    _, of_start, _ = report.rows(gathered, start)
+    assert (of_start.target, of_start.met) == ("✔ ≤ 2 s", True)
+    assert of_start.bar.count("█") == round(0.75 * report.BAR_UNITS)
+
+
+def test_what_was_not_measured_is_not_judged() -> None:
+    ours = Variant("ours", lambda *_: {}, (Target(RATE, 2.0),))
+    gathered = Figures(Case("a", "A case", (RATE,), (VARIANTS[0], ours)))
+    gathered.add("ours", {"rate": 1.0})
+    assert list(report.judgements(gathered, "ours")) == []
+    (row,) = report.rows(gathered, RATE)
+    assert row.met is None
+
+
+def test_results_can_be_read_back(tmp_path: Path) -> None:
+    path = tmp_path / "figures.json"
+    report.write_json(path, [figures()], {})
+    other = Case("b", "Another", (RATE,), VARIANTS)
+    (read,) = report.read_json(path, [other, figures().case])
+    assert read.ratio("ours", RATE) == 2.0
+
+
+def test_no_two_cases_have_one_name() -> None:
+    names = [case.name for case in catalogue.ALL]
+    assert len(names) == len(set(names))
+
+
+def test_a_target_is_of_what_its_case_measures_and_beside_what_it_has() -> None:
+    for case in catalogue.ALL:
+        labels = {variant.label for variant in case.variants}
+        for variant in case.variants:
+            for target in variant.targets:
+                assert target.metric in case.metrics
+                assert target.beside is None or target.beside in labels
+                assert target.absolute or variant is not case.variants[0]

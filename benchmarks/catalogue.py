@@ -1,0 +1,22 @@
+"""All cases there are, in the order of the tables."""
+
+from typing import Any, Final
+
+from benchmarks import cases, failover, footprint, many, reading, replicated, starting
+from benchmarks.case import Case
+from benchmarks.side import Sides
+from benchmarks.trios import Trios
+
+NODE: Final[tuple[Case[Sides], ...]] = (
+    *cases.CASES,
+    *reading.CASES,
+    *many.CASES,
+    *footprint.CASES,
+    *starting.CASES,
+)
+"""Of one node: ``python -m benchmarks``."""
+
+CLUSTERS: Final[tuple[Case[Trios], ...]] = (*failover.CASES, *replicated.CASES)
+"""Of three: ``python -m benchmarks.clusters``."""
+
+ALL: Final[tuple[Case[Any], ...]] = (*NODE, *CLUSTERS)
