@@ -13,7 +13,7 @@ from benchmarks import machine, plot, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import NODE as CASES
 from benchmarks.connection import BenchmarkError
-from benchmarks.rounds import measure
+from benchmarks.rounds import QUICK_SCALE, measure
 from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
@@ -28,11 +28,20 @@ def main() -> int:
     options = _parse()
     console = Console(width=None if sys.stdout.isatty() else REPORT_WIDTH)
     chosen = [
-        case for case in CASES if not options.only or case.name.startswith(tuple(options.only))
+        case
+        for case in CASES
+        if (not options.only or case.name.startswith(tuple(options.only)))
+        and not case.name.startswith(tuple(options.skip))
     ]
     if not chosen:
         console.print(f"no such case; there are {', '.join(case.name for case in CASES)}")
         return 2
+    free = shutil.disk_usage(options.dir or tempfile.gettempdir()).free
+    for case in chosen:
+        if case.disk_bytes * (QUICK_SCALE if options.quick else 1) > free:
+            wanted = f"{case.disk_bytes / 1e9:.0f} GB free; --dir names another disk"
+            console.print(f"{case.name} wants {wanted}, --skip {case.name} leaves it out")
+            return 2
     directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=options.dir))
     facts = machine.describe(directory)
     sides = Sides(directory)
@@ -54,7 +63,7 @@ def main() -> int:
     if results is not None:
         report.write_json(results, figures, facts)
         plot.draw(figures, results.with_suffix(".png"))
-        console.print(f"all measurements are in {results}, a chart beside it")
+        console.print(f"all measurements are in {results}")
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
@@ -79,6 +88,9 @@ def _parse() -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--only", action="append", metavar="NAME", help=f"cases by prefix, of {names}"
+    )
+    parser.add_argument(
+        "--skip", action="append", default=[], metavar="NAME", help="not these, by prefix"
     )
     parser.add_argument("--name", default="figures", help="ends the name of the file of results")
     parser.add_argument(

@@ -63,6 +63,8 @@ class Case(Generic[Servers]):
     clear: Callable[[Servers], None] = field(default=lambda servers: None)
     rounds: int | None = None
     """Where so many tell more than as many as the others have."""
+    disk_bytes: int = 0
+    """Free on the disk before it begins, where that is very much."""
 
     @property
     def yardstick(self) -> str:

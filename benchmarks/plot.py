@@ -63,7 +63,11 @@ def _bar(case: str, label: str, target: Target, reached: float) -> Bar:
 
 def draw(all_figures: Sequence[Figures], path: Path) -> None:
     """Two panels: where more is better, and where less is; none where nothing has a target."""
-    from matplotlib.figure import Figure
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        print("no chart: matplotlib is missing; pip install '.[dev]'", file=sys.stderr)
+        return
 
     found = list(bars(all_figures))
     split = (

@@ -21,7 +21,7 @@ BACKLOG_SHARE: Final = 4
 """So many times the messages of a usual run."""
 HALF: Final = 0.5
 
-CPU_PER_GB = Metric("cpu_s_per_gb", "s of server CPU per GB", digits=3, lower_is_better=True)
+CPU_PER_GB = Metric("cpu_s_per_gb", "CPU s/GB", digits=3, lower_is_better=True)
 
 
 def _count(scale: float, share: int = 1) -> int:

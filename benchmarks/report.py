@@ -16,7 +16,8 @@ BEGIN: Final = "<!-- figures: written by `python -m benchmarks` -->"
 END: Final = "<!-- end of figures -->"
 BAR_UNITS: Final = 8
 """Length of the bar of a ratio of one."""
-BAR_MAX: Final = 32
+BAR_MAX: Final = 28
+INDENT: Final = "\N{NO-BREAK SPACE}" * 2
 HEADINGS: Final = ("case", "median", "range", "ratio", "server µs/record", "target", "")
 
 
@@ -48,17 +49,36 @@ def rows(figures: Figures, metric: Metric) -> Iterator[Row]:
         lost = sum(figures.values(label, "lost"))
         published = sum(figures.values(label, "messages")) if lost else 1.0
         judged = list(judgements(figures, label, metric))
+        own = [(target, reached) for target, reached in judged if target.beside is None]
         yield Row(
             label=label,
             value=f"{_number(value, metric)} {metric.unit}",
             spread=spread if len(values) > 1 else "",
             ratio=f"{ratio:.2f}x" if ratio and label != figures.case.yardstick else "",
             cpu=f"{server_us:.2f}" if server_us else "",
-            target="; ".join(_told(target, reached) for target, reached in judged),
+            target="; ".join(_told(target, reached) for target, reached in own),
             lost=f"{100 * lost / published:.0f} % lost" if lost else "",
-            bar=_bar(ratio, judged),
-            met=all(target.is_met(reached) for target, reached in judged) if judged else None,
+            bar=_bar(ratio, own),
+            met=all(target.is_met(reached) for target, reached in own) if own else None,
         )
+        for target, reached in judged:
+            if target.beside is not None:
+                yield _beside(target, reached)
+
+
+def _beside(target: Target, reached: float) -> Row:
+    """A line of its own below the variant's: a ratio to another than the yardstick."""
+    return Row(
+        label=f"{INDENT}beside {target.beside}",
+        value="",
+        spread="",
+        ratio=f"{reached:.2f}x",
+        cpu="",
+        target=_told(target, reached),
+        lost="",
+        bar=_bar(reached, [(target, reached)]),
+        met=target.is_met(reached),
+    )
 
 
 def judgements(
@@ -137,16 +157,14 @@ def _direction(metric: Metric) -> str:
 
 def _told(target: Target, reached: float) -> str:
     sign = "≤" if target.metric.lower_is_better else "≥"
-    unit = f" {target.metric.unit}" if target.absolute else "x"
-    text = f"{'✔' if target.is_met(reached) else '✘'} {sign} {target.bound:g}{unit}"
-    return f"{text} of {target.beside}: {reached:.1f}x" if target.beside else text
+    unit = f" {target.metric.unit.split()[0]}" if target.absolute else "x"
+    return f"{'✔' if target.is_met(reached) else '✘'} {sign} {target.bound:g}{unit}"
 
 
 def _bar(ratio: float | None, judged: Sequence[tuple[Target, float]]) -> str:
     """As long as the ratio, with a mark where the target is; a figure is shown as a share of it."""
-    marked = [(target, reached) for target, reached in judged if target.beside is None]
     mark = None
-    for target, reached in marked[:1]:
+    for target, reached in judged[:1]:
         ratio = reached / target.bound if target.absolute else ratio
         mark = 1.0 if target.absolute else target.bound
     cells = ["█"] * min(BAR_MAX, round(BAR_UNITS * (ratio or 0)))

@@ -63,9 +63,10 @@ def test_a_target_is_a_ratio_to_the_first_row_or_to_another_or_a_limit() -> None
     gathered.add("ours", {"rate": 190.0, "start_s": 1.5})
     gathered.add("slow", {"rate": 10.0, "start_s": 1.0})
     assert [reached for _, reached in report.judgements(gathered, "ours")] == [1.9, 19.0, 1.5]
-    _, of_rate, _ = report.rows(gathered, rate)
-    assert of_rate.target == "✘ ≥ 2x; ✔ ≥ 10x of slow: 19.0x"
-    assert of_rate.met is False
+    _, of_rate, beside, _ = report.rows(gathered, rate)
+    assert (of_rate.ratio, of_rate.target, of_rate.met) == ("1.90x", "✘ ≥ 2x", False)
+    assert (beside.label.strip(), beside.ratio) == ("beside slow", "19.00x")
+    assert (beside.target, beside.met) == ("✔ ≥ 10x", True)
     assert of_rate.bar.index("┃") == 2 * report.BAR_UNITS
     _, of_start, _ = report.rows(gathered, start)
     assert (of_start.target, of_start.met) == ("✔ ≤ 2 s", True)
