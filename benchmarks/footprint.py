@@ -4,13 +4,15 @@ import time
 from typing import Final
 
 from benchmarks.case import Case, Measurement, Metric, Target, Variant
+from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import peak_mib, resident_mib, run_client
-from benchmarks.side import Sides, Streamlog, create_stream
+from benchmarks.side import STREAM, Sides, Streamlog, create_stream
 
 NAME: Final = "footprint"
 PARTITIONS: Final = 1_000
 MESSAGES: Final = 1_000_000
 SETTLE_S: Final = 5.0
+LED_TIMEOUT_S: Final = 60.0
 
 RESIDENT = Metric("resident_mib", "MiB resident", lower_is_better=True)
 PEAK = Metric("peak_mib", "MiB at the peak", lower_is_better=True)
@@ -23,6 +25,7 @@ def idle(partitions: int) -> "Variant[Sides]":
             count = max(1, int(partitions * scale)) if partitions else 0
             if count:
                 create_stream(side, partitions=count)
+                _wait_led(side, f"{STREAM}.{count - 1}" if count > 1 else STREAM)
             time.sleep(SETTLE_S * scale)
             return {"resident_mib": resident_mib([side.node_pid])}
         finally:
@@ -32,6 +35,20 @@ def idle(partitions: int) -> "Variant[Sides]":
         return Variant("a node without streams", run)
     label = f"{partitions:,} partitions, nobody uses them"
     return Variant(label, run, (Target(RESIDENT, 150, absolute=True),))
+
+
+def _wait_led(side: Streamlog, subject: str) -> None:
+    """The last partition stores what it is sent, so all are led: they are opened in turn."""
+    deadline = time.monotonic() + LED_TIMEOUT_S
+    with Connection(side.nats) as connection:
+        while True:
+            try:
+                if "seq" in connection.request(subject, b"x"):
+                    return
+            except BenchmarkError:  # nobody listens yet
+                if time.monotonic() > deadline:
+                    raise
+            time.sleep(0.1)
 
 
 def flooded(in_flight: int) -> "Variant[Sides]":
