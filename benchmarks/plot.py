@@ -149,13 +149,23 @@ def _style(axis: Any) -> None:
         side.set_visible(False)
 
 
+def _read(path: Path) -> list[Figures]:
+    return report.read_json(path, catalogue.ALL)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description=__doc__)
-    parser.add_argument("files", nargs="+", type=Path, metavar="FILE", help="of benchmarks/results")
+    parser.add_argument(
+        "files",
+        nargs="+",
+        type=Path,
+        metavar="FILE",
+        help="of benchmarks/results; of a case in several, the last one's",
+    )
     parser.add_argument("--out", type=Path, default=CHART)
     options = parser.parse_args()
-    figures = [it for path in options.files for it in report.read_json(path, catalogue.ALL)]
-    draw(figures, options.out)
+    newest = {it.case.name: it for path in options.files for it in _read(path)}
+    draw([newest[case.name] for case in catalogue.ALL if case.name in newest], options.out)
     print(f"written to {options.out}")
     return 0
 
