@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
-from streamlog.model import EpochEnd
+from streamlog.model import EpochEnd, TopicPartition
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
@@ -113,6 +113,7 @@ requests = st.builds(
     rack_id=names,
     replica_epoch=st.integers(-1, 2**63 - 1),
     cluster_id=st.none() | names,
+    forgotten=st.lists(st.builds(TopicPartition, names, int32), max_size=3).map(tuple),
 )
 
 
