@@ -9,11 +9,13 @@ import nats
 from nats.aio.client import Client
 from nats.js.api import StreamConfig
 
-from tests.cluster import Cluster
+from tests.cluster import SETTLE_TIMEOUT_S, Cluster
 from tests.history import Lane, LaneHistory, Publishers, check
 from tests.watching_consumer import WatchingConsumer
 
 DOMAIN: Final = "streamlog"
+CALM_ACKS: Final = 20
+"""Of each lane, before the faults and after them."""
 
 
 async def connect(cluster: Cluster) -> Client:
@@ -47,7 +49,6 @@ async def campaign(
     faults: Callable[[], None],
     *,
     settings: dict[str, str] | None = None,
-    calm_s: float = 0.3,
     **publishers: Any,
 ) -> dict[Lane, LaneHistory]:
     """Create the streams, run ``faults`` (in a thread) under load, let everything settle, check.
@@ -61,13 +62,21 @@ async def campaign(
         context = client.jetstream(domain=DOMAIN)
         with WatchingConsumer(cluster.servers, lanes) as consumer:
             async with Publishers(context, lanes, **publishers) as histories:
-                await asyncio.sleep(calm_s)
+                await all_is_well(histories)
                 await asyncio.to_thread(faults)
-                await asyncio.sleep(calm_s)
+                await all_is_well(histories)
             await asyncio.to_thread(verify, cluster, histories, consumer)
         return histories
     finally:
         await client.close()
+
+
+async def all_is_well(histories: dict[Lane, LaneHistory]) -> None:
+    """Each lane is acknowledged something, from now on."""
+    wanted = {lane: len(history.acked) + CALM_ACKS for lane, history in histories.items()}
+    async with asyncio.timeout(SETTLE_TIMEOUT_S):
+        while any(len(histories[it].acked) < count for it, count in wanted.items()):  # noqa: ASYNC110
+            await asyncio.sleep(0.02)
 
 
 def verify(
