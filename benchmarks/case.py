@@ -63,6 +63,8 @@ class Case(Generic[Servers]):
     clear: Callable[[Servers], None] = field(default=lambda servers: None)
     rounds: int | None = None
     """Where so many tell more than as many as the others have."""
+    missing: Callable[[], str] = field(default=lambda: "")
+    """What it needs and is not here; empty where it can be measured."""
     disk_bytes: int = 0
     """Free on the disk before it begins, where that is very much."""
 

@@ -31,6 +31,10 @@ def main() -> int:
     ]
     directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=options.dir))
     facts = machine.describe(directory)
+    for case in list(chosen):
+        if reason := case.missing():
+            console.print(f"not measured: {case.title}: {reason}")
+            chosen.remove(case)
     trios = Trios(directory)
     figures: list[Figures] = []
     failure = ""

@@ -13,8 +13,11 @@ from typing import Final
 from benchmarks.case import Case, Measurement, Metric, Variant
 from benchmarks.connection import BenchmarkError
 from benchmarks.gap import Prober
+from benchmarks.network import HOST as OUTSIDE
+from benchmarks.network import unavailable
 from benchmarks.streamlog_trio import Led, StreamlogTrio
 from benchmarks.trio import (
+    MEMBERS,
     Trio,
     ask_again_and_again,
     create_stream,
@@ -22,11 +25,12 @@ from benchmarks.trio import (
     leader,
     wait_whole,
 )
-from benchmarks.trios import Trios
+from benchmarks.trios import Apart, Trios
 
 STREAM: Final = "gap"
 KILLS: Final = 50
 PAUSES: Final = 10
+CUTS: Final = 10
 MANY: Final = "many-"
 MANY_STREAMS: Final = 100
 MANY_PARTITIONS: Final = 100
@@ -62,6 +66,21 @@ def paused(trio: Trio) -> Measurement:
     finally:
         prober.close()
         os.kill(trio.pid(victim), signal.SIGCONT)
+        wait_whole(trio, STREAM)
+    return {"gap_ms": 1000 * gap_s}
+
+
+def cut_off(apart: Apart) -> Measurement:
+    """The leader's cable is cut: no packet to or from it, and nobody is told."""
+    trio, network = apart
+    victim = leader(trio, STREAM)
+    others = [OUTSIDE, *(member for member in MEMBERS if member != victim)]
+    prober = Prober(trio.nats(without=victim), STREAM)
+    try:
+        gap_s = prober.gap_s(lambda: network.split([victim], others))
+    finally:
+        prober.close()
+        network.heal()
         wait_whole(trio, STREAM)
     return {"gap_ms": 1000 * gap_s}
 
@@ -132,6 +151,27 @@ def gap_case(
     return Case(name, title, metrics, variants, prepare, lambda trios: trios.stop(), rounds)
 
 
+def cut_case() -> Case[Trios]:
+    def prepare(trios: Trios, _: float) -> None:
+        for apart in (trios.jetstream_apart, trios.streamlog_apart):
+            create_stream(apart.trio, STREAM)
+
+    variants = (
+        Variant[Trios]("JetStream R3", lambda trios, _: cut_off(trios.jetstream_apart)),
+        Variant[Trios]("streamlog, 3 replicas", lambda trios, _: cut_off(trios.streamlog_apart)),
+    )
+    return Case(
+        "cut",
+        "A silent cut of the leader's network, until the next ack",
+        (MEDIAN, WORST),
+        variants,
+        prepare,
+        lambda trios: trios.stop(),
+        CUTS,
+        missing=unavailable,
+    )
+
+
 def controller_case() -> Case[Trios]:
     """JetStream has one stream meanwhile: its best case."""
 
@@ -154,5 +194,6 @@ def controller_case() -> Case[Trios]:
 CASES: Final = (
     gap_case("killed", "kill -9 of the leader, until the next ack", killed, KILLS),
     gap_case("paused", "SIGSTOP of the leader, until the next ack", paused, PAUSES),
+    cut_case(),
     controller_case(),
 )

