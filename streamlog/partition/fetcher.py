@@ -150,6 +150,9 @@ class LeaderFetcher:
                 self._disconnect()
 
     async def _round(self) -> None:
+        # An absent leader is tried often, and nothing need be written for it.
+        if self._partitions and not await self._reached():
+            return
         standings = await self._standings()
         if not standings and not self._session:
             self._session.lose()  # a full request would be as short
@@ -257,6 +260,22 @@ class LeaderFetcher:
         )
 
     # Asking
+
+    async def _reached(self) -> bool:
+        """False if it is to be tried again at another address."""
+        late = asyncio.get_running_loop().call_later(
+            LATE_MS / 1000, self._tell_unreachable, "no connection"
+        )
+        try:
+            async with asyncio.timeout(None) as self._exchanging:
+                await self._connected()
+        except TimeoutError:
+            self._disconnect()
+            return False
+        finally:
+            self._exchanging = None
+            late.cancel()
+        return True
 
     async def _exchange(self, request: FetchRequest) -> FetchResponse:
         loop = asyncio.get_running_loop()

@@ -5,6 +5,7 @@ v10  topics may be asked for by id
 """
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -22,7 +23,8 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     image = context.metadata.image
     asked = request["topics"]
     if asked is None or (version == 0 and not asked):
-        topics = [_topic(name, stream, image) for name, stream in image.streams.items()]
+        live = _live(image)
+        topics = [_topic(name, stream, live) for name, stream in image.streams.items()]
     else:
         topics = list(_asked_topics(asked, image))
     return {
@@ -45,32 +47,33 @@ def _controller_id(context: Context) -> int:
 
 
 def _asked_topics(asked: Iterable[Message], image: Image) -> Iterable[Message]:
+    live = _live(image)
     for topic in asked:
         name, topic_id = topic["name"], topic.get("topic_id")
         if name is None:
             name = stream_named(topic_id, image)
         stream = None if name is None else image.streams.get(name)
         if stream is not None:
-            yield _topic(name, stream, image)
+            yield _topic(name, stream, live)
         elif name is None:
             yield {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id}
         else:
             yield {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
 
 
-def _topic(name: str, stream: StreamImage, image: Image) -> Message:
+def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message:
     return {
         "error_code": ErrorCode.none,
         "name": name,
         "topic_id": stream.stream_id,
         "partitions": [
-            _partition(index, partition, image) for index, partition in enumerate(stream.partitions)
+            _partition(index, partition, live) for index, partition in enumerate(stream.partitions)
         ],
         "topic_authorized_operations": OPERATIONS_UNKNOWN,
     }
 
 
-def _partition(index: int, partition: PartitionImage, image: Image) -> dict[str, Any]:
+def _partition(index: int, partition: PartitionImage, live: AbstractSet[NodeId]) -> dict[str, Any]:
     leaderless = partition.leader == NO_LEADER
     return {
         "error_code": ErrorCode.leader_not_available if leaderless else ErrorCode.none,
@@ -79,10 +82,9 @@ def _partition(index: int, partition: PartitionImage, image: Image) -> dict[str,
         "leader_epoch": partition.leader_epoch,
         "replica_nodes": partition.replicas,
         "isr_nodes": partition.isr,
-        "offline_replicas": [it for it in partition.replicas if _is_offline(it, image)],
+        "offline_replicas": [it for it in partition.replicas if it not in live],
     }
 
 
-def _is_offline(node_id: NodeId, image: Image) -> bool:
-    node = image.nodes.get(node_id)
-    return node is None or node.fenced
+def _live(image: Image) -> AbstractSet[NodeId]:
+    return {it.node_id for it in image.nodes.values() if not it.fenced}

@@ -9,6 +9,7 @@ from streamlog.client.connection import Connection
 from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.following import FetchPosition, Following
 from streamlog.partition.owner import clock_ms
 from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.failing_disk import FailingDisk
@@ -85,6 +86,32 @@ async def test_a_session_that_is_lost_is_begun_anew(tmp_path: Path) -> None:
             assert await publish(world.leader.partition(), b"x") == number
         assert world.isr() == {1, 2, 3}
         await until(lambda: len(sessions) == 2)
+
+
+async def test_an_absent_leader_is_tried_without_a_look_at_what_it_leads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tries = looks = 0
+    connect, position = Connection.open, Following.position
+
+    async def try_to_connect(host: str, port: int, **more: int) -> Connection:
+        nonlocal tries
+        tries += 1
+        return await connect(host, port, **more)
+
+    def look(self: Following) -> FetchPosition | None:
+        nonlocal looks
+        looks += 1
+        return position(self)
+
+    async with replicas(tmp_path, 2, retry_ms=5) as world:
+        monkeypatch.setattr(Connection, "open", try_to_connect)
+        monkeypatch.setattr(Following, "position", look)
+        await world.leader.stop()
+        await until(lambda: tries > 2)
+        tries = looks = 0
+        await until(lambda: tries > 10)
+        assert looks == 0
 
 
 async def test_a_leader_that_is_back_elsewhere_is_found(tmp_path: Path) -> None:
