@@ -103,18 +103,17 @@ class Connection:
         """Has a fetch of a replica's session that waits at the node answered now: by another
         request, whose answer is passed over.
         """
-        if self._broken:
-            return
         api = APIS[registry.API_VERSIONS]
         body = control.encode_request(api, api.version_min, {})
         is_sent = False
         try:
             async with self._sending:
+                self._check_open()
                 header = self._next_header(api, api.version_min)
                 self._unread.add(self._correlation_id)
                 await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
                 is_sent = True
-        except OSError:
+        except (OSError, NodeUnreachable):
             pass  # whoever waits for an answer hears of it
         finally:
             self._broken = self._broken or not is_sent
@@ -141,11 +140,11 @@ class Connection:
     async def _exchange(self, api: Api, version: int, body: bytes, timeout_ms: int) -> Cursor:
         """A request out, its answer's body in; after any failure the connection is closed."""
         async with self._turn:
-            if self._broken:
-                raise NodeUnreachable(f"{self._address}: the connection is closed")
+            self._check_open()
             try:
                 async with asyncio.timeout(timeout_ms / 1000) as silence:
                     async with self._sending:
+                        self._check_open()
                         header = self._next_header(api, version)
                         correlation_id = self._correlation_id
                         loop = asyncio.get_running_loop()
@@ -167,6 +166,11 @@ class Connection:
             except BaseException:
                 self.close()
                 raise
+
+    def _check_open(self) -> None:
+        """Another task may have closed it meanwhile."""
+        if self._broken:
+            raise NodeUnreachable(f"{self._address}: the connection is closed")
 
     def _next_header(self, api: Api, version: int) -> bytes:
         self._correlation_id += 1
@@ -196,6 +200,7 @@ class Connection:
         whole = memoryview(bytearray(length))
         filled = 0
         while filled < length:
+            self._check_open()
             count = await loop.sock_recv_into(self._sock, whole[filled:])
             if count == 0:
                 raise NodeUnreachable(f"{self._address}: closed the connection")

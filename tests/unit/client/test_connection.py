@@ -165,6 +165,18 @@ async def test_an_answer_that_does_not_come_breaks_the_connection() -> None:
             await connection.request(METADATA, ALL_TOPICS)
 
 
+async def test_a_connection_closed_between_two_reads_is_an_unreachable_node(
+    node: KafkaNode,
+) -> None:
+    """As when this node stops amid an answer: there is no socket to wait for any more."""
+    connection = await Connection.open("127.0.0.1", node.port)
+    connection.close()
+    with pytest.raises(NodeUnreachable, match="closed"):
+        async with asyncio.timeout(5) as silence:
+            await connection._receive(4, silence, 5_000)
+    await connection.hurry()
+
+
 async def test_an_answer_may_take_long_while_something_comes() -> None:
     async def slow(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         version = APIS[METADATA].version_min
