@@ -130,10 +130,13 @@ class Segment:
 
     def _verify(self) -> None:
         sealed = self.sealed
+        size_bytes, end_offset = self.unverified_bytes, self.unverified_end
+        if sealed:  # perhaps since then; its indexes tell of all of it
+            size_bytes, end_offset = self.size_bytes, self.next_offset
         check = IndexCheck(self._pool.disk, self.stem_path, self.base_offset, self.interval_bytes)
         pooled = self._pool.pin(self.path)
         try:
-            damages = scrub(pooled.file, self.unverified_bytes, self.unverified_end, check)
+            damages = scrub(pooled.file, size_bytes, end_offset, check)
         finally:
             self._pool.unpin(pooled)
         for damage in damages:

@@ -6,6 +6,7 @@ import threading
 import pytest
 
 from streamlog.errors import CorruptBatch, StorageFailed
+from streamlog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
@@ -85,6 +86,22 @@ def test_of_the_active_segment_only_what_was_there_is_checked(disk: SimDisk) -> 
     append(log, 2)
     assert segment.damages == ()
     assert offsets(log, 24, 32) == [24, 26, 28, 30]
+
+
+def test_a_segment_that_grew_and_was_sealed_since_the_start_keeps_its_indexes(
+    disk: SimDisk, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It is checked when it is first read, but had more by then than at the start."""
+    log = reopen(disk)
+    for i in range(14, 20):
+        append(log, 2, timestamp_ms=1_000 + i)
+    stem = f"{FOLDER}/{24:020d}"
+    indexes = [disk.content(stem + suffix) for suffix in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)]
+    with log.read(24, 1 << 20, 40) as piece:
+        assert len(piece) == 6 * SIZE
+    assert [disk.content(stem + it) for it in (INDEX_SUFFIX, TIME_INDEX_SUFFIX)] == indexes
+    assert "rebuilt" not in caplog.text
+    assert list(log.segments)[2].max_timestamp_ms == 1_017
 
 
 @pytest.mark.parametrize("at", [3, 9, 16, 20, 40, 61, SIZE - 1])
