@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import nats
+import nats.errors
 from nats.aio.client import Client
 from nats.js.api import StreamConfig
 
@@ -14,6 +15,8 @@ from tests.history import Lane, LaneHistory, Publishers, check
 from tests.watching_consumer import WatchingConsumer
 
 DOMAIN: Final = "streamlog"
+ATTEMPTS: Final = 5
+"""NATS may give a request to a connection that it does not know yet to be dead, after a cut."""
 CALM_ACKS: Final = 20
 """Of each lane, before the faults and after them."""
 
@@ -34,13 +37,20 @@ async def _ignore(_: Exception) -> None:
 
 async def create_streams(client: Client, lanes: Sequence[Lane], **settings: str) -> None:
     """A stream for each name, with partitions enough; ``settings``: what streamlog alone has."""
-    context = client.jetstream(domain=DOMAIN, timeout=20)
+    context = client.jetstream(domain=DOMAIN, timeout=5)
     for name in dict.fromkeys(lane.stream for lane in lanes):
         partitions = 1 + max(lane.partition for lane in lanes if lane.stream == name)
         own = {"partitions": str(partitions), "replicas": "3"} | settings
         replicas = int(own.pop("replicas"))
         metadata = {f"streamlog.{key}": value for key, value in own.items()}
-        await context.add_stream(StreamConfig(name=name, num_replicas=replicas, metadata=metadata))
+        config = StreamConfig(name=name, num_replicas=replicas, metadata=metadata)
+        for attempt in range(ATTEMPTS):
+            try:
+                await context.add_stream(config)
+                break
+            except nats.errors.TimeoutError:
+                if attempt == ATTEMPTS - 1:
+                    raise
 
 
 async def campaign(

@@ -11,8 +11,8 @@ import pytest
 from tests.campaign import campaign
 from tests.cluster import Cluster
 from tests.history import Lane
+from tests.victims import VICTIMS, victims
 
-VICTIMS: Final = ("leader", "follower", "controller", "two", "all")
 GAP_S_MAX: Final = 10.0
 """A bound that a busy machine keeps, too; how long it really takes is a benchmark's matter."""
 
@@ -22,23 +22,6 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes that each test leaves running."""
     with Cluster(tmp_path_factory.mktemp("kill")) as cluster:
         yield cluster
-
-
-def victims(cluster: Cluster, kind: str, lane: Lane) -> list[int]:
-    """The nodes that are to die."""
-    everyone = list(cluster.nodes)
-    match kind:
-        case "leader":
-            return [cluster.leader(lane)]
-        case "controller":
-            return [cluster.controller()]
-        case "follower":
-            leader = cluster.leader(lane)
-            return [random.choice([i for i in everyone if i != leader])]
-        case "two":
-            return random.sample(everyone, 2)
-        case _:
-            return everyone
 
 
 def kill_again_and_again(

@@ -122,6 +122,13 @@ async def test_a_leader_that_nobody_hears_is_succeeded(world: World) -> None:
     await campaign(cluster, [lane], cut_and_heal(world, mute, lambda: cluster.leader(lane)))
 
 
+async def test_a_follower_that_nobody_hears_is_not_waited_for(world: World) -> None:
+    """It leaves the in-sync replicas, and comes back by itself."""
+    cluster, lane = world[0], Lane("follower")
+    faults = cut_and_heal(world, lost, lambda: cluster.leader(lane) % len(NODES) + 1)
+    await campaign(cluster, [lane], faults)
+
+
 async def test_without_a_majority_nothing_is_acknowledged(world: World) -> None:
     """Nobody reaches anybody for longer than a lease; then all is as it was."""
     cluster, lane = world[0], Lane("apart")
