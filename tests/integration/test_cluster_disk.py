@@ -1,6 +1,5 @@
 """A full disk on one node: others go on at once, and it comes back by itself when it has room."""
 
-import subprocess
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +11,7 @@ from tests.campaign import campaign
 from tests.cluster import Cluster, ClusterNode
 from tests.history import Lane
 from tests.server_process import wait_until
+from tests.small_disk import mounted
 
 DISK_BYTES: Final = 48 * 1024 * 1024
 RESTARTS_MAX: Final = 12
@@ -23,17 +23,8 @@ GAP_S: Final = 5.0
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of its own."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount program")
-    if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with mounted(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
 
 
 def fill(path: Path) -> None:

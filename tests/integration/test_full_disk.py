@@ -1,7 +1,6 @@
 """A full disk: publishers are told at once, acknowledged records stay, room is enough to go on."""
 
 import asyncio
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +11,8 @@ import pytest
 from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError
+
+from tests.small_disk import mounted
 
 STREAM = "full"
 DISK_BYTES = 24 * 1024 * 1024
@@ -25,17 +26,8 @@ REFUSAL_S_MAX = 1.0
 @pytest.fixture
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of 24 MiB."""
-    path = tmp_path / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_BYTES}", "tmpfs", str(path)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        pytest.skip("there is no mount program")
-    if done.returncode:
-        pytest.skip(f"a small file system cannot be mounted here: {done.stderr.strip()}")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
+    with mounted(tmp_path / "disk", DISK_BYTES) as path:
+        yield path
 
 
 async def publish(context: JetStreamContext, number: int) -> int:
