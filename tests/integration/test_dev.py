@@ -152,6 +152,23 @@ async def test_one_signal_stops_all(new_dev: Callable[..., Any], number: signal.
     assert "Traceback" not in dev.log_text()
 
 
+@pytest.mark.parametrize(("outside", "inside"), [({}, "400"), ({"GOGC": "150"}, "150")])
+def test_its_nats_server_is_set_up_for_acks(
+    new_dev: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    outside: dict[str, str],
+    inside: str,
+) -> None:
+    for name, value in outside.items():
+        monkeypatch.setenv(name, value)
+    dev = new_dev()
+    dev.start()
+    (server,) = (child for child in children(dev.pid) if child.name() == "nats-server")
+    assert server.environ()["GOGC"] == inside
+    config = Path(server.cmdline()[-1]).read_text()
+    assert "disable_sublist_cache: true" in config
+
+
 async def test_what_was_kept_is_there_at_the_next_start(
     new_dev: Callable[..., Any], read_all: Callable[..., list[Any]]
 ) -> None:

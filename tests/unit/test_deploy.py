@@ -2,6 +2,8 @@
 
 import re
 import shlex
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -55,6 +57,15 @@ def is_understood(command: list[str]) -> bool:
 @pytest.mark.parametrize("command", ["streamlog srve", "streamlog cluster check --wiat"])
 def test_a_wrong_command_would_be_found(command: str) -> None:
     assert not is_understood(command.split())
+
+
+def test_the_settings_of_nats_server_are_valid() -> None:
+    server = Path(sys.executable).parent / "nats-server"
+    file = ROOT / "config" / "nats-server.conf"
+    done = subprocess.run(
+        [server, "--config", file, "-t"], check=False, capture_output=True, text=True
+    )
+    assert (done.returncode, "is valid" in done.stderr + done.stdout) == (0, True), done
 
 
 # Three nodes
