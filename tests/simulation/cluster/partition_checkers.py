@@ -1,5 +1,6 @@
 """What replicated partitions promise, whatever happens. Told of every change; raises Violation."""
 
+from bisect import bisect_left
 from typing import NamedTuple
 from uuid import UUID
 
@@ -71,14 +72,22 @@ class CommittedLog:
         """Dense from 0: nothing is let go in these stories."""
         self._replica = replica
         self._offsets: dict[str, int] = {}
-        self._last: dict[str, int] = {}
+        self._epochs: list[int] = []
+        """By offset, the leader epoch in which the record was committed. Never falls."""
 
     @property
     def end_offset(self) -> int:
         return len(self.records)
 
-    def agrees(self, node_id: int, record: Record) -> None:
-        """``record`` is committed, says the node."""
+    def end_before(self, epoch: int) -> int:
+        """Below it lies what was committed before the leader epoch, and that its leader must have.
+
+        Who learns late that it was chosen may miss what a later leader has committed meanwhile.
+        """
+        return bisect_left(self._epochs, epoch)
+
+    def agrees(self, node_id: int, record: Record, epoch: int) -> None:
+        """``record`` is committed, says the node that leads or follows in the leader epoch."""
         if record.offset < self.end_offset:
             known = self.records[record.offset]
             if known != record:
@@ -90,6 +99,7 @@ class CommittedLog:
         if first != record.offset:
             raise Violation(f"{self._replica}: {record.message_id} at {first}, {record.offset}")
         self.records.append(record)
+        self._epochs.append(max(epoch, self._epochs[-1] if self._epochs else epoch))
 
     def acknowledged(self, message_id: str, offset: int) -> None:
         if not (offset < self.end_offset and self.records[offset].message_id == message_id):
@@ -147,7 +157,7 @@ class Watched:
             if leader_epoch >= 0:
                 self._leads(log, leader_epoch)
         if state.high_watermark != self._high_watermark:
-            self._look_at_high_watermark(log, state.high_watermark)
+            self._look_at_high_watermark(log, state.high_watermark, state.leader_epoch)
 
     def compare(self, partition: Partition) -> None:
         """At the end, everything once more."""
@@ -156,7 +166,7 @@ class Watched:
         if [record.offset for record in records] != list(range(len(records))):
             raise Violation(f"the offsets of {self._replica} on node {self._node_id} have gaps")
         for record in records[: self._high_watermark]:
-            self._committed.agrees(self._node_id, record)
+            self._committed.agrees(self._node_id, record, partition.state.leader_epoch)
 
     def _look_at_end(self, log: PartitionLog) -> None:
         """What is new, after a truncation too."""
@@ -172,16 +182,16 @@ class Watched:
         if self._replica in self._checkers.forgiven:
             return
         self._checkers.leaders.leads(self._replica, epoch, self._node_id, self._life)
-        committed = self._committed
-        if log.log_end_offset < committed.end_offset:
+        end_offset = self._committed.end_before(epoch)
+        if log.log_end_offset < end_offset:
             raise Violation(
                 f"node {self._node_id} leads {self._replica} in epoch {epoch} with"
-                f" {log.log_end_offset} of {committed.end_offset} committed records"
+                f" {log.log_end_offset} of {end_offset} committed records"
             )
-        for record in records_of(log, log.log_start_offset, committed.end_offset):
-            committed.agrees(self._node_id, record)
+        for record in records_of(log, log.log_start_offset, end_offset):
+            self._committed.agrees(self._node_id, record, epoch)
 
-    def _look_at_high_watermark(self, log: PartitionLog, high_watermark: int) -> None:
+    def _look_at_high_watermark(self, log: PartitionLog, high_watermark: int, epoch: int) -> None:
         if self._replica in self._checkers.forgiven:
             return
         if high_watermark < self._high_watermark:
@@ -190,9 +200,9 @@ class Watched:
                 f" {self._high_watermark} to {high_watermark}"
             )
         self._high_watermark = high_watermark
-        self._commits(log)
+        self._commits(log, epoch)
 
-    def _commits(self, log: PartitionLog) -> None:
+    def _commits(self, log: PartitionLog, epoch: int) -> None:
         start = max(self._checked, log.log_start_offset)
         if self._high_watermark > log.log_end_offset:
             raise Violation(
@@ -200,7 +210,7 @@ class Watched:
                 f" {log.log_end_offset}"
             )
         for record in records_of(log, start, self._high_watermark):
-            self._committed.agrees(self._node_id, record)
+            self._committed.agrees(self._node_id, record, epoch)
         self._checked = self._high_watermark
 
 
