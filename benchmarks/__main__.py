@@ -36,13 +36,15 @@ def main() -> int:
     if not chosen:
         console.print(f"no such case; there are {', '.join(case.name for case in CASES)}")
         return 2
-    free = shutil.disk_usage(options.dir or tempfile.gettempdir()).free
+    parent = options.dir or Path(tempfile.gettempdir())
+    parent.mkdir(parents=True, exist_ok=True)
+    free = shutil.disk_usage(parent).free
     for case in chosen:
         if case.disk_bytes * (QUICK_SCALE if options.quick else 1) > free:
             wanted = f"{case.disk_bytes / 1e9:.0f} GB free; --dir names another disk"
             console.print(f"{case.name} wants {wanted}, --skip {case.name} leaves it out")
             return 2
-    directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=options.dir))
+    directory = Path(tempfile.mkdtemp(prefix="streamlog-bench-", dir=parent))
     facts = machine.describe(directory)
     sides = Sides(directory)
     figures: list[Figures] = []

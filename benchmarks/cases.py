@@ -26,6 +26,7 @@ P99 = Metric("p99_ms", "ms, p99", digits=2, lower_is_better=True)
 COUNTS: Final = {100: 800_000, 1024: 400_000}
 """Messages of one run, by size: a few seconds each."""
 ALWAYS: Final = "JetStream, sync_interval: always"
+TUNED: Final = "JetStream, its nats-server set up as ours"
 ALWAYS_SHARE: Final = 0.02
 """``sync_interval: always`` is so much slower that a small part of the messages says it."""
 PULL: Final = "JetStream, pull consumer, nats-py"
@@ -71,7 +72,7 @@ def routing(size: int) -> Callable[[Sides, float], Measurement]:
     """Publishing to nobody through a nats-server: the router's limit and the program's."""
 
     def run(sides: Sides, scale: float) -> Measurement:
-        side = sides.jetstream
+        side = sides.jetstream_tuned
         count = str(int(4 * COUNTS[size] * scale))
         arguments = ["--nats", side.nats, "--count", count, "--size", str(size)]
         return measured(sides, side, "publisher", "core", *arguments)
@@ -83,7 +84,7 @@ def round_trip(size: int) -> Callable[[Sides, float], Measurement]:
     """Publishing through a nats-server to a client that only acknowledges: the router's limit."""
 
     def run(sides: Sides, scale: float) -> Measurement:
-        side = sides.jetstream
+        side = sides.jetstream_tuned
         command = [sys.executable, "-m", "benchmarks.responder", side.nats]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as responder:
             assert responder.stdout is not None
@@ -117,6 +118,10 @@ def _jetstream(sides: Sides) -> Side:
     return sides.jetstream
 
 
+def _jetstream_tuned(sides: Sides) -> Side:
+    return sides.jetstream_tuned
+
+
 def _jetstream_always(sides: Sides) -> Side:
     return sides.jetstream_always
 
@@ -147,6 +152,7 @@ def acked_case(size: int) -> Case[Sides]:
             publishing("acked", _streamlog, size, sync="commit"),
             (Target(RATE, 1.7), Target(RATE, 10.0, beside=ALWAYS)),
         ),
+        Variant(TUNED, publishing("acked", _jetstream_tuned, size)),
         Variant(ALWAYS, publishing("acked", _jetstream_always, size, share=ALWAYS_SHARE)),
     )
     return Case(f"acked-{size}", f"Publish, every message acked, {_named(size)}", (RATE,), variants)
@@ -161,6 +167,7 @@ def unacked_case(size: int, mode: str, title: str, targets: tuple[Target, ...] =
         Variant("JetStream", publishing(mode, _jetstream, size)),
         ours("os"),
         ours("commit"),
+        Variant(TUNED, publishing(mode, _jetstream_tuned, size)),
     )
     return Case(f"{mode}-{size}", f"{title}, {_named(size)}", (RATE,), variants)
 
@@ -173,6 +180,7 @@ def latency_case(size: int) -> Case[Sides]:
         Variant("JetStream", run(_jetstream, None)),
         Variant("streamlog, sync=os", run(_streamlog, "os"), (Target(P50, 1.0), Target(P99, 1.0))),
         Variant("streamlog, sync=commit", run(_streamlog, "commit")),
+        Variant(TUNED, run(_jetstream_tuned, None)),
     )
     title = f"Ack latency at 10,000 records/s, {_named(size)}"
     return Case("latency", title, (P50, P99), variants)

@@ -7,10 +7,14 @@ from pathlib import Path
 
 from benchmarks.processes import binary, free_port
 from benchmarks.trio import HOST, MEMBERS, Member, number_in, wait_for_port
+from streamlog.cli import router
 
 
 class JetStreamTrio:
-    """Three nats-servers with JetStream: file storage, everything else its default."""
+    """Three nats-servers with JetStream: file storage, everything else its default.
+
+    ``tuned``: with what ``streamlog dev`` gives to its nats-server.
+    """
 
     name = "JetStream"
 
@@ -20,6 +24,7 @@ class JetStreamTrio:
         *,
         hosts: Sequence[str] = (HOST, HOST, HOST),
         inside: Callable[[int], list[str]] = lambda _: [],
+        tuned: bool = False,
     ) -> None:
         directory.mkdir(parents=True)
         self._hosts = dict(zip(MEMBERS, hosts, strict=True))
@@ -35,10 +40,11 @@ class JetStreamTrio:
                 f'http: "{host}:{self._monitors[i]}"\n'
                 f'jetstream {{ store_dir: "{directory}/store-{i}" }}\n'
                 f'cluster {{ name: bench, listen: "{host}:{routes[i]}", routes: [{urls}] }}\n'
+                f"{router.SETTINGS if tuned else ''}"
             )
             log = directory / f"server-{i}.log"
             command = [*inside(i), binary("nats-server"), "-c", str(config)]
-            self._members[i] = Member(command, log)
+            self._members[i] = Member(command, log, router.environment() if tuned else None)
             self.start(i)
 
     @property

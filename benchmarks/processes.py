@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -39,10 +39,14 @@ def binary(name: str) -> str:
     return str(Path(sys.executable).parent / name)
 
 
-def start(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
+def start(
+    command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+) -> subprocess.Popen[bytes]:
     """Start a server in a group of its own; what it prints goes to ``log``."""
     with log.open("ab") as output:
-        return subprocess.Popen(command, stdout=output, stderr=output, start_new_session=True)
+        return subprocess.Popen(
+            command, stdout=output, stderr=output, env=env, start_new_session=True
+        )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:

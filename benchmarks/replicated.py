@@ -15,6 +15,7 @@ from benchmarks.trios import Trios
 
 STREAM: Final = "bench"
 COUNTS: Final = {100: 400_000, 1024: 200_000}
+TUNED: Final = "JetStream R3, nats-servers set up as ours"
 IDLE_STREAMS: Final = 1_000
 IDLE_S: Final = 20.0
 SETTLE_S: Final = 10.0
@@ -63,6 +64,7 @@ def acked_case(size: int) -> Case[Trios]:
         variant("JetStream R3", lambda trios: trios.jetstream, None),
         variant("streamlog, 3 replicas, sync=os", _ours, "os", Target(RATE, 2.0)),
         variant("streamlog, 3 replicas, sync=commit", _ours, "commit", Target(RATE, 1.5)),
+        variant(TUNED, lambda trios: trios.jetstream_tuned, None),
     )
     named = "1 KiB" if size == 1024 else f"{size} B"
     title = f"Publish, every message acked, three replicas, {named}"

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import binary, start, stop, wait_for
+from streamlog.cli import router
 
 Server = TypeVar("Server", bound="Stoppable")
 
@@ -30,11 +31,14 @@ class Side(Protocol):
 
 
 class JetStream:
-    """nats-server with JetStream, file storage, everything else its default."""
+    """nats-server with JetStream, file storage, everything else its default.
+
+    ``tuned``: with what ``streamlog dev`` gives to its nats-server.
+    """
 
     name = "JetStream"
 
-    def __init__(self, directory: Path, *, sync_always: bool = False) -> None:
+    def __init__(self, directory: Path, *, sync_always: bool = False, tuned: bool = False) -> None:
         directory.mkdir(parents=True)
         config = directory / "nats.conf"
         always = ", sync_interval: always" if sync_always else ""
@@ -44,8 +48,11 @@ class JetStream:
             # reader that does not take 400 MB as fast as they are pushed.
             f"max_pending: 1GB\n"
             f'jetstream {{ store_dir: "{directory}/store"{always} }}\n'
+            f"{router.SETTINGS if tuned else ''}"
         )
-        self._process = start([binary("nats-server"), "-c", str(config)], directory / "log")
+        command = [binary("nats-server"), "-c", str(config)]
+        env = router.environment() if tuned else None
+        self._process = start(command, directory / "log", env)
         ports = directory / f"nats-server_{self._process.pid}.ports"
         wait_for(ports, self._process, timeout_s=20)
         self.nats = json.loads(ports.read_text())["nats"][0].removeprefix("nats://")
@@ -102,6 +109,12 @@ class Sides:
     @property
     def jetstream_always(self) -> JetStream:
         side = self._start("jetstream-always", lambda path: JetStream(path, sync_always=True))
+        assert isinstance(side, JetStream)
+        return side
+
+    @property
+    def jetstream_tuned(self) -> JetStream:
+        side = self._start("jetstream-tuned", lambda path: JetStream(path, tuned=True))
         assert isinstance(side, JetStream)
         return side
 

@@ -9,6 +9,7 @@ from confluent_kafka.admin import AdminClient
 
 from benchmarks.processes import binary, free_port
 from benchmarks.trio import HOST, MEMBERS, Member, wait_for_port, wait_ready
+from streamlog.cli import router
 
 
 class Led(NamedTuple):
@@ -34,11 +35,12 @@ class StreamlogTrio:
         inside: Callable[[int], list[str]] = lambda _: [],
     ) -> None:
         directory.mkdir(parents=True)
-        self._nats = f"{nats_host}:{free_port()}"
-        command = [binary("nats-server"), "-a", nats_host, "-p", self._nats.rpartition(":")[2]]
-        self._router = Member(command, directory / "nats.log")
+        port = free_port()
+        self._nats = f"{nats_host}:{port}"
+        command = router.command(nats_host, port, directory / "nats.conf")
+        self._router = Member(command, directory / "nats.log", router.environment())
         self._router.start()
-        wait_for_port(int(self._nats.rpartition(":")[2]), nats_host)
+        wait_for_port(port, nats_host)
         self._hosts = dict(zip(MEMBERS, hosts, strict=True))
         self._kafka = {i: free_port() for i in MEMBERS}
         self._http = {i: free_port() for i in MEMBERS}

@@ -63,9 +63,12 @@ class Trio(Protocol):
 class Member:
     """One server process: the same command at each start."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(
+        self, command: Sequence[str], log: Path, env: Mapping[str, str] | None = None
+    ) -> None:
         self.command = command
         self.log = log
+        self.env = env
         self.process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -76,7 +79,7 @@ class Member:
     def start(self) -> None:
         if self.process is not None:
             self.process.wait(timeout=20)
-        self.process = start(self.command, self.log)
+        self.process = start(self.command, self.log, self.env)
 
     def kill(self) -> None:
         if self.process is not None:

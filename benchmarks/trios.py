@@ -19,12 +19,13 @@ class Apart(NamedTuple):
 
 
 class Trios:
-    """Both are there at once, one of them idle, so that rounds can take turns."""
+    """All are there at once, all but one idle, so that rounds can take turns."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._count = 0
         self._jetstream: JetStreamTrio | None = None
+        self._jetstream_tuned: JetStreamTrio | None = None
         self._streamlog: StreamlogTrio | None = None
         self._jetstream_apart: Apart | None = None
         self._streamlog_apart: Apart | None = None
@@ -36,6 +37,13 @@ class Trios:
             self._jetstream = JetStreamTrio(self._folder("jetstream"))
             self._running.callback(self._jetstream.stop)
         return self._jetstream
+
+    @property
+    def jetstream_tuned(self) -> JetStreamTrio:
+        if self._jetstream_tuned is None:
+            self._jetstream_tuned = JetStreamTrio(self._folder("jetstream-tuned"), tuned=True)
+            self._running.callback(self._jetstream_tuned.stop)
+        return self._jetstream_tuned
 
     @property
     def streamlog(self) -> StreamlogTrio:
@@ -71,7 +79,7 @@ class Trios:
     def stop(self) -> None:
         """End all; the next that is asked for is a fresh one."""
         self._running.close()
-        self._jetstream = self._streamlog = None
+        self._jetstream = self._jetstream_tuned = self._streamlog = None
         self._jetstream_apart = self._streamlog_apart = None
 
     def _kept(self, trio: Trio, network: Network) -> Apart:

@@ -17,13 +17,14 @@ from typing import Final
 from streamlog.errors import ConfigError
 
 PROGRAM: Final = "nats-server"
+SETTINGS: Final = "disable_sublist_cache: true\n"
 GC_PERCENT: Final = "400"
 """Beyond this it saves nothing more: what is collected late has left the processor's caches."""
 
 
 def command(host: str, port: int, config: Path) -> Sequence[str]:
     """Starts it; writes ``config``. Raises ConfigError where the program is not installed."""
-    config.write_text(f'listen: "{host}:{port}"\ndisable_sublist_cache: true\n')
+    config.write_text(f'listen: "{host}:{port}"\n{SETTINGS}')
     return [_program(), "--config", str(config)]
 
 
