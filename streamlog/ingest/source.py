@@ -276,8 +276,8 @@ class NatsSource:
         inlet.sids = (*inlet.sids, *self._listening.begin(missing, inlet.inflow))
 
     def _lease_changed(self, held: bool) -> None:
-        self._may_listen = held
-        if self._stopping:
+        changed, self._may_listen = held != self._may_listen, held
+        if self._stopping or not changed:
             return
         inlets = self._inlets.values()
         if held:

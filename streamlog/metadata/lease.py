@@ -33,11 +33,16 @@ class Lease:
         return self._until - self._clock()
 
     def add_listener(self, listener: LeaseListener) -> None:
-        """Told of each change soon after it; whoever acknowledges asks ``held`` itself."""
+        """Told of each change soon after it; whoever acknowledges asks ``held`` itself.
+
+        Told that it is held, once more, where it had run out and came back before that was noticed.
+        """
         self._listeners.append(listener)
 
     def extend(self, sent_at: float) -> None:
         """The controller has answered a heartbeat that was sent then."""
+        if not self.held:  # nobody may have been told, but who asked meanwhile was refused
+            self._told = False
         until = sent_at + self._length_s
         self._until = until if self._until == _FOR_EVER else max(self._until, until)
         self.tell()

@@ -409,10 +409,10 @@ class Registry:
         return partition.is_ailing
 
     def _lease_changed(self, held: bool) -> None:
-        """What was appended before it was lost may be acknowledged again, in the same epoch."""
+        """What was appended before may be committed again, although nobody waits for it."""
         if held:
             for partition in self._partitions.values():
-                if partition.is_leader and partition.in_flight_bytes:
+                if partition.is_leader and partition.high_watermark < partition.log_end_offset:
                     partition.syncing.settle_soon()
 
     def _has_folder(self, tp: TopicPartition) -> bool:

@@ -53,6 +53,17 @@ def test_it_comes_back() -> None:
     assert told == [True, False, True]
 
 
+def test_that_it_is_back_is_told_although_nobody_noticed_that_it_was_away() -> None:
+    clock = Clock()
+    it, told = lease(clock)
+    it.extend(100.0)
+    clock.now = 103.0
+    assert not it.held, "who asked was refused"
+    it.extend(103.0)
+    it.extend(103.5)
+    assert told == [True, True]
+
+
 def test_for_ever_ends_where_there_are_others() -> None:
     clock = Clock()
     it, _ = lease(clock)

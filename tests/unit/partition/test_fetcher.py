@@ -266,6 +266,22 @@ async def test_without_the_lease_nothing_is_taken_or_acknowledged(tmp_path: Path
         assert not follower.partition().may_serve_reads
 
 
+async def test_with_the_lease_back_all_is_committed_although_nobody_waits(tmp_path: Path) -> None:
+    """Records of an earlier leader, and followers that have nothing new to say."""
+    async with replicas(tmp_path) as world:
+        world.leader.partition().append(run_of(b"x"), Told())
+        world.leader.lease.held = False
+        await until(lambda: all(n.partition().recovery_point == 1 for n in world.nodes.values()))
+        after = world.followers[0]
+        after.lease.held = False
+        await world.elect(after.node_id)
+        state = after.partition().state
+        await until(lambda: state.progress is not None and state.progress.high_watermark == 1)
+        assert (state.high_watermark, state.in_flight_bytes) == (0, 0)
+        after.lease.tell(True)
+        await until(lambda: state.high_watermark == 1)
+
+
 async def test_the_controller_is_asked_again_until_it_answers(tmp_path: Path) -> None:
     async with replicas(tmp_path, replica_lag_time_ms=100) as world:
         leader, follower = world.leader, world.followers[0]
