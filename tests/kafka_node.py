@@ -313,7 +313,16 @@ class KafkaNode:
         self.local: dict[TopicPartition, FakePartition] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="streamlog-test-")
         self.metadata = FakeMetadata(self.local, Path(self._directory.name))
-        self.listener = Listener(Context(NODE, self.settings, self, self.metadata, self.metrics))
+        self.listener = Listener(
+            Context(
+                node_id=NODE,
+                address=lambda: self.listener.address,
+                settings=self.settings,
+                partitions=self,
+                metadata=self.metadata,
+                metrics=self.metrics,
+            )
+        )
 
     @property
     def address(self) -> str:

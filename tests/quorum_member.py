@@ -89,6 +89,7 @@ class Member:
         self._listener = Listener(
             Context(
                 node_id=self.node_id,
+                address=lambda: (HOST, self.port),
                 settings=KafkaSection(host=HOST, port=self.port),
                 partitions=NoPartitions(),  # type: ignore[arg-type]
                 metadata=self.service,

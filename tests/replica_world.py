@@ -78,6 +78,7 @@ class ReplicaNode:
         self.listener = Listener(
             Context(
                 node_id=node_id,
+                address=lambda: self.listener.address,
                 settings=KafkaSection(port=0),
                 partitions=self.registry,
                 metadata=metadata,

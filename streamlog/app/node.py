@@ -61,6 +61,7 @@ class Node:
         self._listener = Listener(
             Context(
                 node_id=data_dir.node_id,
+                address=self._advertised,
                 settings=settings.kafka,
                 partitions=self._registry,
                 metadata=self._metadata,

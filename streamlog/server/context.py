@@ -127,6 +127,8 @@ class Context:
     """What a handler may use."""
 
     node_id: NodeId
+    address: Callable[[], tuple[str, int]]
+    """Host and port at which clients reach this node."""
     settings: KafkaSection
     partitions: Partitions
     metadata: Metadata

@@ -28,16 +28,27 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     else:
         topics = list(_asked_topics(asked, image))
     return {
-        "brokers": [
-            {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
-            for node_id, node in sorted(image.nodes.items())
-            if not node.fenced
-        ],
+        "brokers": list(_nodes(context)),
         "cluster_id": image.cluster_id,
         "controller_id": _controller_id(context),
         "topics": topics,
         "cluster_authorized_operations": OPERATIONS_UNKNOWN,
     }
+
+
+def _nodes(context: Context) -> Iterable[Message]:
+    """Those that are alive, and always this one, although it may still be fenced.
+
+    Clients forget the nodes that are not listed: librdkafka that is told of none at all, while a
+    whole cluster starts, never asks again.
+    """
+    own, nodes = context.node_id, context.metadata.image.nodes
+    if own not in nodes:
+        host, port = context.address()
+        yield {"node_id": own, "host": host, "port": port, "rack": None}
+    for node_id, node in sorted(nodes.items()):
+        if node_id == own or not node.fenced:
+            yield {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
 
 
 def _controller_id(context: Context) -> int:

@@ -165,6 +165,7 @@ class ClusterNode:
         )
         self._context = Context(
             node_id=node_id,
+            address=lambda: (f"n{node_id}", settings.KAFKA.port),
             settings=settings.KAFKA,
             partitions=self.registry,
             metadata=self.metadata,

@@ -370,6 +370,23 @@ async def test_fenced_nodes_are_not_shown_and_their_replicas_are_offline(node: K
     assert answer["topics"][0]["partitions"][0]["offline_replicas"] == [9]
 
 
+async def test_a_node_shows_itself_while_it_is_fenced(node: KafkaNode) -> None:
+    """Told of no nodes at all, librdkafka forgets the ones that it was configured with, too."""
+    node.metadata.register(1, NodeId(8))
+    node.metadata.fence(NodeId(8))
+    node.metadata.fence(NODE)
+    async with RawClient(node.port) as client:
+        answer = await client.ask(METADATA, 12, {"topics": []})
+    assert [it["node_id"] for it in answer["brokers"]] == [NODE]
+
+
+async def test_a_node_shows_itself_before_it_is_registered(node: KafkaNode) -> None:
+    node.metadata.image = Image("c")
+    async with RawClient(node.port) as client:
+        (shown,) = (await client.ask(METADATA, 12, {"topics": []}))["brokers"]
+    assert (shown["node_id"], shown["host"], shown["port"]) == (NODE, *node.listener.address)
+
+
 async def test_without_a_known_controller_any_node_will_do(node: KafkaNode) -> None:
     node.metadata.controller_id = None
     async with RawClient(node.port) as client:
