@@ -7,6 +7,19 @@ LATENCY_SECONDS = (
 )  # fmt: skip
 
 
+class Labelled(dict[str, Counter]):
+    """The counters of one label's values: to look one up in the library costs a lock each time."""
+
+    def __init__(self, counter: Counter) -> None:
+        super().__init__()
+        self._counter = counter
+
+    def __missing__(self, value: str) -> Counter:
+        counter: Counter = self._counter.labels(value)
+        self[value] = counter
+        return counter
+
+
 class NodeMetrics:
     """One node's collectors, on a registry of its own; counted per batch, never per message."""
 
@@ -74,8 +87,8 @@ class NodeMetrics:
         self.fetch_bytes = Counter(
             "streamlog_fetch_bytes", "Record bytes sent", ["path"], registry=r
         )
-        self.requests = Counter(
-            "streamlog_requests", "Requests of the socket API", ["api"], registry=r
+        self.requests = Labelled(
+            Counter("streamlog_requests", "Requests of the socket API", ["api"], registry=r)
         )
         self.connections = Gauge(
             "streamlog_connections", "Open connections of the socket API", registry=r

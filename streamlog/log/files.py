@@ -9,11 +9,12 @@ from streamlog.log.disk import Disk, DiskFile
 class PooledFile:
     """An open file that stays open while it is pinned."""
 
-    __slots__ = ("file", "path", "pins", "retired")
+    __slots__ = ("file", "note", "path", "pins", "retired")
 
     def __init__(self, path: str, file: DiskFile) -> None:
         self.path = path
         self.file = file
+        self.note: object = None  # what its readers like to remember of it, some kilobytes
         self.pins = 0  # it may be closed only at 0
         self.retired = False  # its name is gone or means another file; closed with the last pin
 

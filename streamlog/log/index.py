@@ -14,7 +14,8 @@ from operator import lt
 from typing import Final, Protocol
 
 from streamlog.errors import CorruptFile
-from streamlog.log.files import FilePool
+from streamlog.log.disk import DiskFile
+from streamlog.log.files import FilePool, PooledFile
 
 OFFSET_ENTRY: Final = struct.Struct(">II")
 TIME_ENTRY: Final = struct.Struct(">qI")
@@ -24,7 +25,9 @@ FIRST: Final = 0
 SECOND: Final = 1
 
 _BLOCK_ENTRIES: Final = 256
-"""A search in a file reads this many entries at once when no more are left to choose from."""
+"""A search in a file reads this many entries at once when no more are left to choose from, and they
+are kept for whoever reads on.
+"""
 
 Entry = tuple[int, int]
 
@@ -93,6 +96,31 @@ class IndexEntries:
         return self._fields[0][at], self._fields[1][at]
 
 
+class _Block:
+    """Neighbouring entries of a file."""
+
+    __slots__ = ("end", "fields", "index", "low")
+
+    def __init__(self, index: "IndexFile", low: int, data: bytes, entry: struct.Struct) -> None:
+        self.index = index  # who read them; the file may have been cut and written again since
+        whole = len(data) - len(data) % entry.size
+        columns = tuple(zip(*entry.iter_unpack(data[:whole]), strict=True)) or ((), ())
+        self.fields = (array("q", columns[0]), array("q", columns[1]))
+        self.low = low  # how many entries are before
+        self.end = low + len(self.fields[0])
+
+    def has_floor(self, field: int, bound: int, count: int) -> bool:
+        """The last of the ``count`` entries up to ``bound`` is here, or there is none."""
+        values = self.fields[field]
+        if not values or (self.low and values[0] > bound):
+            return False
+        return self.end >= count or values[-1] > bound
+
+    def floor(self, field: int, bound: int) -> Entry | None:
+        at = bisect_right(self.fields[field], bound) - 1
+        return (self.fields[0][at], self.fields[1][at]) if at >= 0 else None
+
+
 class IndexFile:
     """A sealed segment's index, searched where it lies."""
 
@@ -105,28 +133,45 @@ class IndexFile:
         self._count = -1  # of entries; -1 before the first look
 
     def floor(self, field: int, bound: int) -> Entry | None:
-        low, high = 0, self._load_count()  # entries below low are at most bound, from high on above
-        if not high:
+        count = self._load_count()
+        if not count:
             return None
-        size = self._entry.size
         pooled = self._pool.pin(self._path)
         try:
-            while high - low > _BLOCK_ENTRIES:
-                middle = (low + high) // 2
-                entry = self._entry.unpack(pooled.file.pread(size, middle * size))
-                if entry[field] <= bound:
-                    low = middle
-                else:
-                    high = middle
-            data = pooled.file.pread((high - low) * size, low * size)
+            block = self._noted(pooled)
+            if block is None or not block.has_floor(field, bound, count):
+                after = 0 if block is None else block.end - 1
+                pooled.note = block = self._block_with(pooled.file, field, bound, count, after)
         except struct.error:
             raise CorruptFile(f"{self._path}: shorter than it was") from None
         finally:
             self._pool.unpin(pooled)
-        whole = len(data) - len(data) % size
-        block: list[Entry] = list(self._entry.iter_unpack(data[:whole]))
-        at = bisect_right(block, bound, key=lambda entry: entry[field]) - 1
-        return block[at] if at >= 0 else None
+        return block.floor(field, bound)
+
+    def _noted(self, pooled: PooledFile) -> _Block | None:
+        block = pooled.note
+        return block if isinstance(block, _Block) and block.index is self else None
+
+    def _block_with(self, file: DiskFile, field: int, bound: int, count: int, after: int) -> _Block:
+        """The one with the last entry up to ``bound``; perhaps it begins at the ``after``th."""
+        if 0 < after < count - 1:
+            block = self._block(file, after, count)
+            if block.has_floor(field, bound, count):
+                return block
+        low, high, size = 0, count, self._entry.size
+        # Entries below low are at most bound, from high on above.
+        while high - low > _BLOCK_ENTRIES:
+            middle = (low + high) // 2
+            if self._entry.unpack(file.pread(size, middle * size))[field] <= bound:
+                low = middle
+            else:
+                high = middle
+        return self._block(file, low, count)
+
+    def _block(self, file: DiskFile, low: int, count: int) -> _Block:
+        size = self._entry.size
+        data = file.pread(min(count - low, _BLOCK_ENTRIES) * size, low * size)
+        return _Block(self, low, data, self._entry)
 
     def last(self) -> Entry | None:
         count = self._load_count()

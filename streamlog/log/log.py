@@ -266,13 +266,20 @@ class PartitionLog:
             self.failure = problem
             logger.error("log failed", extra={"directory": self._directory, "problem": problem})
 
-    def read(self, offset: int, max_bytes: int, upper_offset: int) -> FileSlice:
+    def read(
+        self,
+        offset: int,
+        max_bytes: int,
+        upper_offset: int,
+        *,
+        verify: Verify = Segment.verify,
+    ) -> FileSlice:
         """Whole batches from the one with ``offset`` on, all of them below ``upper_offset``.
 
         The first comes whole even if it is larger than ``max_bytes``; empty if there is none. They
         all lie in one segment. A segment not verified yet is verified first, which blocks: whoever
-        minds calls ``verify`` of ``segment_for_read`` in a worker thread before. Raises
-        OffsetOutOfRange, CorruptBatch if the batch with ``offset`` is damaged, Unavailable.
+        minds gives a ``verify`` that raises, and comes again. Raises OffsetOutOfRange, CorruptBatch
+        if the batch with ``offset`` is damaged, Unavailable.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)
@@ -283,7 +290,7 @@ class PartitionLog:
             segment = self._segments.floor(offset)
         try:
             if segment.unverified_bytes:
-                segment.verify()
+                verify(segment)
             return segment.slice(offset, max_bytes, upper_offset)
         except OSError as error:
             raise storage_error(error, segment.path) from error

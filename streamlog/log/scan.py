@@ -199,15 +199,21 @@ def find_batch(file: Readable, position: int, end: int, offset: int) -> tuple[in
     raise CorruptBatch(f"no batch with offset {offset} in bytes [{position}, {end})")
 
 
-def find_boundary(file: Readable, position: int, end: int, limit: int) -> tuple[int, int] | None:
-    """End position and next offset of the last batch that ends at ``limit`` or before."""
+def find_boundary(file: Readable, position: int, end: int, limit: int) -> tuple[int, int]:
+    """End position and next offset of the last batch that ends at ``limit`` or before; where the
+    first does not, its own position and base offset.
+
+    Raises CorruptBatch if there is no batch.
+    """
     found = None
-    for _, stop, _, next_offset in _places(file, position, end):
+    for at, stop, base_offset, next_offset in _places(file, position, end):
         if stop > limit:
-            break
+            return found or (at, base_offset)
         found = stop, next_offset
         if stop == limit:
             break
+    if found is None:
+        raise CorruptBatch(f"no batch in bytes [{position}, {end})")
     return found
 
 

@@ -331,10 +331,10 @@ class Segment:
         pooled = self._pool.pin(self.path)
         try:
             found = find_boundary(pooled.file, start, bound, limit)
-            if found is not None:
+            if found[0] > position:
                 return found
-            _, stop, first_offset, next_offset = find_batch(pooled.file, start, bound, -1)
-            return (start, first_offset) if start > position else (stop, next_offset)
+            _, stop, _, next_offset = find_batch(pooled.file, position, bound, -1)
+            return stop, next_offset
         except CorruptBatch as error:
             raise CorruptBatch(f"{self.path}: {error}") from None
         finally:

@@ -61,11 +61,9 @@ class Reader:
 
     async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
         """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
-        self.check_open()
-        segment = self._log.segment_for_read(offset)
-        if segment is not None and not segment.verified:
-            await self._verify(segment)
-        return self._log.read(offset, max_bytes, upper())
+        return await self._look(
+            lambda: self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+        )
 
     def nothing(self) -> FileSlice:
         """An empty slice."""

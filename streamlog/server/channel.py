@@ -19,7 +19,9 @@ class ChannelEnded(Exception):
 class Channel:
     """A non-blocking socket, read and written by one task at a time, on any event loop.
 
-    The loops' own ``sock_*`` calls are not used, because uvloop has none that sends a file.
+    The loops' own ``sock_*`` calls are not used, because uvloop has none that sends a file. The
+    loop is asked once to tell of what arrives, and told to stop only where that would be told again
+    and again because nobody takes it: to ask anew for each request is half a dozen system calls.
     """
 
     def __init__(
@@ -28,61 +30,63 @@ class Channel:
         self.sock = sock
         self._loop = loop
         self._idle_timeout_s = idle_timeout_ms / 1000
-        self._waiter: asyncio.Future[None] | None = None  # at most one task waits
+        self._waiter: asyncio.Future[bytes] | None = None  # at most one task waits
         self._waiting_since = 0.0  # loop time; of the waiter, or of the last one
+        self._heard: Callable[[], None] | None = None  # takes what arrives
+        self._listens = False  # the loop tells of what arrives
         self._ended: Exception | None = None
         self._timer = loop.call_later(self._idle_timeout_s, self._check_idle)
 
     async def receive(self) -> bytes:
-        """What has arrived, at least a byte; b"" at the peer's end."""
-        while True:
-            self._raise_if_ended()
-            try:
-                return self.sock.recv(RECEIVE_BYTES)
-            except BlockingIOError:
-                await self._ready(self._loop.add_reader, self._loop.remove_reader)
+        """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before."""
+        waiter = self._wait()
+        self._listen(self._take)
+        try:
+            return await waiter
+        finally:
+            self._waiter = self._heard = None
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""
         flags = _MORE if more else 0
-        with memoryview(data) as whole:
-            position = 0
-            while position < len(whole):
-                self._raise_if_ended()
-                try:
-                    position += self.sock.send(whole[position:], flags)
-                except BlockingIOError:
+        sent = self._send(data, flags)
+        if sent < len(data):
+            with memoryview(data) as whole:
+                while sent < len(whole):
                     await self.writable()
+                    sent += self._send(whole[sent:], flags)
 
     async def writable(self) -> None:
         """Until the socket takes bytes again."""
-        await self._ready(self._loop.add_writer, self._loop.remove_writer)
+        waiter = self._wait()
+        self._loop.add_writer(self.sock, lambda: None if waiter.done() else waiter.set_result(b""))
+        try:
+            await waiter
+        finally:
+            self._loop.remove_writer(self.sock)
+            self._waiter = None
 
     @contextlib.contextmanager
     def watching(self, gone: Callable[[], None], more: Callable[[], None]) -> Iterator[None]:
         """Calls ``gone`` if the peer closes meanwhile, or ``more`` if bytes arrive before that;
         they stay where they are, and end the watch.
         """
-        watching = True
 
         def look() -> None:
-            nonlocal watching
             try:
                 ended = not self.sock.recv(1, socket.MSG_PEEK)
             except BlockingIOError:
                 return
             except OSError:
                 ended = True
-            self._loop.remove_reader(self.sock)
-            watching = False
+            self._heard = None
             (gone if ended else more)()
 
-        self._loop.add_reader(self.sock, look)
+        self._listen(look)
         try:
             yield
         finally:
-            if watching:
-                self._loop.remove_reader(self.sock)
+            self._heard = None
 
     def end(self, reason: Exception | None = None) -> None:
         """Whoever waits, now or later, gets ``reason`` raised."""
@@ -92,27 +96,56 @@ class Channel:
 
     def close(self) -> None:
         self._timer.cancel()
+        self._mute()
         self.sock.close()
 
-    def _raise_if_ended(self) -> None:
+    def _send(self, data: bytes | bytearray | memoryview, flags: int) -> int:
+        """How much of it the socket takes."""
         if self._ended is not None:
             raise self._ended
+        try:
+            return self.sock.send(data, flags) if data else 0
+        except BlockingIOError:
+            return 0
 
-    async def _ready(
-        self,
-        add: Callable[[socket.socket, Callable[[], None]], object],
-        remove: Callable[[socket.socket], object],
-    ) -> None:
+    def _wait(self) -> asyncio.Future[bytes]:
         assert self._waiter is None, "two tasks wait on one channel"
-        self._raise_if_ended()
+        if self._ended is not None:
+            raise self._ended
         self._waiter = waiter = self._loop.create_future()
         self._waiting_since = self._loop.time()
-        add(self.sock, lambda: None if waiter.done() else waiter.set_result(None))
+        return waiter
+
+    def _take(self) -> None:
+        waiter = self._waiter
+        if waiter is None or waiter.done():
+            self._mute()
+            return
         try:
-            await waiter
-        finally:
-            remove(self.sock)
-            self._waiter = None
+            waiter.set_result(self.sock.recv(RECEIVE_BYTES))
+        except BlockingIOError:
+            return
+        except OSError as error:
+            waiter.set_exception(error)
+        self._heard = None
+
+    def _listen(self, heard: Callable[[], None]) -> None:
+        self._heard = heard
+        if not self._listens:
+            self._loop.add_reader(self.sock, self._arrived)
+            self._listens = True
+
+    def _arrived(self) -> None:
+        """Bytes, or the end. Nobody waits for them: the socket keeps them till somebody does."""
+        if self._heard is not None:
+            self._heard()
+        else:
+            self._mute()
+
+    def _mute(self) -> None:
+        if self._listens:
+            self._listens = False
+            self._loop.remove_reader(self.sock)
 
     def _check_idle(self) -> None:
         """One timer per channel, set again for when the present wait would be too long."""

@@ -86,7 +86,8 @@ class Connection:
                 self._frames.feed(data)
                 continue
             await self._answer(request)
-            await asyncio.sleep(0)  # a client with many requests on the way is not alone
+            if self._frames.buffered:
+                await asyncio.sleep(0)  # a client with many requests on the way is not alone
         if self._frames.buffered and not self._stopping:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
 

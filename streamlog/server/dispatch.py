@@ -54,7 +54,7 @@ async def answer(request: bytes, context: Context, poll: Poll) -> Answer:
     cursor = Cursor(request)
     header = read_request_header(cursor)
     api, version = header.api, header.version
-    context.metrics.requests.labels(api.name).inc()
+    context.metrics.requests[api.name].inc()
     if version > api.version_max:
         return _newer_api_versions(header)
     response_header = encode_response_header(api, version, header.correlation_id)

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import errno
+import ipaddress
 import logging
 import os
 import socket
@@ -15,6 +16,7 @@ from streamlog.server.context import Context
 logger = logging.getLogger(__name__)
 
 _PORT_TROUBLE: Final = {errno.EADDRINUSE, errno.EACCES, errno.EPERM}
+_CONGESTION: Final[int | None] = getattr(socket, "TCP_CONGESTION", None)  # Linux
 BACKLOG: Final = 1024
 ACCEPTS_PER_TURN: Final = 64
 DISK_READERS: Final = 4
@@ -59,6 +61,7 @@ class Listener:
             remedy = "name an address of this machine"
             raise ConfigError("kafka.host", problem, remedy) from None
         self._sock.setblocking(False)
+        _spare_pacing(self._sock)
 
     async def run(self) -> None:
         """Accepts until ``stop``, then waits for the last connection to end."""
@@ -150,3 +153,14 @@ class Listener:
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]
         self._context.metrics.connections.dec()
+
+
+def _spare_pacing(sock: socket.socket) -> None:
+    """Where clients come from this machine only, there is no network to be gentle to.
+
+    Some systems pace what they send (BBR): with an answer at a time that is a timer for each
+    packet, which costs as much again as sending does. Those who are accepted inherit this.
+    """
+    if _CONGESTION is not None and ipaddress.ip_address(sock.getsockname()[0]).is_loopback:
+        with contextlib.suppress(OSError):  # it may not be there
+            sock.setsockopt(socket.IPPROTO_TCP, _CONGESTION, b"reno")

@@ -12,9 +12,10 @@ from typing import Final
 from streamlog.server.channel import Channel
 from streamlog.server.context import Slice
 
-CHUNK_BYTES: Final = 512 * 1024
-"""The most that one turn of the event loop gives to one connection."""
-
+CHUNK_BYTES: Final = 1024 * 1024
+"""The most that one turn of the event loop gives to one connection: what most clients ask for at
+once, and a fraction of a millisecond.
+"""
 
 _NO_WAIT: Final[int | None] = getattr(os, "RWF_NOWAIT", None)  # Linux
 

@@ -13,6 +13,7 @@ _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 
 UVARINT_BYTES_MAX: Final = 5
+_SHORT: Final = tuple(bytes([value]) for value in range(0x80))
 NO_UUID: Final = UUID(int=0)
 NO_TAGS: Final = b"\x00"
 """A struct ends here."""
@@ -56,6 +57,13 @@ class Cursor:
         return self.i8() != 0
 
     def uvarint(self) -> int:
+        start = self.position
+        if start < self.end and (byte := self.buffer[start]) < 0x80:  # most of them
+            self.position = start + 1
+            return byte
+        return self._long_uvarint()
+
+    def _long_uvarint(self) -> int:
         value = 0
         for index in range(UVARINT_BYTES_MAX):
             if self.position >= self.end:
@@ -128,6 +136,8 @@ class Cursor:
 
 def encode_uvarint(value: int) -> bytes:
     assert value >= 0
+    if value < 0x80:
+        return _SHORT[value]
     out = bytearray()
     while value > 0x7F:
         out.append(value & 0x7F | 0x80)

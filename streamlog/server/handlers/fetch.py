@@ -125,14 +125,14 @@ class _Gathering:
         self._final = False
         self._waits = False
         self._news: asyncio.TimerHandle | None = None
-        session.begin(request, asyncio.get_running_loop().time)
+        self._loop = asyncio.get_running_loop()
+        session.begin(request, self._loop.time)
 
     async def run(self) -> None:
         await self._look()
         if self._is_done or self._max_wait_ms <= 0:
             return
-        loop = asyncio.get_running_loop()
-        timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
+        timer = self._loop.call_later(self._max_wait_ms / 1000, self._poll.end)
         self._waits = True
         self._session.wait(self._poll.wake)
         try:
@@ -151,8 +151,8 @@ class _Gathering:
 
     async def _look(self) -> None:
         """At what is due, and at nothing else."""
-        loop = asyncio.get_running_loop()
-        turn_ends = loop.time() + TURN_S
+        now = self._loop.time
+        turn_ends = now() + TURN_S
         for fetch in self._session.take_due():
             self._found_bytes -= fetch.size_bytes
             found = self._found_bytes
@@ -161,14 +161,13 @@ class _Gathering:
             self._final |= fetch.final
             if self._waits:
                 self._session.watch(fetch)
-            if loop.time() >= turn_ends:
+            if now() >= turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = loop.time() + TURN_S
+                turn_ends = now() + TURN_S
         if self._waits and self._session.news:
             self._end_soon()
 
     def _end_soon(self) -> None:
         """Not at once: what is committed together is told together."""
         if self._news is None and self._max_wait_ms > NEWS_WAIT_MS:
-            loop = asyncio.get_running_loop()
-            self._news = loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)
+            self._news = self._loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)

@@ -67,6 +67,28 @@ def test_a_file_is_searched_like_memory(count: int) -> None:
         assert file.floor(SECOND, 10 * bound) == entries.floor(SECOND, 10 * bound)
 
 
+@pytest.mark.parametrize("step", [1, 7, 255, 256, 257, 3_000])
+def test_who_reads_on_or_back_finds_what_memory_has(step: int) -> None:
+    entries = filled(5_000)
+    file = stored(entries.packed())
+    forth = range(0, 51_000, 10 * step)
+    for bound in [*forth, *reversed(forth), 50_000, 0, 25_000]:
+        assert file.floor(FIRST, bound) == entries.floor(FIRST, bound)
+        assert file.floor(SECOND, 10 * bound + 1) == entries.floor(SECOND, 10 * bound + 1)
+
+
+def test_what_was_remembered_of_a_file_is_for_who_read_it() -> None:
+    """A segment may be cut, written on and sealed again, while its index stays open."""
+    disk = SimDisk()
+    disk.replace("/x.index", filled(600).packed())
+    pool = FilePool(disk, 4)
+    assert IndexFile(pool, "/x.index", OFFSET_ENTRY).floor(FIRST, 25) == (20, 200)
+    file = pool.pin("/x.index").file
+    file.truncate(0)
+    file.pwrite(OFFSET_ENTRY.pack(15, 120), 0)
+    assert IndexFile(pool, "/x.index", OFFSET_ENTRY).floor(FIRST, 25) == (15, 120)
+
+
 def test_floor_is_the_last_entry_up_to_a_bound() -> None:
     entries = filled(3)
     assert entries.floor(FIRST, 9) is None

@@ -185,7 +185,8 @@ def test_no_batch_with_that_offset(parts: list[bytes]) -> None:
 def test_the_last_boundary_up_to_a_limit(parts: list[bytes]) -> None:
     data = b"".join(parts)
     one, two, *_, last = ends(parts)
-    assert find_boundary(file_of(data), 0, len(data), one - 1) is None
+    assert find_boundary(file_of(data), 0, len(data), one - 1) == (0, 0)
+    assert find_boundary(file_of(data), one, len(data), two - 1) == (one, 1)
     assert find_boundary(file_of(data), 0, len(data), one) == (one, 1)
     assert find_boundary(file_of(data), one, len(data), two + 1) == (two, 4)
     assert find_boundary(file_of(data), 0, len(data), 10**6) == (last, 11)

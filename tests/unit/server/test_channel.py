@@ -1,5 +1,6 @@
 import asyncio
 import socket
+import struct
 from collections.abc import AsyncIterator
 from typing import NamedTuple
 
@@ -109,3 +110,46 @@ async def test_bytes_are_told_of_once_and_are_read_later(pipe: Pipe) -> None:
             await asyncio.sleep(0.02)
     assert told == ["more"]
     assert await pipe.channel.receive() == b"next request" * 2
+
+
+async def test_bytes_that_nobody_waits_for_are_told_of_once_and_kept(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = 0
+    arrived = Channel._arrived
+
+    def count(channel: Channel) -> None:
+        nonlocal told
+        told += 1
+        arrived(channel)
+
+    monkeypatch.setattr(Channel, "_arrived", count)
+    for number in range(1, 4):
+        pipe.peer.send(b"asked")
+        assert await pipe.channel.receive() == b"asked"
+        pipe.peer.send(b"early")
+        await asyncio.sleep(0.02)
+        assert told == 3 * number - 1
+        assert await pipe.channel.receive() == b"early"
+        assert told == 3 * number
+
+
+async def test_closing_twice_or_amid_a_watch_is_no_error(pipe: Pipe) -> None:
+    with pipe.channel.watching(lambda: None, lambda: None):
+        pipe.channel.close()
+    pipe.channel.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_reset_is_raised_to_who_waits() -> None:
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    channel = Channel(ours, loop, idle_timeout_ms=1_000)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    loop.call_later(0.01, theirs.close)
+    with pytest.raises(ConnectionResetError):
+        await channel.receive()
+    channel.close()

@@ -22,6 +22,21 @@ async def test_the_system_chooses_a_port(node: KafkaNode) -> None:
     assert port > 0
 
 
+@pytest.mark.skipif(not hasattr(socket, "TCP_CONGESTION"), reason="only Linux has it")
+@pytest.mark.parametrize(("host", "paced"), [("127.0.0.1", False), ("0.0.0.0", True)])
+async def test_only_where_no_network_is_between_is_the_systems_choice_not_kept(
+    host: str, paced: bool
+) -> None:
+    def congestion(sock: socket.socket) -> bytes:
+        return sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_CONGESTION, 16).rstrip(b"\0")
+
+    with socket.socket() as usual:
+        wanted = congestion(usual) if paced else b"reno"
+    async with KafkaNode(host=host) as node:
+        assert node.listener._sock is not None
+        assert congestion(node.listener._sock) == wanted
+
+
 async def test_a_port_in_use_is_one_line_that_names_the_key(node: KafkaNode) -> None:
     context = node.listener._context
     taken = node.settings.model_copy(update={"port": node.port})

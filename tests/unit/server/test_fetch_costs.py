@@ -1,0 +1,91 @@
+"""What a consumer's fetch may cost, in counts that are the same on every run.
+
+See the head of ``tests/unit/test_costs.py`` for what to do about a limit that is passed.
+"""
+
+import os
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from streamlog.log.disk import OsDisk
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from tests.kafka_node import KafkaNode
+from tests.raw_client import RawClient, at, wanted
+from tests.record_batches import HandRecord, hand_batch
+
+OURS: Final = f"{os.sep}streamlog{os.sep}"
+FETCHES: Final = 10
+FETCH_BYTES: Final = 2**20
+CALLS_MAX: Final = 250
+"""Of a fetch without its read, its client included: our functions, and what they call."""
+READ_CALLS_MAX: Final = 65
+"""Of a read that goes on where another one ended."""
+SYSTEM_CALLS: Final = {"socket.recv": 1, "socket.send": 2, "sendfile": 1, "preadv": 2}
+"""Of each fetch of the most that a client asks for by default; and one wait for the request."""
+
+
+@contextmanager
+def counted() -> Iterator[Counter[str]]:
+    """The calls that our code gets and makes."""
+    calls: Counter[str] = Counter()
+
+    def heard(frame: FrameType, event: str, argument: object) -> None:
+        if event in {"call", "c_call"} and OURS in frame.f_code.co_filename:
+            calls[frame.f_code.co_qualname if event == "call" else name_of(argument)] += 1
+
+    before = sys.getprofile()
+    sys.setprofile(heard)
+    try:
+        yield calls
+    finally:
+        sys.setprofile(before)
+
+
+def name_of(function: object) -> str:
+    return getattr(function, "__qualname__", str(function))
+
+
+async def test_a_fetch_takes_few_calls_and_wakes_the_loop_once(node: KafkaNode) -> None:
+    partition = await node.add_stream("flights")
+    for _ in range(110):
+        partition.append([bytes(10_000)])
+    async with RawClient(node.port) as client:
+        request = wanted(at(0, max_bytes=FETCH_BYTES), max_wait_ms=500)
+        for _ in range(2):
+            await client.fetched(client.send_fetch(request))
+        with counted() as calls:
+            for _ in range(FETCHES):
+                client.send_fetch(request)
+                assert len(await client.frame()) > FETCH_BYTES * 0.9
+    assert calls["Channel.receive"] == 2 * FETCHES, "begun once and resumed once for each"
+    assert not calls["Channel._mute"], "the loop is asked anew for each request"
+    assert {name: calls[name] / FETCHES for name in SYSTEM_CALLS} == SYSTEM_CALLS
+    assert calls.total() / FETCHES <= CALLS_MAX
+
+
+def test_a_read_that_goes_on_takes_few_calls(tmp_path: Path) -> None:
+    disk = OsDisk()
+    settings = LogSettings(segment_bytes=64 * FETCH_BYTES)
+    log = PartitionLog.open(tmp_path / "0", settings, disk=disk, files=FilePool(disk, 8))
+    body = bytes(FETCH_BYTES // 16)
+    while len(log.segments) < 2:
+        log.append(hand_batch([HandRecord(body)], log.log_end_offset, leader_epoch=0), 1)
+    reads = 0
+    offset = 15
+    log.read(0, FETCH_BYTES, log.log_end_offset).close()
+    with counted() as calls:
+        while offset < 500:
+            with log.read(offset, FETCH_BYTES, log.log_end_offset) as records:
+                assert len(records) > FETCH_BYTES // 2
+            offset += 15
+            reads += 1
+    log.close()
+    assert calls.total() / reads <= READ_CALLS_MAX
+    assert calls["pread"] / reads <= 1.1, "its index is read again each time"
