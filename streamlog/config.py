@@ -152,7 +152,9 @@ class LogSection(Section):
     index_interval_bytes: Annotated[int, Field(ge=0)] = 4 * KIB
     retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
     checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
-    open_files_max: Annotated[int, Field(ge=16)] = 1_000
+    open_files_max: Annotated[int, Field(ge=0)] = 0
+    """Over all logs; 0: three quarters of what the process may have open. With fewer than there are
+    partitions in use, an append may have to open its file."""
     scrub_interval_ms: Annotated[int, Field(ge=0)] = 7 * 86_400_000
     """How often all segments are read and checked; 0: never."""
     scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB

@@ -10,6 +10,7 @@ from typing import Final
 
 from prometheus_client import disable_created_metrics
 
+from streamlog.app.limits import allow_open_files, collect_seldom
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
 from streamlog.config import Settings
@@ -26,6 +27,8 @@ def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
+    allow_open_files()
+    collect_seldom()
     node_id = NodeId(settings.node.id)
     with (
         DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,

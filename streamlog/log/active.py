@@ -12,6 +12,7 @@ class ActiveSegment:
     """The writing side of a log's last segment, until it is sealed."""
 
     __slots__ = (
+        "_file",
         "_pool",
         "first_timestamp_ms",
         "indexer",
@@ -27,6 +28,7 @@ class ActiveSegment:
         self.last_timestamp_ms: int | None = None  # of the last batch, likewise
         self.indexes_are_stored = False  # the index files have just what ``indexer`` has
         self._pool = pool
+        self._file: PooledFile | None = None  # as last written to
         segment.sealed = False
         segment.offsets, segment.times = indexer.offsets, indexer.times
         segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
@@ -68,7 +70,9 @@ class ActiveSegment:
 
     def _write(self, data: bytes | memoryview, position: int) -> None:
         try:
-            pooled = self._pool.pin(self.segment.path)
+            pooled = self._file
+            if pooled is None or not self._pool.pin_again(pooled):
+                pooled = self._file = self._pool.pin(self.segment.path)
             try:
                 written = pooled.file.pwrite(data, position)
                 if written < len(data):

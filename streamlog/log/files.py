@@ -1,39 +1,53 @@
 """A bounded set of open files, shared by all logs of a node."""
 
+import resource
 import threading
 from collections import OrderedDict
+from typing import Final
 
 from streamlog.log.disk import Disk, DiskFile
+
+OPEN_FILES_BOUND: Final = 65_536
+"""Even where the process may have more."""
+
+
+def open_files_allowed() -> int:
+    """A share of what the process may have open: connections need the rest."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return OPEN_FILES_BOUND if soft < 0 else min(soft * 3 // 4, OPEN_FILES_BOUND)
 
 
 class PooledFile:
     """An open file that stays open while it is pinned."""
 
-    __slots__ = ("file", "note", "path", "pins", "retired")
+    __slots__ = ("file", "is_gone", "note", "path", "pins", "used")
 
     def __init__(self, path: str, file: DiskFile) -> None:
         self.path = path
         self.file = file
         self.note: object = None  # what its readers like to remember of it, some kilobytes
         self.pins = 0  # it may be closed only at 0
-        self.retired = False  # its name is gone or means another file; closed with the last pin
+        self.used = False  # again, since it was opened or looked at for whether to close it
+        self.is_gone = False  # nobody finds it any more; it is closed with the last pin
 
 
 class FilePool:
-    """Opens files on demand and closes those longest unused; thread-safe.
+    """Opens files on demand and closes those long unused; thread-safe.
 
     At most ``open_files_max`` are open, unless more are pinned at once: by slices on their way to a
     socket, and by a sync or a scrub that is running. A written file may be closed before it is
     synced: the sync opens it again, and the kernel reports a failed write-back to the first who
     opens the file after it.
+
+    Which one is closed is found by a second chance: each that was used again since it was last
+    looked at is passed over once. Thus a use costs a mark, and a file that is read once goes first.
     """
 
     def __init__(self, disk: Disk, open_files_max: int) -> None:
         self.disk = disk
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
-        self._files: dict[str, PooledFile] = {}  # all but the retired
-        self._idle: OrderedDict[str, PooledFile] = OrderedDict()  # not pinned, longest unused first
+        self._files: OrderedDict[str, PooledFile] = OrderedDict()  # next to be looked at first
 
     @property
     def open_count(self) -> int:
@@ -45,27 +59,35 @@ class FilePool:
             pooled = self._files.get(path)
             if pooled is None:
                 pooled = self._add(path, self.disk.open(path))
-            elif not pooled.pins:
-                del self._idle[path]
+            else:
+                pooled.used = True
             pooled.pins += 1
             return pooled
+
+    def pin_again(self, pooled: PooledFile) -> bool:
+        """As ``pin`` of its path, for who had it before; False if it is not that file any more."""
+        with self._lock:
+            if pooled.is_gone:
+                return False
+            pooled.used = True
+            pooled.pins += 1
+            return True
 
     def unpin(self, pooled: PooledFile) -> None:
         with self._lock:
             pooled.pins -= 1
             if pooled.pins:
                 return
-            if pooled.retired:
+            if pooled.is_gone:
                 pooled.file.close()
-            else:
-                self._idle[pooled.path] = pooled
+            elif len(self._files) > self.open_files_max:
                 self._evict()
 
     def create(self, path: str) -> None:
         """An empty file, open. Raises OSError."""
         with self._lock:
             self._forget(path)
-            self._idle[path] = self._add(path, self.disk.create(path))
+            self._add(path, self.disk.create(path))
 
     def forget(self, path: str) -> None:
         """The file was removed or replaced: who has it pinned keeps it, nobody else finds it."""
@@ -79,22 +101,27 @@ class FilePool:
                 self._forget(path)
 
     def _add(self, path: str, file: DiskFile) -> PooledFile:
+        self._evict(room=1)
         self._files[path] = pooled = PooledFile(path, file)
-        self._evict()
         return pooled
 
-    def _evict(self) -> None:
-        while len(self._files) > self.open_files_max and self._idle:
-            path, pooled = self._idle.popitem(last=False)
-            del self._files[path]
-            pooled.file.close()
+    def _evict(self, room: int = 0) -> None:
+        """Make room for so many more, as far as there are files that nobody uses."""
+        chances = 2 * len(self._files)
+        while len(self._files) + room > self.open_files_max and chances:
+            chances -= 1
+            path, pooled = self._files.popitem(last=False)
+            if pooled.pins or pooled.used:
+                pooled.used = False
+                self._files[path] = pooled
+            else:
+                pooled.is_gone = True
+                pooled.file.close()
 
     def _forget(self, path: str) -> None:
         pooled = self._files.pop(path, None)
         if pooled is None:
             return
-        if pooled.pins:
-            pooled.retired = True
-        else:
-            del self._idle[path]
+        pooled.is_gone = True
+        if not pooled.pins:
             pooled.file.close()

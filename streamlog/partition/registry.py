@@ -19,7 +19,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.files import FilePool
+from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metrics import NodeMetrics
@@ -82,7 +82,7 @@ class Registry:
         self._node_id = node_id
         self._metrics = metrics
         self._disk = disk or OsDisk()
-        self._files = FilePool(self._disk, settings.open_files_max)
+        self._files = FilePool(self._disk, settings.open_files_max or open_files_allowed())
         self._folders = Folders(data_dir, self._disk)
         self._checkpoints = Checkpoints(data_dir, self._disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")

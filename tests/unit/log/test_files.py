@@ -1,6 +1,8 @@
+import resource
+
 import pytest
 
-from streamlog.log.files import FilePool
+from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.slice import FileSlice
 from tests.simulation.disk import SimDisk
 
@@ -25,7 +27,7 @@ def test_a_file_is_opened_once_while_it_is_used(disk: SimDisk) -> None:
     assert pool.open_count == disk.open_files == 2
 
 
-def test_the_one_longest_unused_is_closed(disk: SimDisk) -> None:
+def test_a_file_that_was_used_again_has_a_second_chance(disk: SimDisk) -> None:
     pool = FilePool(disk, 2)
     touch(pool, "/a", "/b", "/a", "/c")
     assert disk.open_files == 2
@@ -33,6 +35,28 @@ def test_the_one_longest_unused_is_closed(disk: SimDisk) -> None:
     assert disk.calls["open"] == 3
     touch(pool, "/b")
     assert disk.calls["open"] == 4
+
+
+def test_a_file_is_pinned_again_for_as_long_as_it_is_open(disk: SimDisk) -> None:
+    pool = FilePool(disk, 2)
+    pooled = pool.pin("/a")
+    pool.unpin(pooled)
+    assert pool.pin_again(pooled)
+    touch(pool, "/b", "/c", "/d")
+    assert pooled.file.pread(1, 0) == b"a"
+    pool.unpin(pooled)
+    touch(pool, "/b", "/c", "/b", "/c")
+    assert not pool.pin_again(pooled), "it was closed meanwhile"
+    forgotten = pool.pin("/b")
+    pool.unpin(forgotten)
+    pool.forget("/b")
+    assert not pool.pin_again(forgotten)
+
+
+def test_the_limit_is_a_share_of_what_the_process_may_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    for soft, allowed in ((1024, 768), (-1, 65_536), (1 << 20, 65_536)):
+        monkeypatch.setattr(resource, "getrlimit", lambda _, soft=soft: (soft, -1))
+        assert open_files_allowed() == allowed
 
 
 def test_pinned_files_stay_open_beyond_the_limit(disk: SimDisk) -> None:
