@@ -61,5 +61,7 @@ class OffsetCheckpoint:
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Durable when it returns. Raises OSError."""
         lines = [_VERSION, str(len(offsets))]
-        lines += [f"{tp.stream} {tp.partition} {offset}" for tp, offset in sorted(offsets.items())]
+        lines += [
+            f"{stream} {number} {offset}" for (stream, number), offset in sorted(offsets.items())
+        ]
         self._disk.write_small(str(self.path), ("\n".join(lines) + "\n").encode())

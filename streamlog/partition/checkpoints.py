@@ -72,10 +72,11 @@ class Checkpoints:
 
     def write(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
         """Replace those files whose content changes. Raises OSError."""
+        written = self._written
+        is_same_set = offsets.keys() == written.keys()
         for i, file in enumerate(self._files):
-            column = {tp: values[i] for tp, values in offsets.items()}
-            if column != {tp: values[i] for tp, values in self._written.items()}:
-                file.write(column)
+            if not is_same_set or any(offsets[tp][i] != was[i] for tp, was in written.items()):
+                file.write({tp: values[i] for tp, values in offsets.items()})
         self._written = dict(offsets)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:

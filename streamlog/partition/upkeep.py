@@ -5,6 +5,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from concurrent.futures import Executor
+from typing import Final
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
@@ -14,6 +15,11 @@ from streamlog.partition.checkpoints import Checkpoints, Offsets
 from streamlog.partition.owner import Partition
 
 logger = logging.getLogger(__name__)
+
+CHECKPOINTS_SHARE: Final = 0.05
+"""Of the time, at most: where thousands of partitions change, all of their lines are written."""
+_AT_ONCE: Final = 200
+"""Partitions that are asked for their offsets before others have their turn."""
 
 
 class Upkeep:
@@ -51,7 +57,8 @@ class Upkeep:
     async def run(self) -> None:
         settings = self._settings
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._every(settings.checkpoint_interval_ms, self._checkpoint))
+            interval_ms = settings.checkpoint_interval_ms
+            group.create_task(self._every(interval_ms, self._checkpoint, share=CHECKPOINTS_SHARE))
             group.create_task(self._every(settings.sync_interval_ms, self._sync))
             group.create_task(self._every(settings.retention_check_ms, self._retain))
 
@@ -62,9 +69,11 @@ class Upkeep:
             dropped, self._dropped = self._dropped, set()
             written = self._checkpoints.written()
             offsets = {tp: known for tp, known in written.items() if tp not in dropped}
-            for partition in changed:
+            for done, partition in enumerate(changed):
                 if self._partitions.get(partition.tp) is partition:
                     offsets[partition.tp] = _offsets(partition)
+                if done % _AT_ONCE == _AT_ONCE - 1:
+                    await asyncio.sleep(0)
             try:
                 await self._in_worker(lambda: self._checkpoints.write(offsets))
             except OSError as error:
@@ -126,10 +135,17 @@ class Upkeep:
         await asyncio.get_running_loop().run_in_executor(self._workers, call)
 
     @staticmethod
-    async def _every(interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
+    async def _every(
+        interval_ms: int, work: Callable[[], Awaitable[None]], *, share: float = 1.0
+    ) -> None:
+        """At most ``share`` of the time goes to it."""
+        pause_s = interval_s = interval_ms / 1000
         while True:
-            await asyncio.sleep(interval_ms / 1000)
+            await asyncio.sleep(pause_s)
+            started = time.monotonic()
             await work()
+            spent_s = time.monotonic() - started
+            pause_s = max(interval_s, spent_s / share - spent_s)
 
 
 def _offsets(partition: Partition) -> Offsets:
