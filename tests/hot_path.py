@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamlog.ingest.acks import build_acks
+from streamlog.ingest.acks import ack_head, build_acks
 from streamlog.ingest.frames import FrameParser, Inflow
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.columns import ColumnDecoder
@@ -69,7 +69,7 @@ class HotPath:
         self._batch = run.seal(base_offset=0, leader_epoch=1, timestamp_ms=0)
 
     def build_acks(self) -> bytes:
-        return build_acks(self._replies, "bench", 0)
+        return build_acks(self._replies, ack_head("bench"), 0)
 
     def iterate(self) -> int:
         return sum(1 for _ in iter_records(self._batch))

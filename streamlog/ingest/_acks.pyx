@@ -8,8 +8,6 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
-import json
-
 cdef enum:
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload
@@ -60,9 +58,8 @@ cdef const uint8_t* entry_after(const uint8_t* entry, const uint8_t* end) except
     return entry + ENTRY_BYTES + length_at(entry)
 
 
-def build_acks(bytes replies not None, str stream not None, int64_t base_offset):
+def build_acks(bytes replies not None, bytes head not None, int64_t base_offset):
     """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1."""
-    cdef bytes head = f'{{"stream":{json.dumps(stream)},"seq":'.encode()
     cdef const uint8_t* start = <const uint8_t*>PyBytes_AS_STRING(replies)
     cdef const uint8_t* end = start + len(replies)
     cdef const uint8_t* entry = start

@@ -1,6 +1,5 @@
 """Acks in plain Python: the twin that the compiled builder is held to."""
 
-import json
 import struct
 from collections.abc import Iterator
 from typing import Final
@@ -9,9 +8,11 @@ _ENTRY: Final = struct.Struct("<IH")
 OFFSET_MAX: Final = 2**63 - 1
 
 
-def build_acks(replies: bytes, stream: str, base_offset: int) -> bytes:
-    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1."""
-    head = f'{{"stream":{json.dumps(stream)},"seq":'.encode()
+def build_acks(replies: bytes, head: bytes, base_offset: int) -> bytes:
+    """A publication of a positive ack for each packed reply; its ``seq`` is the offset + 1.
+
+    ``head`` is what stands before it, of ``acks.ack_head``.
+    """
     if not 0 <= base_offset < OFFSET_MAX - 2**32:
         raise ValueError(f"offset {base_offset} has no sequence")
     return b"".join(

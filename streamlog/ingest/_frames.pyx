@@ -30,7 +30,7 @@ cdef enum:
     NUMBER_DIGITS_MAX = 18  # so that sums of a few of them do not overflow
     RECORD_OVERHEAD_BYTES = 64
     HEADER_GROWTH = 3
-    CAPACITY_FIRST = 4096
+    CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
     CAPACITY_KEPT = 65536  # an empty buffer that is larger is given back
 
 cdef Py_ssize_t line_bytes_max = plain.LINE_BYTES_MAX
@@ -208,6 +208,7 @@ cdef class Inflow:
 
     cdef readonly RecordRun run
     cdef readonly Py_ssize_t reply_count
+    cdef readonly Py_ssize_t oversize_count
     cdef public int64_t value_bytes_max
     cdef public object admit
     cdef public object owner
@@ -234,6 +235,7 @@ cdef class Inflow:
         """The replies, b"" for none, of messages that were too large; they are not in the run."""
         oversize = self._oversize
         self._oversize = []
+        self.oversize_count = 0
         return oversize
 
     cdef int gather(self, Message* message, Headers headers) except -1:
@@ -241,6 +243,7 @@ cdef class Inflow:
         cdef Py_ssize_t position
         if self._is_oversize(message):
             self._oversize.append(to_bytes(message.reply))
+            self.oversize_count += 1
             return 0
         headers.take(message)
         if headers.asks and self.admit is not None and not self.admit(

@@ -53,6 +53,7 @@ class Inflow:
         self.owner = owner
         self.run = RecordRun()
         self.reply_count = 0
+        self.oversize_count = 0
         self.touched = False
         """It is in the list that the feed under way returns."""
         self._replies = bytearray()
@@ -68,12 +69,14 @@ class Inflow:
     def take_oversize(self) -> list[bytes]:
         """The replies, b"" for none, of messages that were too large; they are not in the run."""
         oversize, self._oversize = self._oversize, []
+        self.oversize_count = 0
         return oversize
 
     def gather(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
         """One message becomes one record, if it may."""
         if self._is_oversize(subject, reply, block, payload):
             self._oversize.append(reply)
+            self.oversize_count += 1
             return
         headers = header_lines(block)
         if (

@@ -18,12 +18,17 @@ else:
         fallback.warn()
         from streamlog.ingest._acks_plain import build_acks, build_refusals
 
-__all__ = ["ack_json", "build_acks", "build_refusals", "error_json", "publication"]
+__all__ = ["ack_head", "ack_json", "build_acks", "build_refusals", "error_json", "publication"]
 
 
 def publication(reply: bytes, payload: bytes) -> bytes:
     """One answer as NATS wants it."""
     return b"PUB %b %d\r\n%b\r\n" % (reply, len(payload), payload)
+
+
+def ack_head(stream: str) -> bytes:
+    """Of each positive ack of the stream, up to its sequence."""
+    return f'{{"stream":{json.dumps(stream)},"seq":'.encode()
 
 
 def ack_json(stream: str, seq: int, duplicate: bool = False) -> bytes:

@@ -23,11 +23,12 @@ class Answers:
         self._metrics = metrics
         self._waiting: list[bytes] = []
 
-    def acknowledge(self, stream: str, replies: Replies, base_offset: int) -> None:
-        """Positive acks."""
-        if replies.reply_count:
-            self._send(build_acks(replies.packed, stream, base_offset))
-            self._metrics.acks.inc(replies.reply_count)
+    def acknowledge(self, head: bytes, replies: Replies, base_offset: int) -> None:
+        """Positive acks, ``head`` being that of the stream's."""
+        packed, reply_count = replies
+        if reply_count:
+            self._send(build_acks(packed, head, base_offset))
+            self._metrics.acks.count += reply_count
 
     def acknowledge_duplicate(self, stream: str, reply: bytes, offset: int) -> None:
         """The sequence of the first message with that id."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streamlog.errors import StreamlogError
+from streamlog.ingest.acks import ack_head
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.refusal import (
@@ -34,6 +35,7 @@ RECORD_OVERHEAD_BYTES = 64
 """What a waiting record costs beside its bytes; so that empty messages do not wait for free."""
 
 
+NO_REPLIES: Final = Replies()
 NOWHERE = sys.maxsize
 """The offset of what was not stored."""
 
@@ -91,9 +93,35 @@ UNAWAITED: Final = _Unawaited()
 class Inlet:
     """For one partition in one leader epoch. Owned by the source; all is on its event loop.
 
+    What a batch needs is in slots here and below: with thousands of partitions hardly anything of
+    the next one is in the processor's caches, and each object more is a wait for memory.
+
     Invariant: ``_pending`` holds the appends that are neither committed nor failed, by offset; but
     for those that nobody waits for, which were made while too few replicas were in sync.
     """
+
+    __slots__ = (
+        "_ack_head",
+        "_answers",
+        "_duplicates",
+        "_metrics",
+        "_now_ms",
+        "_pending",
+        "_repeats",
+        "_room",
+        "_stream",
+        "_wishes",
+        "answering",
+        "closed",
+        "default_ack",
+        "inflow",
+        "leader_epoch",
+        "opened",
+        "partition",
+        "sequencer",
+        "sids",
+        "subjects",
+    )
 
     def __init__(
         self,
@@ -126,6 +154,7 @@ class Inlet:
         """False: a stream with ``no_ack``, which never says a word."""
         self.inflow = Inflow(value_bytes_max=value_bytes_max, admit=self._admit, owner=self)
         self._stream = partition.tp.stream
+        self._ack_head = ack_head(self._stream)
         self._answers = answers
         self._room = room
         self._metrics = metrics
@@ -144,8 +173,9 @@ class Inlet:
     def take(self) -> None:
         """Append what the last read gathered, or refuse it. Raises nothing: others must go on."""
         inflow = self.inflow
-        for reply in inflow.take_oversize():
-            self._answers.refuse_one(self._stream, self._heard(reply), TOO_LARGE)
+        if inflow.oversize_count:
+            for reply in inflow.take_oversize():
+                self._answers.refuse_one(self._stream, self._heard(reply), TOO_LARGE)
         refusal: Refusal | None = None
         if inflow.run.count:
             refusal = self._append()
@@ -175,7 +205,7 @@ class Inlet:
 
     def committed(self, acks: PendingAcks, base_offset: int) -> None:
         if self._settle(acks):
-            self._answers.acknowledge(self._stream, acks.replies, base_offset)
+            self._answers.acknowledge(self._ack_head, acks.replies, base_offset)
 
     def failed(self, acks: PendingAcks, error: Exception) -> None:
         if not self._settle(acks):
@@ -187,18 +217,22 @@ class Inlet:
 
     def _append(self) -> Refusal | None:
         """The run becomes a batch; else the reason why not, which the publishers have been told."""
-        inflow, run, base_offset = self.inflow, self.inflow.run, self.partition.log_end_offset
-        count, packed = inflow.reply_count, inflow.take_replies()
-        replies = Replies(packed, count) if self.answering else Replies()
-        short = self.partition.below_min_isr
+        partition, inflow = self.partition, self.inflow
+        run, base_offset = inflow.run, partition.log_end_offset
+        reply_count = inflow.reply_count
+        packed = inflow.take_replies()
+        replies = Replies(packed, reply_count) if self.answering else NO_REPLIES
+        short = partition.below_min_isr
         if short and self.default_ack is Ack.COMMITTED:
             replies = self._sift(run, replies)
             if not run.count:
                 return NOT_ENOUGH_REPLICAS
-        wishes, self._wishes = self._wishes, {}
-        size = run.size_bytes + len(replies.packed) + run.count * RECORD_OVERHEAD_BYTES
-        late = select_replies(replies, Ack.COMMITTED, default=self.default_ack, wishes=wishes)
-        acks = PendingAcks(self, base_offset, run.count, late, size)
+        late, early = replies, NO_REPLIES
+        if self._wishes or self.default_ack is not Ack.COMMITTED:
+            late, early = self._by_wish(replies)
+        count = run.count
+        size = run.size_bytes + len(replies.packed) + count * RECORD_OVERHEAD_BYTES
+        acks = PendingAcks(self, base_offset, count, late, size)
         if self.closed or self._room.refusing:
             run.clear()
             return self._not_appended(acks, replies, NOT_LEADER if self.closed else OVERLOADED)
@@ -206,15 +240,24 @@ class Inlet:
             self._room.take(size)  # before the append, since that may commit at once
             self._pending.append(acks)
         try:
-            self.partition.append(run, UNAWAITED if short else acks, leader_epoch=self.leader_epoch)
+            partition.append(run, UNAWAITED if short else acks, leader_epoch=self.leader_epoch)
         except Exception as error:
             run.clear()
             if not short:
                 self._settle(acks)
             return self._not_appended(acks, replies, self._refusal(error))
-        early = select_replies(replies, Ack.APPENDED, default=self.default_ack, wishes=wishes)
-        self._answers.acknowledge(self._stream, early, base_offset)
+        if early.reply_count:
+            self._answers.acknowledge(self._ack_head, early, base_offset)
         return None
+
+    def _by_wish(self, replies: Replies) -> tuple[Replies, Replies]:
+        """Those to be answered at the commit, and those once it is appended."""
+        wishes, self._wishes = self._wishes, {}
+        default = self.default_ack
+        return (
+            select_replies(replies, Ack.COMMITTED, default=default, wishes=wishes),
+            select_replies(replies, Ack.APPENDED, default=default, wishes=wishes),
+        )
 
     def _sift(self, run: RecordRun, replies: Replies) -> Replies:
         """Refuse those that wait for replicas; the others move together, and are judged anew."""
@@ -257,9 +300,9 @@ class Inlet:
         pending = self._pending
         if not pending:
             return False
-        if pending[0] is acks:
-            pending.popleft()
-        else:
+        first = pending.popleft()
+        if first is not acks:
+            pending.appendleft(first)
             assert pending[-1] is acks, "appends end in order"
             pending.pop()
         self._room.give_back(acks.size_bytes)

@@ -27,8 +27,9 @@ class Room:
         metrics.inflight_bytes.set_function(lambda: self.taken_bytes)
 
     def take(self, size_bytes: int) -> None:
+        if not self.taken_bytes:
+            self._empty.clear()
         self.taken_bytes += size_bytes
-        self._empty.clear()
         if self.taken_bytes > self._inflight_bytes_max:
             self._has_room.clear()
 

@@ -23,17 +23,15 @@ class EpochStart(NamedTuple):
 class LeaderEpochs:
     """The epochs of one log, oldest first. Both fields grow from entry to entry."""
 
+    __slots__ = ("_entries", "latest")
+
     def __init__(self, entries: list[EpochStart] | None = None) -> None:
         self._entries = entries or []
+        self._note_latest()
 
     @property
     def entries(self) -> tuple[EpochStart, ...]:
         return tuple(self._entries)
-
-    @property
-    def latest(self) -> int:
-        """The epoch of the last batch; -1 if there is none."""
-        return self._entries[-1].epoch if self._entries else NO_EPOCH
 
     def assign(self, epoch: int, start_offset: int) -> bool:
         """Note that ``epoch`` has a batch at ``start_offset``; whether that was news."""
@@ -43,6 +41,7 @@ class LeaderEpochs:
         if self._entries and self._entries[-1].start_offset == start_offset:
             self._entries.pop()  # nothing was written in it
         self._entries.append(EpochStart(epoch, start_offset))
+        self._note_latest()
         return True
 
     def epoch_at(self, offset: int) -> int:
@@ -68,6 +67,7 @@ class LeaderEpochs:
         count = len(self._entries)
         while self._entries and self._entries[-1].start_offset >= end_offset:
             self._entries.pop()
+        self._note_latest()
         return len(self._entries) < count
 
     def advance_start(self, log_start_offset: int) -> bool:
@@ -75,6 +75,10 @@ class LeaderEpochs:
         at = bisect_right(self._entries, log_start_offset, key=lambda entry: entry.start_offset) - 1
         del self._entries[: max(at, 0)]
         return at > 0
+
+    def _note_latest(self) -> None:
+        self.latest = self._entries[-1].epoch if self._entries else NO_EPOCH
+        """The epoch of the last batch; -1 if there is none."""
 
     def encode(self) -> bytes:
         """Kafka's text: a version, a count, then an epoch and its start offset a line."""

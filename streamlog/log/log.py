@@ -36,6 +36,23 @@ logger = logging.getLogger(__name__)
 class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
+    __slots__ = (
+        "_active",
+        "_directory",
+        "_disk",
+        "_first_time",
+        "_pool",
+        "_segments",
+        "_unsynced",
+        "epochs",
+        "failure",
+        "log_end_offset",
+        "log_start_offset",
+        "recovery",
+        "recovery_point",
+        "settings",
+    )
+
     def __init__(
         self,
         directory: str,
@@ -117,11 +134,9 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
+        latest_epoch = self.epochs.latest
         next_offset, epoch, timestamp_ms = next_batch(
-            batch,
-            end_offset=self.log_end_offset,
-            epoch=self.epochs.latest,
-            directory=self._directory,
+            batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
         )
         active = self._active
         if wants_new_segment(
@@ -141,7 +156,7 @@ class PartitionLog:
             self._fail(str(error))
             raise
         self._unsynced.segments[active.segment] = None
-        if epoch > self.epochs.latest:
+        if epoch > latest_epoch:
             self.epochs.assign(epoch, self.log_end_offset)
             self._unsynced.epochs = True
         self.log_end_offset = next_offset

@@ -7,6 +7,8 @@ from streamlog.log.segment import Segment
 class Segments:
     """A log's segments in order; there is at least one, and the last is the active one."""
 
+    __slots__ = ("_bases", "_sealed_bytes", "_segments")
+
     def __init__(self, segments: list[Segment]) -> None:
         assert segments
         self._segments = segments

@@ -77,6 +77,17 @@ class SyncTicket:
 class Unsynced:
     """What a log has written and not yet synced, and the ticket that is out for some of it."""
 
+    __slots__ = (
+        "_directory",
+        "_disk",
+        "_epochs_path",
+        "_pool",
+        "epochs",
+        "folder",
+        "segments",
+        "ticket",
+    )
+
     def __init__(self, disk: Disk, pool: FilePool, directory: str, epochs_path: str) -> None:
         self.folder = False  # entries have come or gone
         self.epochs = False  # the checkpoint is behind

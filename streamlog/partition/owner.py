@@ -28,6 +28,20 @@ logger = logging.getLogger(__name__)
 class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
+    __slots__ = (
+        "_doubts",
+        "_log",
+        "_metrics",
+        "_reader",
+        "_surroundings",
+        "_watchers",
+        "config",
+        "following",
+        "state",
+        "syncing",
+        "tp",
+    )
+
     def __init__(
         self,
         tp: TopicPartition,
@@ -179,9 +193,9 @@ class Partition:
             elif isinstance(error, StorageFull):
                 self.ran_out_of_room(error)
             raise
-        metrics.append_batches.inc()
-        metrics.append_records.inc(count)
-        metrics.append_bytes.inc(state.appended_bytes)
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += state.appended_bytes
         self.syncing.keep()
         self._watchers.grown()
         return base_offset

@@ -30,6 +30,8 @@ class Pending(NamedTuple):
 class PendingAppends:
     """In order of their offsets; each is told once, and then forgotten."""
 
+    __slots__ = ("_waiting", "in_flight_bytes")
+
     def __init__(self) -> None:
         self.in_flight_bytes = 0
         """Sum of their ``size_bytes``."""

@@ -35,6 +35,29 @@ class PartitionState:
     committed; nothing is acknowledged but by the leader of the epoch it was appended in.
     """
 
+    __slots__ = (
+        "_has_room",
+        "_may_act",
+        "appended_bytes",
+        "compression",
+        "cutting",
+        "failure",
+        "high_watermark",
+        "is_short",
+        "isr",
+        "leader",
+        "leader_epoch",
+        "log",
+        "min_isr",
+        "node_id",
+        "pending",
+        "progress",
+        "replicas",
+        "sync",
+        "syncing",
+        "tp",
+    )
+
     def __init__(
         self,
         tp: TopicPartition,
@@ -64,6 +87,8 @@ class PartitionState:
         self.isr: frozenset[NodeId] = frozenset()
         """As last heard."""
         self.min_isr = 1
+        self.is_short = True
+        """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
         self.pending = PendingAppends()
         """The leader's."""
         self.appended_bytes = 0
@@ -91,11 +116,6 @@ class PartitionState:
     @property
     def in_flight_bytes(self) -> int:
         return self.pending.in_flight_bytes
-
-    @property
-    def is_short(self) -> bool:
-        """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
-        return len(self.isr) < self.min_isr
 
     @property
     def knows_high_watermark(self) -> bool:
@@ -171,6 +191,7 @@ class PartitionState:
         self.isr = frozenset(isr)
         self.replicas = frozenset(replicas) | self.isr | {self.node_id}
         self.min_isr = min_isr
+        self.is_short = len(self.isr) < min_isr
 
     def _fail_pending(self, reason: str) -> None:
         if self.pending:
@@ -201,7 +222,7 @@ class PartitionState:
         ):
             run.clear()
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
-        if not self.has_room:
+        if self._has_room is not None and not self._has_room():
             run.clear()
             raise StorageFull("the disk is full")
         log = self.log
@@ -229,7 +250,9 @@ class PartitionState:
         progress = self.progress
         if progress is None or self.failure is not None:
             return []
-        high_watermark = progress.local(self.log.log_end_offset, self.kept_end)
+        end = self.log.log_end_offset
+        kept_end = self.log.recovery_point if self.sync == "commit" else end
+        high_watermark = progress.local(end, kept_end)
         if high_watermark > self.high_watermark:
             if self._may_act is not None and not self._may_act():
                 return []

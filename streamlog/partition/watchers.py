@@ -8,6 +8,8 @@ Watcher = Callable[[], None]
 class Watchers:
     """Told at once, on the event loop; a watcher may leave while it is told."""
 
+    __slots__ = ("_of_commits", "_of_end")
+
     def __init__(self) -> None:
         self._of_commits: dict[Watcher, None] = {}
         self._of_end: dict[Watcher, None] = {}

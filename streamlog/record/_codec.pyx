@@ -27,7 +27,7 @@ cdef enum:
     MAGIC = 2
     LOG_APPEND_TIME = 8
     VARINT_BYTES_MAX = 10
-    CAPACITY_FIRST = 4096
+    CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
     CAPACITY_KEPT = 65536  # an empty run gives a larger buffer back: there may be 10,000 of them
 
 assert (layout.HEADER_BYTES, layout.MAGIC) == (HEADER_BYTES, MAGIC)

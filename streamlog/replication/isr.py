@@ -40,6 +40,8 @@ class InSync:
     is refused and no attempt at it is left without an answer.
     """
 
+    __slots__ = ("_doubted_ms", "logged", "maximal", "partition_epoch", "proposal")
+
     def __init__(self, isr: Iterable[NodeId], partition_epoch: int) -> None:
         self.logged = frozenset(isr)
         """As the metadata has it."""

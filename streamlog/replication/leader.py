@@ -12,6 +12,20 @@ Standings = Callable[[NodeId], Standing]
 class LeaderProgress:
     """How far each replica is, and so what is committed, for one leader epoch."""
 
+    __slots__ = (
+        "_counted",
+        "_node_id",
+        "_short",
+        "epoch_start",
+        "followers",
+        "high_watermark",
+        "in_sync",
+        "kept_end",
+        "leader_epoch",
+        "log_end",
+        "min_isr",
+    )
+
     def __init__(
         self,
         node_id: NodeId,
@@ -58,7 +72,10 @@ class LeaderProgress:
         assert kept_end <= log_end, (kept_end, log_end)
         self.log_end = log_end
         self.kept_end = kept_end
-        return self._advance()
+        if self._counted or self._short:
+            return self._advance()
+        self.high_watermark = max(self.high_watermark, kept_end)  # it is alone
+        return self.high_watermark
 
     def follower(
         self, node_id: NodeId, fetch_offset: int, *, node_epoch: int = -1, now_ms: int = 0

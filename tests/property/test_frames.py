@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
 from streamlog.ingest import _acks_plain, _frames_plain
+from streamlog.ingest.acks import ack_head
 from streamlog.record import _codec_plain
 from streamlog.record.codec import iter_records
 
@@ -217,8 +218,8 @@ entries = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=40)),
 @settings(max_examples=200, deadline=None)
 def test_acks(replies: list[tuple[int, bytes]], stream: str, offset: int, payload: bytes) -> None:
     packed = b"".join(struct.pack("<IH", delta, len(reply)) + reply for delta, reply in replies)
-    acks = _acks.build_acks(packed, stream, offset)
-    assert acks == _acks_plain.build_acks(packed, stream, offset)
+    acks = _acks.build_acks(packed, ack_head(stream), offset)
+    assert acks == _acks_plain.build_acks(packed, ack_head(stream), offset)
     assert acks.count(b'"seq":') >= len(replies)
     refusals = _acks.build_refusals(packed, payload)
     assert refusals == _acks_plain.build_refusals(packed, payload)
@@ -229,7 +230,7 @@ def test_acks(replies: list[tuple[int, bytes]], stream: str, offset: int, payloa
 def test_acks_of_garbage(packed: bytes) -> None:
     def outcome(twin: ModuleType) -> Any:
         try:
-            return twin.build_acks(packed, "s", 1), twin.build_refusals(packed, b"no")
+            return twin.build_acks(packed, ack_head("s"), 1), twin.build_refusals(packed, b"no")
         except ValueError:
             return ValueError
 

@@ -11,6 +11,7 @@ import platform
 import shutil
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from types import FrameType
 from typing import Any, Final
 
@@ -22,8 +23,11 @@ from streamlog.ingest.inlet import Inlet
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.metrics import NodeMetrics
+from streamlog.partition.owner import Partition
+from streamlog.partition.registry import Registry
 from tests.hot_path import MESSAGES, HotPath, frames, instructions
 from tests.led_partition import FakePartition
+from tests.partition_world import World, tp
 
 INSTRUCTIONS_MAX: Final = {
     "parse": 1_600.0,
@@ -38,8 +42,10 @@ INSTRUCTIONS_MAX: Final = {
 COMPILED_STEPS: Final = sorted(INSTRUCTIONS_MAX.keys() - {"iterate"})
 """Those that make no Python object for a message."""
 
-CALLS_MAX: Final = 80
+CALLS_MAX: Final = 48
 """Python functions, ours and built-in ones, from one read of the socket to its acks."""
+PARTITION_CALLS_MAX: Final = 90
+"""The same, disk included, for each of many partitions that a read has one message for."""
 BLOCKS_MAX: Final = 60
 """Python objects, about, that one step on a whole batch may leave behind or make."""
 
@@ -105,6 +111,51 @@ class Way:
         self._answers.flush()
 
 
+class ManyWays:
+    """From the socket to the acks, for many partitions with a message each, without the socket."""
+
+    def __init__(self, registry: Registry, partitions: list[Partition]) -> None:
+        metrics = NodeMetrics()
+        self.written: list[bytes] = []
+        self._answers = Answers(self.written.append, metrics)
+        self._flusher = registry._flusher
+        room = Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
+        self._inlets = [
+            Inlet(
+                partition,
+                leader_epoch=partition.leader_epoch,
+                sequencer=Sequencer(partition.tp.stream, duplicate_window_ms=120_000),
+                value_bytes_max=1 << 20,
+                answers=self._answers,
+                room=room,
+                metrics=metrics,
+                now_ms=lambda: 1_000_000,
+            )
+            for partition in partitions
+        ]
+        self._parser = FrameParser()
+        for sid, inlet in enumerate(self._inlets):
+            self._parser.bind(sid, inlet.inflow)
+        lines = (b"MSG a.b %d _INBOX.%d 1\r\nx\r\n" % (sid, sid) for sid in range(len(partitions)))
+        self._read = b"".join(lines)
+
+    @classmethod
+    async def create(cls, world: World, registry: Registry, count: int) -> "ManyWays":
+        names = [f"s{count}-{number}" for number in range(count)]
+        for name in names:
+            await world.create(name, sync="os")
+        return cls(registry, [registry.partition(tp(name)) for name in names])
+
+    def take(self) -> None:
+        """One read of the socket, all in it committed and acknowledged."""
+        for inflow in self._parser.feed(self._read):
+            inlet = inflow.owner
+            assert isinstance(inlet, Inlet)
+            inlet.take()
+        self._flusher._work()
+        self._answers.flush()
+
+
 @compiled
 async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:
     calls = {}
@@ -115,6 +166,21 @@ async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:
         assert way.written[-1].count(b'"seq"') == count
     assert calls[MESSAGES] == calls[1], f"calls grow with the messages: {calls}; {ADVICE}"
     assert calls[1] <= CALLS_MAX, f"{calls[1]} calls for one batch, not {CALLS_MAX}; {ADVICE}"
+
+
+@compiled
+async def test_each_of_many_partitions_costs_few_calls(tmp_path: Path) -> None:
+    calls = {}
+    world = World(tmp_path)
+    async with world.node() as registry:
+        for count in (10, 20):
+            way = await ManyWays.create(world, registry, count)
+            way.take()
+            calls[count] = calls_of(way.take)
+            assert len(way.written) == 2, "one write for the acks of all"
+            assert way.written[-1].count(b'"seq"') == count
+    each = (calls[20] - calls[10]) / 10
+    assert each <= PARTITION_CALLS_MAX, f"{each} calls for a partition; {ADVICE}"
 
 
 @compiled

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.ingest import _acks_plain
-from streamlog.ingest.acks import ack_json, error_json, publication
+from streamlog.ingest.acks import ack_head, ack_json, error_json, publication
 
 TWINS: list[Any] = [pytest.param(_acks_plain, id="plain")]
 try:
@@ -26,7 +26,7 @@ def packed(*entries: tuple[int, bytes]) -> bytes:
 @twins
 def test_acks_of_a_commit(twin: ModuleType) -> None:
     replies = packed((0, b"_INBOX.a"), (7, b"_INBOX.b"))
-    assert twin.build_acks(replies, "orders", 92) == (
+    assert twin.build_acks(replies, ack_head("orders"), 92) == (
         b'PUB _INBOX.a 28\r\n{"stream":"orders","seq":93}\r\n'
         b'PUB _INBOX.b 29\r\n{"stream":"orders","seq":100}\r\n'
     )
@@ -34,7 +34,7 @@ def test_acks_of_a_commit(twin: ModuleType) -> None:
 
 @twins
 def test_an_ack_is_what_stock_clients_expect(twin: ModuleType) -> None:
-    sent = twin.build_acks(packed((3, b"r")), "s", 10)
+    sent = twin.build_acks(packed((3, b"r")), ack_head("s"), 10)
     line, payload, end = sent.split(b"\r\n")
     assert line == b"PUB r %d" % len(payload)
     assert json.loads(payload) == {"stream": "s", "seq": 14}
@@ -47,7 +47,7 @@ def test_an_ack_is_what_stock_clients_expect(twin: ModuleType) -> None:
 def test_sequences_of_every_length(twin: ModuleType, offset: int) -> None:
     for delta in (0, 1, 2**32 - 1):
         expected = publication(b"r" * 300, ack_json("s", offset + delta + 1))
-        assert twin.build_acks(packed((delta, b"r" * 300)), "s", offset) == expected
+        assert twin.build_acks(packed((delta, b"r" * 300)), ack_head("s"), offset) == expected
 
 
 @twins
@@ -55,12 +55,12 @@ def test_replies_of_every_length(twin: ModuleType) -> None:
     for size in (0, 1, 255, 256, 65_535):
         reply = b"r" * size
         expected = publication(reply, ack_json("s", 1))
-        assert twin.build_acks(packed((0, reply)), "s", 0) == expected
+        assert twin.build_acks(packed((0, reply)), ack_head("s"), 0) == expected
 
 
 @twins
 def test_a_name_that_json_must_escape(twin: ModuleType) -> None:
-    sent = twin.build_acks(packed((0, b"r")), 'a"b\\é', 0)
+    sent = twin.build_acks(packed((0, b"r")), ack_head('a"b\\é'), 0)
     assert json.loads(sent.split(b"\r\n")[1]) == {"stream": 'a"b\\é', "seq": 1}
 
 
@@ -73,7 +73,7 @@ def test_refusals(twin: ModuleType) -> None:
 
 @twins
 def test_nobody_asked(twin: ModuleType) -> None:
-    assert twin.build_acks(b"", "s", 0) == b""
+    assert twin.build_acks(b"", ack_head("s"), 0) == b""
     assert twin.build_refusals(b"", b"no") == b""
 
 
@@ -82,7 +82,7 @@ def test_nobody_asked(twin: ModuleType) -> None:
 def test_cut_replies(twin: ModuleType, cut: int) -> None:
     replies = packed((0, b"whole")) + packed((1, b"reply"))[:cut]
     with pytest.raises(ValueError, match="cut"):
-        twin.build_acks(replies, "s", 0)
+        twin.build_acks(replies, ack_head("s"), 0)
     with pytest.raises(ValueError, match="cut"):
         twin.build_refusals(replies, b"no")
 
@@ -91,7 +91,7 @@ def test_cut_replies(twin: ModuleType, cut: int) -> None:
 @pytest.mark.parametrize("offset", [-1, 2**63 - 1, 2**63 - 2**32 - 1])
 def test_offsets_without_a_sequence(twin: ModuleType, offset: int) -> None:
     with pytest.raises(ValueError, match="no sequence"):
-        twin.build_acks(packed((0, b"r")), "s", offset)
+        twin.build_acks(packed((0, b"r")), ack_head("s"), offset)
 
 
 def test_an_ack_of_a_duplicate() -> None:

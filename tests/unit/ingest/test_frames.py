@@ -309,7 +309,9 @@ class TestOversize:
         assert parser.feed(fits + large + headers_fit + headers_large) == [inflow]
         assert [len(record.value or b"") for record in records(inflow)] == [20, 8]
         assert list(unpacked(inflow.take_replies())) == [(0, b"a"), (1, b"b")]
+        assert inflow.oversize_count == 2
         assert inflow.take_oversize() == [b"c", b""]
+        assert inflow.oversize_count == 0
         assert inflow.take_oversize() == []
 
     def test_nobody_is_asked_about_it(self, bound: Any) -> None:

@@ -139,12 +139,12 @@ def test_a_full_disk_keeps_what_waits_and_goes_on(
     bench = Bench(tmp_path, "commit")
     bench.append("a")
 
-    def full(_batch: bytes, _now_ms: int) -> None:
+    def full(_log: PartitionLog, _batch: bytes, _now_ms: int) -> None:
         raise StorageFull("full")
 
     run = run_of(b"x")
     with monkeypatch.context() as patch:
-        patch.setattr(bench.log, "append", full)
+        patch.setattr(PartitionLog, "append", full)
         with pytest.raises(StorageFull):
             bench.state.append(run, 5, Heard(bench.story, "b"))
     assert run.count == 0
@@ -161,10 +161,10 @@ def test_a_failed_append_takes_the_partition_offline(
     bench.sync()
     bench.append("a")
 
-    def broken(_batch: bytes, _now_ms: int) -> None:
+    def broken(_log: PartitionLog, _batch: bytes, _now_ms: int) -> None:
         raise StorageFailed("broken")
 
-    monkeypatch.setattr(bench.log, "append", broken)
+    monkeypatch.setattr(PartitionLog, "append", broken)
     with pytest.raises(StorageFailed):
         bench.append("b")
     assert bench.story == [("kept", 0), ("a", "StorageFailed")]

@@ -1,0 +1,31 @@
+from collections.abc import Iterator
+
+import pytest
+from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
+
+from streamlog.metrics import LATENCY_SECONDS, Spread, Tally
+
+
+@pytest.fixture(autouse=True)
+def plain() -> Iterator[None]:
+    """Without the times of creation, as in a node."""
+    from prometheus_client import disable_created_metrics, enable_created_metrics
+
+    disable_created_metrics()  # type: ignore[no-untyped-call]
+    yield
+    enable_created_metrics()  # type: ignore[no-untyped-call]
+
+
+def test_what_needs_no_lock_is_shown_as_what_does() -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    tally, spread = Tally("s_acks", "Acks", ours), Spread("s_seconds", "Time", ours)
+    counter = Counter("s_acks", "Acks", registry=theirs)
+    histogram = Histogram("s_seconds", "Time", buckets=LATENCY_SECONDS, registry=theirs)
+    assert generate_latest(ours) == generate_latest(theirs)
+    tally.inc()
+    tally.inc(4)
+    counter.inc(5)
+    for seconds in (0.0, 0.0001, 0.00011, 0.3, 10, 10.5):
+        spread.observe(seconds)
+        histogram.observe(seconds)
+    assert generate_latest(ours) == generate_latest(theirs)
