@@ -101,27 +101,10 @@ class Inlet:
     """
 
     __slots__ = (
-        "_ack_head",
-        "_answers",
-        "_duplicates",
-        "_metrics",
-        "_now_ms",
-        "_pending",
-        "_repeats",
-        "_room",
-        "_stream",
-        "_wishes",
-        "answering",
-        "closed",
-        "default_ack",
-        "inflow",
-        "leader_epoch",
-        "opened",
-        "partition",
-        "sequencer",
-        "sids",
-        "subjects",
-    )
+        "_ack_head", "_answers", "_duplicates", "_metrics", "_now_ms", "_pending", "_repeats",
+        "_room", "_stream", "_wishes", "answering", "closed", "default_ack", "inflow",
+        "leader_epoch", "opened", "partition", "sequencer", "sids", "subjects",
+    )  # fmt: skip
 
     def __init__(
         self,

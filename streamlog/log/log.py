@@ -37,21 +37,10 @@ class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active",
-        "_directory",
-        "_disk",
-        "_first_time",
-        "_pool",
-        "_segments",
-        "_unsynced",
-        "epochs",
-        "failure",
-        "log_end_offset",
-        "log_start_offset",
-        "recovery",
-        "recovery_point",
+        "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
+        "epochs", "failure", "log_end_offset", "log_start_offset", "recovery", "recovery_point",
         "settings",
-    )
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -75,9 +64,7 @@ class PartitionLog:
         self._active = recovered.active
         self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
         self._unsynced.epochs = not recovered.epochs_are_stored
-        self._first_time: tuple[int, int | None] | None = (
-            None  # log start offset, time of its record
-        )
+        self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
 
     @classmethod
     def open(
@@ -169,12 +156,11 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
-        is_empty = self.size_bytes == 0
         places = next_run(
             records,
             end_offset=self.log_end_offset,
             epoch=self.epochs.latest,
-            is_empty=is_empty,
+            is_empty=self.size_bytes == 0,
             directory=self._directory,
         )
         if not places:

@@ -29,18 +29,9 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts",
-        "_log",
-        "_metrics",
-        "_reader",
-        "_surroundings",
-        "_watchers",
-        "config",
-        "following",
-        "state",
-        "syncing",
-        "tp",
-    )
+        "_doubts", "_log", "_metrics", "_reader", "_surroundings", "_watchers", "config",
+        "following", "state", "syncing", "tp",
+    )  # fmt: skip
 
     def __init__(
         self,

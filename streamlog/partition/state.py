@@ -36,27 +36,10 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_has_room",
-        "_may_act",
-        "appended_bytes",
-        "compression",
-        "cutting",
-        "failure",
-        "high_watermark",
-        "is_short",
-        "isr",
-        "leader",
-        "leader_epoch",
-        "log",
-        "min_isr",
-        "node_id",
-        "pending",
-        "progress",
-        "replicas",
-        "sync",
-        "syncing",
-        "tp",
-    )
+        "_has_room", "_may_act", "appended_bytes", "compression", "cutting", "failure",
+        "high_watermark", "is_short", "isr", "leader", "leader_epoch", "log", "min_isr",
+        "node_id", "pending", "progress", "replicas", "sync", "syncing", "tp",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -14,18 +14,9 @@ class Syncing:
     """What the flusher has to do with one partition: it is the flusher's ``Syncable``."""
 
     __slots__ = (
-        "_committed",
-        "_flusher",
-        "_segments_synced",
-        "_state",
-        "_synced",
-        "_unsynced",
-        "_waiting",
-        "_went_offline",
-        "closed",
-        "to_settle",
-        "to_sync",
-    )
+        "_committed", "_flusher", "_segments_synced", "_state", "_synced", "_unsynced",
+        "_waiting", "_went_offline", "closed", "to_settle", "to_sync",
+    )  # fmt: skip
 
     def __init__(
         self,

@@ -13,18 +13,9 @@ class LeaderProgress:
     """How far each replica is, and so what is committed, for one leader epoch."""
 
     __slots__ = (
-        "_counted",
-        "_node_id",
-        "_short",
-        "epoch_start",
-        "followers",
-        "high_watermark",
-        "in_sync",
-        "kept_end",
-        "leader_epoch",
-        "log_end",
-        "min_isr",
-    )
+        "_counted", "_node_id", "_short", "epoch_start", "followers", "high_watermark", "in_sync",
+        "kept_end", "leader_epoch", "log_end", "min_isr",
+    )  # fmt: skip
 
     def __init__(
         self,
