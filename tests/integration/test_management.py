@@ -29,6 +29,7 @@ from streamlog.errors import (
 )
 from streamlog.ingest.publisher import Published, Publisher
 from streamlog.metadata.stream import StreamConfig
+from streamlog.partition.owner import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
 
@@ -277,7 +278,7 @@ async def test_a_bug_costs_one_answer(
         raise ZeroDivisionError
 
     with monkeypatch.context() as patch:
-        patch.setattr(node.partition("orders"), "read", read)
+        patch.setattr(Partition, "read", read)
         for direct in (False, True):
             assert (await error_of(js.get_msg("orders", 1, direct=direct)))[0] == 500
     assert (await js.get_msg("orders", 1)).data == b"x"

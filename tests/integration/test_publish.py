@@ -14,6 +14,7 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
 from streamlog.log.disk import OsDisk, OsFile
+from streamlog.partition.owner import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
 
@@ -442,10 +443,14 @@ async def test_a_bug_in_one_stream_does_not_stop_the_others(
     broken = await node.create("broken")
     await node.create("whole")
 
-    def append(*_: object) -> int:
-        raise ZeroDivisionError
+    whole_append = Partition.append
 
-    monkeypatch.setattr(broken, "append", append)
+    def append(partition: Partition, *arguments: Any, **named: Any) -> int:
+        if partition is broken:
+            raise ZeroDivisionError
+        return whole_append(partition, *arguments, **named)
+
+    monkeypatch.setattr(Partition, "append", append)
     js = nc.jetstream()
     outcomes = await asyncio.gather(
         *(outcome(js.publish(("broken", "whole")[i % 2], b"x")) for i in range(100))
