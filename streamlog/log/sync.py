@@ -2,7 +2,7 @@ import threading
 from collections.abc import Callable
 
 from streamlog.errors import StorageFailed
-from streamlog.log.disk import Disk, is_full
+from streamlog.log.disk import Disk, DiskFile, is_full
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.segment import Segment
 
@@ -37,14 +37,23 @@ class SyncTicket:
         self._on_failure = on_failure
         self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
 
-    def run(self) -> None:
-        """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends."""
+    @property
+    def files(self) -> list[DiskFile]:
+        """What is to be synced, while they are open: up to ``release``."""
+        return [pooled.file for pooled in self._files]
+
+    def run(self, *, is_synced: bool = False) -> None:
+        """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends.
+
+        ``is_synced``: the files and the folder are already.
+        """
         try:
-            for pooled in self._files:
-                pooled.file.sync()
+            if not is_synced:
+                for pooled in self._files:
+                    pooled.file.sync()
             if self._epochs is not None:
                 self._write_epochs(*self._epochs)
-            if self._directory is not None:
+            if self._directory is not None and not is_synced:
                 self._disk.sync_directory(self._directory)
         except OSError as error:
             problem = f"sync failed: {error.strerror or error}"

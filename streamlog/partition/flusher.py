@@ -4,11 +4,13 @@ import asyncio
 import logging
 import time
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Final, Protocol
 
 from streamlog.errors import StorageFailed, Unavailable
+from streamlog.log.shared_sync import SharedSync
 from streamlog.log.sync import SyncTicket
 from streamlog.metrics import NodeMetrics
 
@@ -17,6 +19,9 @@ logger = logging.getLogger(__name__)
 THREADS: Final = 4
 """Syncs that run at once, each of another log."""
 RETRY_S: Final = 0.1
+TOGETHER_MIN: Final = 16
+"""So many that wait are synced by one sync of the file system, where that can be."""
+TOGETHER_MAX: Final = 1_000
 
 
 class Syncable(Protocol):
@@ -36,6 +41,9 @@ class Syncable(Protocol):
     def settle(self) -> None: ...
 
 
+Begun = tuple[Syncable, SyncTicket]
+
+
 class Flusher:
     """A partition waits in line until a thread is free, so that one sync covers all that came
     meanwhile.
@@ -45,6 +53,9 @@ class Flusher:
 
     def __init__(self, metrics: NodeMetrics) -> None:
         self._metrics = metrics
+        self.shared: SharedSync | None = None
+        """To be set before the first sync."""
+        self._is_together = False  # a shared sync runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crashed: asyncio.Future[None] | None = None
         self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="sync")
@@ -78,8 +89,11 @@ class Flusher:
             self._wake()
 
     def close(self) -> None:
-        """Let the threads go; what they do is finished first."""
+        """Let the threads go; what they do is finished first, but no shared sync may run."""
         self._threads.shutdown(wait=False)
+        if self.shared is not None:
+            self.shared.close()
+            self.shared = None
 
     def _wake(self) -> None:
         if not self._awake:
@@ -99,20 +113,39 @@ class Flusher:
             self._crash(error)
 
     def _start_syncs(self) -> None:
-        while self._to_sync and self._running < THREADS:
-            partition = self._to_sync.popleft()
-            partition.to_sync = False
-            try:
-                ticket = partition.begin_sync()
-            except Unavailable:
-                self._later(partition)
+        while self._to_sync and self._running < THREADS and not self._is_together:
+            shared = self.shared
+            if shared and len(self._to_sync) >= TOGETHER_MIN and shared.is_advisable:
+                self._sync_together(shared)
                 continue
-            if ticket is None:
+            begun = self._begin_next()
+            if begun is None:
                 continue
+            partition, ticket = begun
             started = time.perf_counter()
             self._running += 1
             done = partial(self._synced_in_thread, partition, started)
             self._threads.submit(ticket.run).add_done_callback(done)
+
+    def _begin_next(self) -> Begun | None:
+        partition = self._to_sync.popleft()
+        partition.to_sync = False
+        try:
+            ticket = partition.begin_sync()
+        except Unavailable:
+            self._later(partition)
+            return None
+        return (partition, ticket) if ticket is not None else None
+
+    def _sync_together(self, shared: SharedSync) -> None:
+        """What comes meanwhile waits for the next one, so that it covers the more."""
+        count = min(len(self._to_sync), TOGETHER_MAX)
+        begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
+        if begun:
+            started = time.perf_counter()
+            self._is_together = True
+            done = partial(self._synced_together_in_thread, begun, started)
+            self._threads.submit(_run_together, shared, begun).add_done_callback(done)
 
     def _later(self, partition: Syncable) -> None:
         """Too many open files, say: nothing is lost, but it must be tried again."""
@@ -127,18 +160,53 @@ class Flusher:
         self._running -= 1
         self._metrics.sync_seconds.observe(time.perf_counter() - started)
         try:
-            failure = future.exception()
-            if failure is None:
-                if partition.finish_sync():
-                    self.sync(partition)
-            elif isinstance(failure, StorageFailed):
-                partition.sync_failed(failure)
-            else:
-                raise failure
+            self._finish(partition, future.exception())
         except BaseException as error:
             self._crash(error)
         self._work()
 
+    def _synced_together_in_thread(
+        self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
+    ) -> None:
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(self._synced_together, begun, started, future)
+
+    def _synced_together(
+        self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
+    ) -> None:
+        self._is_together = False
+        self._metrics.sync_seconds.observe(time.perf_counter() - started)
+        try:
+            for (partition, _), failure in zip(begun, future.result(), strict=True):
+                self._finish(partition, failure)
+        except BaseException as error:
+            self._crash(error)
+        self._work()
+
+    def _finish(self, partition: Syncable, failure: BaseException | None) -> None:
+        if failure is None:
+            if partition.finish_sync():
+                self.sync(partition)
+        elif isinstance(failure, StorageFailed):
+            partition.sync_failed(failure)
+        else:
+            raise failure
+
     def _crash(self, error: BaseException) -> None:
         if self._crashed is not None and not self._crashed.done():
             self._crashed.set_exception(error)
+
+
+def _run_together(shared: SharedSync, begun: list[Begun]) -> list[BaseException | None]:
+    """In a worker thread; what each raised."""
+    tickets = [ticket for _, ticket in begun]
+    is_synced = shared.sync(file for ticket in tickets for file in ticket.files)
+    return [_failure_of(partial(ticket.run, is_synced=is_synced)) for ticket in tickets]
+
+
+def _failure_of(call: Callable[[], None]) -> BaseException | None:
+    try:
+        call()
+    except BaseException as error:
+        return error
+    return None

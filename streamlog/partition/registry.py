@@ -21,6 +21,7 @@ from streamlog.errors import (
 from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
+from streamlog.log.shared_sync import SharedSync
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -78,6 +79,7 @@ class Registry:
         """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
         ``reserve``: to be kept while there is room.
         """
+        self._data_dir = data_dir
         self._settings = settings
         self._node_id = node_id
         self._metrics = metrics
@@ -162,6 +164,8 @@ class Registry:
         when it has registered.
         """
         self._flusher.open()
+        if type(self._disk) is OsDisk:  # no other is known to write nothing but to its files
+            self._flusher.shared = await self._in_worker(self._shared_sync)
         self._image = image
         try:
             await self._in_worker(self._checkpoints.load)
@@ -236,6 +240,9 @@ class Registry:
             self._flusher.close()
             await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
             self._files.close()
+
+    def _shared_sync(self) -> SharedSync | None:
+        return SharedSync.open(self._data_dir)
 
     def _replicas_here(self, stream: StreamImage) -> Iterator[Here]:
         for number, image in enumerate(stream.partitions):

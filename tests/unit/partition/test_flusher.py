@@ -1,12 +1,13 @@
 import asyncio
 import threading
+from collections.abc import Iterable
 
 import pytest
 
 from streamlog.errors import Overloaded, StorageFailed
 from streamlog.metrics import NodeMetrics
 from streamlog.partition import flusher as module
-from streamlog.partition.flusher import THREADS, Flusher
+from streamlog.partition.flusher import THREADS, TOGETHER_MIN, Flusher
 
 
 class Ticket:
@@ -15,8 +16,11 @@ class Ticket:
     def __init__(self) -> None:
         self.may_end = threading.Event()
         self.error: BaseException | None = None
+        self.files = [object()]
+        self.was_synced = False
 
-    def run(self) -> None:
+    def run(self, *, is_synced: bool = False) -> None:
+        self.was_synced = is_synced
         assert self.may_end.wait(10)
         if self.error is not None:
             raise self.error
@@ -171,4 +175,85 @@ async def test_a_fault_of_ours_ends_run(where: str) -> None:
     with pytest.raises(LookupError):
         async with asyncio.timeout(10):
             await flusher.run()
+    flusher.close()
+
+
+class Shared:
+    """A sync of the file system that does as the test says."""
+
+    def __init__(self, *, works: bool = True, is_advisable: bool = True) -> None:
+        self.is_advisable = is_advisable
+        self.works = works
+        self.counts: list[int] = []
+
+    def sync(self, files: Iterable[object]) -> bool:
+        self.counts.append(len(list(files)))
+        return self.works
+
+    def close(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("works", [True, False])
+async def test_many_that_wait_are_synced_together(works: bool) -> None:
+    flusher, shared = opened(), Shared(works=works)
+    flusher.shared = shared  # type: ignore[assignment]
+    tickets = [free() for _ in range(TOGETHER_MIN + 1)]
+    tickets[3].error = StorageFailed("broken")
+    logs = [Log(ticket) for ticket in tickets]
+    idle = Log(None)
+    for log in (*logs, idle):
+        flusher.sync(log)
+    for log, ticket in zip(logs, tickets, strict=True):
+        await log.until("begin", "broken" if ticket.error else "finish")
+        assert ticket.was_synced is works
+    assert shared.counts == [len(logs)]
+    assert idle.story == ["begin"]
+    flusher.close()
+
+
+async def test_what_comes_while_they_are_synced_waits_for_the_next_time() -> None:
+    flusher, shared = opened(), Shared()
+    flusher.shared = shared  # type: ignore[assignment]
+    slow = Ticket()
+    logs = [Log(slow), *(Log(free()) for _ in range(TOGETHER_MIN))]
+    late = Log(free())
+    for log in logs:
+        flusher.sync(log)
+    await asyncio.sleep(0)
+    flusher.sync(late)
+    await asyncio.sleep(0.01)
+    assert late.story == []
+    slow.may_end.set()
+    await late.until("begin", "finish")
+    assert shared.counts == [len(logs)]
+    flusher.close()
+
+
+@pytest.mark.parametrize(
+    ("count", "is_advisable"), [(TOGETHER_MIN - 1, True), (TOGETHER_MIN + 1, False)]
+)
+async def test_few_or_where_it_is_not_advisable_each_by_itself(
+    count: int, is_advisable: bool
+) -> None:
+    flusher, shared = opened(), Shared(is_advisable=is_advisable)
+    flusher.shared = shared  # type: ignore[assignment]
+    logs = [Log(free()) for _ in range(count)]
+    for log in logs:
+        flusher.sync(log)
+    for log in logs:
+        await log.until("begin", "finish")
+    assert shared.counts == []
+    flusher.close()
+
+
+async def test_a_bug_in_a_shared_sync_ends_the_flusher() -> None:
+    flusher = opened()
+    flusher.shared = Shared()  # type: ignore[assignment]
+    tickets = [free() for _ in range(TOGETHER_MIN)]
+    tickets[0].error = ZeroDivisionError()
+    for ticket in tickets:
+        flusher.sync(Log(ticket))
+    with pytest.raises(ZeroDivisionError):
+        await flusher.run()
     flusher.close()
