@@ -105,9 +105,8 @@ class ActiveSegment:
             _write_file(self._pool, segment.time_index_path, indexer.times.packed())
         except OSError:
             for path in (segment.index_path, segment.time_index_path):
-                self._pool.forget(path)
                 with contextlib.suppress(OSError):
-                    self._pool.disk.unlink(path)
+                    self._pool.remove(path)
             raise
         self.indexes_are_stored = True
 

@@ -1,5 +1,6 @@
 """A bounded set of open files, shared by all logs of a node."""
 
+import contextlib
 import resource
 import threading
 from collections import OrderedDict
@@ -93,6 +94,13 @@ class FilePool:
         """The file was removed or replaced: who has it pinned keeps it, nobody else finds it."""
         with self._lock:
             self._forget(path)
+
+    def remove(self, *paths: str) -> None:
+        """The files are no more, if they ever were; likewise. Raises OSError."""
+        for path in paths:
+            self.forget(path)
+            with contextlib.suppress(FileNotFoundError):
+                self.disk.unlink(path)
 
     def close(self) -> None:
         """Close all that is not pinned; the rest goes with its last pin."""

@@ -1,6 +1,4 @@
-import contextlib
 import logging
-from collections.abc import Iterable
 from pathlib import Path
 
 from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
@@ -211,7 +209,7 @@ class PartitionLog:
             try:
                 old.seal()
             except OSError:
-                self._unlink((segment.path,))
+                self._pool.remove(segment.path)
                 raise
         except OSError as error:
             raise storage_error(error, segment.path) from error
@@ -409,7 +407,7 @@ class PartitionLog:
 
     def _remove(self, segment: Segment) -> str:
         self._unsynced.segments.pop(segment, None)
-        self._unlink(segment.paths)
+        self._pool.remove(*segment.paths)
         return segment.path.rpartition("/")[2]
 
     def truncate_to(self, offset: int) -> None:
@@ -499,9 +497,3 @@ class PartitionLog:
         for segment in self._segments:
             for path in segment.paths:
                 self._pool.forget(path)
-
-    def _unlink(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._pool.forget(path)
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.unlink(path)

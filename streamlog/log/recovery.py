@@ -2,7 +2,6 @@
 
 import contextlib
 import logging
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -196,7 +195,7 @@ class Recovery:
         if goes_on:
             segment.mend_indexes(found.indexer, problems)
         else:
-            self._unlink(problems)
+            self._pool.remove(*problems)
         self.report.rebuilt += problems
         return goes_on
 
@@ -313,15 +312,9 @@ class Recovery:
     def _remove(self, segments: list[Segment]) -> None:
         """In this order, which is from an end of the log inwards: a crash leaves no hole."""
         for segment in segments:
-            self._unlink(segment.paths)
+            self._pool.remove(*segment.paths)
             self._segments.remove(segment)
             self.report.removed.append(segment_stem(segment.base_offset) + LOG_SUFFIX)
-
-    def _unlink(self, paths: Iterable[str]) -> None:
-        for path in paths:
-            self._pool.forget(path)
-            with contextlib.suppress(FileNotFoundError):
-                self._disk.unlink(path)
 
 
 def _tell(directory: str, report: RecoveryReport) -> None:

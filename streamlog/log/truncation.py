@@ -1,5 +1,3 @@
-import contextlib
-
 from streamlog.errors import CorruptBatch
 from streamlog.log.active import ActiveSegment
 from streamlog.log.files import FilePool
@@ -21,10 +19,7 @@ def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
     finally:
         pool.unpin(pooled)
     segment.cut(position, next_offset)
-    for path in (segment.index_path, segment.time_index_path):
-        pool.forget(path)
-        with contextlib.suppress(FileNotFoundError):
-            pool.disk.unlink(path)
+    pool.remove(segment.index_path, segment.time_index_path)
     active = ActiveSegment(pool, segment, Indexer(segment.base_offset, segment.interval_bytes))
     for place in segment.places(segment.base_offset):
         active.add(place)
