@@ -42,6 +42,7 @@ class FakePartition:
         self.fault: Exception | None = None
         self.read_fault: Exception | None = None
         self.batches: list[bytes] = []
+        self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.readings = 0
@@ -102,6 +103,20 @@ class FakePartition:
     async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
         wanted = (batch for batch in self.batches if read_header(batch).next_offset > offset)
         return FakeSlice(b"".join(wanted))
+
+    @property
+    def last_epoch(self) -> int:
+        return read_header(self.batches[-1]).leader_epoch if self.batches else -1
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(map(len, self.batches))
+
+    def read_beside(self, name: str) -> bytes:
+        return self.beside.get(name, b"")
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        self.beside[name] = data
 
     def commit(self) -> None:
         waiting, self.waiting = self.waiting, []

@@ -8,7 +8,8 @@ header that asks for something.
 - ``sequencer`` with ``duplicates``: message ids and expectations; ``refusal`` why not; ``replies``
   packed reply subjects. Pure.
 - ``window`` the sequencer's ids out of the log, at each new leadership; ``openings`` when to;
-  ``standby`` ahead of time, where another leads.
+  ``standby`` ahead of time, where another leads; ``snapshots`` keeps them in files, ``snapshot``
+  is what such a file holds.
 - ``connection`` nats-py's connection, authentication, TLS and reconnection around our parser;
   ``subscriptions`` what is listened to on it; ``listening`` both, for as long as they are wanted.
 - ``inlet`` one leadership of a partition; ``answers`` what

@@ -8,6 +8,9 @@ from collections import deque
 
 SLOTS_PER_WINDOW = 8
 
+Slot = tuple[int, dict[bytes, int]]
+"""When it ends, and its ids with their offsets."""
+
 
 class DuplicateWindow:
     """Ids with their offsets. Offsets must come in ascending order, as a log gives them."""
@@ -16,9 +19,11 @@ class DuplicateWindow:
         self.window_ms = window_ms
         """May change at any time; what was already forgotten stays so."""
         self._ids_max = ids_max
-        self._slots: deque[tuple[int, dict[bytes, int]]] = deque()
-        """(end_ms, ids), oldest first. Within a slot and from slot to slot offsets ascend."""
+        self._slots: deque[Slot] = deque()
+        """Oldest first. Within a slot and from slot to slot offsets ascend."""
         self._count = 0
+        self.complete_since_ms = 0
+        """Every id as young as that is known: none of them was forgotten, or left unread."""
 
     def __len__(self) -> int:
         return self._count
@@ -35,16 +40,22 @@ class DuplicateWindow:
         return None
 
     def add(self, message_id: bytes, offset: int, now_ms: int) -> None:
-        """Remember an id that ``find`` does not know. A clock that goes back keeps ids longer."""
+        """Remember an id, which is found here from now on where it was known before. A clock that
+        goes back keeps ids longer.
+        """
         if not self._slots or now_ms >= self._slots[-1][0]:
             self._slots.append((now_ms + max(1, self.window_ms // SLOTS_PER_WINDOW), {}))
-        self._slots[-1][1][message_id] = offset
-        self._count += 1
+        ids = self._slots[-1][1]
+        if ids.pop(message_id, None) is None:
+            self._count += 1
+        ids[message_id] = offset  # at their end
 
     def expire(self, now_ms: int) -> None:
         """Forget slots whose youngest id is older than the window."""
         while self._slots and self._slots[0][0] + self.window_ms <= now_ms:
-            self._count -= len(self._slots.popleft()[1])
+            end_ms, ids = self._slots.popleft()
+            self._count -= len(ids)
+            self.complete_since_ms = max(self.complete_since_ms, end_ms)
 
     def forget(self, from_offset: int) -> None:
         """Take back every id at or above ``from_offset``: those messages were not stored."""
@@ -57,6 +68,20 @@ class DuplicateWindow:
                     return
                 self._count -= 1
             self._slots.pop()
+
+    def slots(self) -> list[Slot]:
+        """The youngest last; only that one is copied, since ids are added to no other."""
+        slots = list(self._slots)
+        if slots:
+            end_ms, ids = slots[-1]
+            slots[-1] = end_ms, ids.copy()
+        return slots
+
+    def restore(self, slots: list[Slot]) -> None:
+        """What ``slots`` has given; nothing was known before."""
+        assert not self._slots
+        self._slots.extend(slots)
+        self._count = sum(len(ids) for _, ids in slots)
 
     def last(self) -> tuple[bytes, int] | None:
         """The youngest id and its offset."""

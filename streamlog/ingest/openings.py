@@ -4,9 +4,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Protocol
 
 from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
 from streamlog.ingest.window import ReadablePartition, rebuild_window
 
 logger = logging.getLogger(__name__)
@@ -15,18 +16,25 @@ AT_ONCE: Final = 4
 """Windows that are rebuilt side by side."""
 
 
+class OpenedPartition(ReadablePartition, KeptPartition, Protocol):
+    """What is needed of ``partition.owner.Partition``."""
+
+
 class Openings:
     """``add``; ``run`` opens them in the background, ``drain`` at once. ``opened`` is told each."""
 
-    def __init__(self, opened: Callable[[Inlet], None], *, now_ms: Callable[[], int]) -> None:
+    def __init__(
+        self, opened: Callable[[Inlet], None], *, snapshots: Snapshots, now_ms: Callable[[], int]
+    ) -> None:
         self._opened = opened
+        self._snapshots = snapshots
         self._now_ms = now_ms
-        self._waiting: deque[tuple[Inlet, ReadablePartition, int]] = deque()
+        self._waiting: deque[tuple[Inlet, OpenedPartition, int]] = deque()
         self._added = asyncio.Event()
         self.count = 0
         """Inlets that are not open yet."""
 
-    def add(self, inlet: Inlet, partition: ReadablePartition, *, known_offset: int = 0) -> None:
+    def add(self, inlet: Inlet, partition: OpenedPartition, *, known_offset: int = 0) -> None:
         """The sequencer has the ids below ``known_offset``, a batch's first one, already.
 
         Where that is all, as in an empty log, the inlet is open when this returns.
@@ -61,12 +69,14 @@ class Openings:
             finally:
                 self.count -= 1
 
-    async def _rebuild(self, inlet: Inlet, partition: ReadablePartition, known_offset: int) -> None:
+    async def _rebuild(self, inlet: Inlet, partition: OpenedPartition, known_offset: int) -> None:
         """A bug here must not keep the stream shut."""
         sequencer, tp = inlet.sequencer, partition.tp
         extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
         since_ms = self._now_ms() - sequencer.duplicate_window_ms
         try:
+            if not known_offset:
+                known_offset = await self._snapshots.recall(Kept(partition, sequencer), since_ms)
             count = await rebuild_window(
                 partition, sequencer, since_ms=since_ms, from_offset=known_offset
             )

@@ -11,7 +11,7 @@ import re
 from enum import Enum, auto
 from typing import NamedTuple
 
-from streamlog.ingest.duplicates import DuplicateWindow
+from streamlog.ingest.duplicates import DuplicateWindow, Slot
 from streamlog.ingest.refusal import (
     IDS_FULL,
     WRONG_STREAM,
@@ -24,6 +24,9 @@ IDS_MAX = 5_000_000
 """Per partition. At the limit a new id is refused; none is forgotten early."""
 
 SEQUENCE_DIGITS_MAX = 20
+
+Last = tuple[bytes, int] | None
+"""The youngest id and its offset."""
 
 _HEADER = re.compile(rb"\r\n(Nats-[^:\r\n]*|Streamlog-Ack):[ \t]*([^\r\n]*)")
 
@@ -82,7 +85,7 @@ class Sequencer:
     def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
         self._stream = stream.encode()
         self._window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
-        self._last: tuple[bytes, int] | None = None
+        self._last: Last = None
         """The youngest id and its offset; kept when the window forgets it."""
 
     def __len__(self) -> int:
@@ -124,9 +127,12 @@ class Sequencer:
         return Verdict(True, ack=ack)
 
     def remember(self, message_id: bytes, offset: int, timestamp_ms: int) -> None:
-        """An id found in the log, which is read in order; of a repeated one the first counts."""
-        if self._window.find(message_id) is None:
-            self._add(message_id, offset, timestamp_ms)
+        """An id found in the log, which is read in order.
+
+        Of a repeated one the last counts: the one before had been forgotten when it was admitted,
+        and will be first again.
+        """
+        self._add(message_id, offset, timestamp_ms)
 
     def expire(self, now_ms: int) -> None:
         """Forget what the window no longer covers; ``admit`` does so itself."""
@@ -137,6 +143,25 @@ class Sequencer:
         self._window.forget(from_offset)
         if self._last and self._last[1] >= from_offset:
             self._last = self._window.last()
+
+    @property
+    def complete_since_ms(self) -> int:
+        """Every id in the log as young as that is known."""
+        return self._window.complete_since_ms
+
+    def leave_out(self, before_ms: int) -> None:
+        """Ids older than that were not looked for."""
+        self._window.complete_since_ms = max(self._window.complete_since_ms, before_ms)
+
+    def known(self) -> tuple[list[Slot], Last]:
+        """The ids by slot, and the youngest, however old."""
+        return self._window.slots(), self._last
+
+    def restore(self, slots: list[Slot], last: Last, *, complete_since_ms: int) -> None:
+        """What ``known`` has given; nothing was known before."""
+        self._window.restore(slots)
+        self._last = last
+        self.leave_out(complete_since_ms)
 
     @property
     def duplicate_window_ms(self) -> int:

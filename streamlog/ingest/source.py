@@ -12,11 +12,12 @@ from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
 from streamlog.ingest.listening import Listening
-from streamlog.ingest.openings import Openings
+from streamlog.ingest.openings import OpenedPartition, Openings
 from streamlog.ingest.outage import Outage
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
 from streamlog.ingest.servers import connect_options
+from streamlog.ingest.snapshots import Kept, Snapshots
 from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import NO_LIMIT, StreamConfig
@@ -32,7 +33,7 @@ COMMIT_TIMEOUT_S: Final = 10.0
 _ACKS: Final = {"all": Ack.COMMITTED, "leader": Ack.APPENDED, "none": Ack.NEVER}
 
 
-class KeptPartition(OwnedPartition, FollowedPartition, Protocol):
+class KeptPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
     """What ingest needs of ``partition.owner.Partition``."""
 
 
@@ -93,7 +94,9 @@ class NatsSource:
             outage=self._outage,
         )
         self._answers = Answers(self._listening.write, metrics)
-        self._openings = Openings(self._listen, now_ms=now_ms)
+        self._grown: dict[Inlet, None] = {}
+        self._snapshots = Snapshots(self._take_grown)
+        self._openings = Openings(self._listen, snapshots=self._snapshots, now_ms=now_ms)
         self._standby = Standby(now_ms=now_ms)
         self._reconciled = 0
         """The offset of the image that was acted on last."""
@@ -119,7 +122,9 @@ class NatsSource:
     async def run(self) -> None:
         """Be connected until ``stop``; wait for a NATS that is not there."""
         self._running = True
-        services = (self._listening.run, self._openings.run, self._standby.run)
+        services = (
+            self._listening.run, self._openings.run, self._standby.run, self._snapshots.run,
+        )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
             await self._stopped.wait()
@@ -139,6 +144,7 @@ class NatsSource:
             inlet.give_up()
         self._answers.flush()
         await self._listening.round_trip()
+        await self._snapshots.save(self._known(self._inlets.values()))
         self._inlets.clear()
         self._by_stream.clear()
         self._stopped.set()
@@ -172,6 +178,7 @@ class NatsSource:
         for inflow in touched:
             inlet = inflow.owner
             assert isinstance(inlet, Inlet)
+            self._grown[inlet] = None
             try:
                 inlet.take()
             except Exception:
@@ -202,6 +209,21 @@ class NatsSource:
         )
         kept = (partition for tp in followed if (partition := self._kept(tp)) is not None)
         self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
+
+    def _take_grown(self) -> list[Kept]:
+        """Those to which something was appended since this was asked for last."""
+        grown, self._grown = self._grown, {}
+        return self._known(grown)
+
+    def _known(self, inlets: Iterable[Inlet]) -> list[Kept]:
+        """Of these, those whose ids are all known: nobody else has appended since."""
+        return [
+            Kept(partition, inlet.sequencer)
+            for inlet in inlets
+            if inlet.opened
+            and (partition := self._kept(inlet.partition.tp)) is not None
+            and partition.leader_epoch == inlet.leader_epoch
+        ]
 
     def _kept(self, tp: TopicPartition) -> KeptPartition | None:
         try:

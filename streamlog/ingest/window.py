@@ -18,6 +18,8 @@ from streamlog.record.codec import iter_records
 
 logger = logging.getLogger(__name__)
 
+NEVER_MS = 2**62
+"""Later than any time."""
 READ_BYTES = 4 * 1024 * 1024
 MESSAGE_ID = "Nats-Msg-Id"
 _MESSAGE_ID_BYTES = MESSAGE_ID.encode()
@@ -73,6 +75,7 @@ async def rebuild_window(
     try:
         if not from_offset:
             offset = await first_offset(partition, since_ms)
+            sequencer.leave_out(since_ms)
         while offset < partition.log_end_offset:
             with await partition.read_appended(offset, READ_BYTES) as part:
                 found = await asyncio.to_thread(scan, part)
@@ -81,6 +84,7 @@ async def rebuild_window(
                 break
             offset = found.next_offset
     except StreamlogError as error:
+        sequencer.leave_out(NEVER_MS)
         _tell_of_gap(partition.tp, offset, error)
     return count
 
@@ -93,6 +97,7 @@ async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
 
 def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
     """Those that are that young; how many."""
+    sequencer.leave_out(since_ms)
     count = 0
     for message_id, offset, timestamp_ms in ids:
         if timestamp_ms >= since_ms:

@@ -13,7 +13,7 @@ served only if its checksum was right once since the log was opened, or if this 
 Reading order: ``disk`` (all file access), ``files`` (bounded open files), ``slice``, ``index``,
 ``scan`` (walk over batches), ``segment``, ``active``, ``recovery``, ``sync``, ``log``; then
 ``retention``, ``scrub``, ``times``, ``verify``, ``dump``, ``quarantine`` (damaged segments kept
-aside), ``reserve`` (room for the metadata of a full disk).
+aside), ``reserve`` (room for the metadata of a full disk), ``beside`` (small files of others).
 
 A :class:`~streamlog.log.log.PartitionLog` has one owner and is not thread-safe, except for what is
 meant for a worker thread: ``SyncTicket.run``, ``Segment.verify`` and ``FileSlice``. It knows

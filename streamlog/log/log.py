@@ -3,6 +3,7 @@ from pathlib import Path
 
 from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
+from streamlog.log.beside import Beside
 from streamlog.log.disk import Disk, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.indexer import Indexer
@@ -56,6 +57,7 @@ class PartitionLog:
         self.log_end_offset = recovered.active.segment.next_offset
         self.recovery_point = self.log_end_offset  # all below is synced
         self._directory = directory
+        self.beside = Beside(disk, directory)  # what others keep in its folder
         self._disk = disk
         self._pool = files
         self._segments = recovered.segments
@@ -266,19 +268,13 @@ class PartitionLog:
             logger.error("log failed", extra={"directory": self._directory, "problem": problem})
 
     def read(
-        self,
-        offset: int,
-        max_bytes: int,
-        upper_offset: int,
-        *,
-        verify: Verify = Segment.verify,
+        self, offset: int, max_bytes: int, upper_offset: int, *, verify: Verify = Segment.verify
     ) -> FileSlice:
         """Whole batches from the one with ``offset`` on, all of them below ``upper_offset``.
 
         The first comes whole even if it is larger than ``max_bytes``; empty if there is none. They
-        all lie in one segment. A segment not verified yet is verified first, which blocks: whoever
-        minds gives a ``verify`` that raises, and comes again. Raises OffsetOutOfRange, CorruptBatch
-        if the batch with ``offset`` is damaged, Unavailable.
+        all lie in one segment, verified first, which blocks: who minds gives a ``verify`` that
+        raises. Raises OffsetOutOfRange, Unavailable, CorruptBatch where ``offset`` is damaged.
         """
         if not self.log_start_offset <= offset <= self.log_end_offset:
             raise OffsetOutOfRange(offset, self.log_start_offset, self.log_end_offset)

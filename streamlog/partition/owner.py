@@ -123,6 +123,15 @@ class Partition:
         return self._log.log_end_offset
 
     @property
+    def last_epoch(self) -> int:
+        """Of the last batch; -1 where there is none."""
+        return self._log.epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
     def recovery_point(self) -> int:
         """All below is synced."""
         return self._log.recovery_point
@@ -306,6 +315,17 @@ class Partition:
     def epoch_end(self, epoch: int) -> EpochEnd:
         """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
         return self.state.epoch_end(epoch)
+
+    # What others keep beside the log
+
+    def read_beside(self, name: str) -> bytes:
+        """A small file; b"" where there is none. From any thread. Raises StreamlogError."""
+        return self._log.beside.read(name)
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        """Replace it as a whole, durably. From any thread. Raises StreamlogError."""
+        self._reader.check_open()
+        self._log.beside.write(name, data)
 
     # Watching
 

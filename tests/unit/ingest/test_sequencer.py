@@ -158,9 +158,9 @@ def test_streamlog_ack(sequencer: Sequencer) -> None:
     assert err_code(admit(sequencer, Streamlog_Ack="maybe")) == 10003
 
 
-def test_what_the_log_holds_is_remembered_once(sequencer: Sequencer) -> None:
+def test_of_an_id_that_the_log_holds_twice_the_last_counts(sequencer: Sequencer) -> None:
     sequencer.remember(b"a", 7, NOW_MS)
     sequencer.remember(b"b", 8, NOW_MS + 1)
     sequencer.remember(b"a", END - 1, NOW_MS + 2)
     assert len(sequencer) == 2
-    assert admit(sequencer, Nats_Msg_Id="a").duplicate_of == 7
+    assert admit(sequencer, Nats_Msg_Id="a").duplicate_of == END - 1

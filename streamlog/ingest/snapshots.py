@@ -1,0 +1,155 @@
+"""Snapshots of duplicate windows beside their logs: written now and then, read at a start."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.snapshot import FILE_NAME, Snapshot, decode, encode
+from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 2.0
+"""How often it is looked whether a snapshot has become old."""
+BEHIND_BYTES: Final = 64 * 1024 * 1024
+"""A start may have to read about that much of a log, which takes a fraction of a second."""
+SHARE: Final = 20
+"""Writing takes at most one part in so many of the time, however large windows are."""
+
+
+class KeptPartition(Protocol):
+    """What is needed of ``partition.owner.Partition``."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch."""
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
+
+    def epoch_end(self, epoch: int) -> EpochEnd: ...
+
+    def read_beside(self, name: str) -> bytes:
+        """A small file in its folder; empty if there is none. Blocks. Raises StreamlogError."""
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        """Replace it as a whole, durably. Blocks. Raises StreamlogError."""
+
+
+class Kept(NamedTuple):
+    """A partition whose sequencer knows all ids of its log's end."""
+
+    partition: KeptPartition
+    sequencer: Sequencer
+
+
+class Snapshots:
+    """``run`` writes those that are due, ``save`` those that are not written; ``recall`` reads."""
+
+    def __init__(self, take_grown: Callable[[], Iterable[Kept]]) -> None:
+        """``take_grown`` tells of those that have grown since it was asked last."""
+        self._take_grown = take_grown
+        self._saved: dict[TopicPartition, int] = {}
+        """Up to which offset the file of each knows; where nothing is known of a file: none."""
+
+    async def run(self) -> None:
+        """A node that is killed has little to read at its next start."""
+        while True:
+            await asyncio.sleep(LOOK_S)
+            started = time.monotonic()
+            for kept in self._take_grown():
+                if self._bytes_behind(kept) >= BEHIND_BYTES:
+                    await self._save(kept)
+            await asyncio.sleep((time.monotonic() - started) * SHARE)
+
+    async def save(self, all_kept: Iterable[Kept]) -> None:
+        """Those of them of which not all is written: nothing more will be appended."""
+        for kept in all_kept:
+            if self._saved.get(kept.partition.tp) != kept.partition.log_end_offset:
+                await self._save(kept)
+
+    async def recall(self, kept: Kept, since_ms: int) -> int:
+        """Have the sequencer know what the snapshot does; up to which offset that is all.
+
+        0 where there is none, or none that fits the log and has all ids of that time.
+        """
+        partition, sequencer = kept
+        try:
+            snapshot = await asyncio.to_thread(_read, partition)
+        except (CorruptFile, StreamlogError) as error:
+            _warn("snapshot of message ids is not used", partition.tp, error)
+            return 0
+        if snapshot is None or not _fits(snapshot, partition, since_ms):
+            return 0
+        sequencer.restore(snapshot.slots, snapshot.last, complete_since_ms=snapshot.since_ms)
+        self._saved[partition.tp] = snapshot.known_offset
+        return snapshot.known_offset
+
+    def _bytes_behind(self, kept: Kept) -> int:
+        """About so many bytes of the log are not in its snapshot."""
+        partition = kept.partition
+        start, end = partition.log_start_offset, partition.log_end_offset
+        behind = end - max(start, self._saved.get(partition.tp, start))
+        return partition.size_bytes * behind // max(1, end - start)
+
+    async def _save(self, kept: Kept) -> None:
+        snapshot = _taken(kept)
+        if snapshot is None:
+            return
+        partition = kept.partition
+        try:
+            await asyncio.to_thread(_write, partition, snapshot)
+        except StreamlogError as error:
+            _warn("snapshot of message ids is not written", partition.tp, error)
+        else:
+            self._saved[partition.tp] = snapshot.known_offset
+
+
+def _taken(kept: Kept) -> Snapshot | None:
+    """What is known now; None where nothing is in the log, or it was cut."""
+    partition, sequencer = kept
+    known_offset, epoch = partition.log_end_offset, partition.last_epoch
+    slots, last = sequencer.known()
+    if epoch == NO_EPOCH or (last is not None and last[1] >= known_offset):
+        return None
+    return Snapshot(known_offset, epoch, sequencer.complete_since_ms, last, slots)
+
+
+def _fits(snapshot: Snapshot, partition: KeptPartition, since_ms: int) -> bool:
+    """One epoch has one log: where it reaches as far, it is the log that the snapshot knows."""
+    if snapshot.since_ms > since_ms:
+        return False  # the window was shorter then
+    if not partition.log_start_offset <= snapshot.known_offset <= partition.log_end_offset:
+        return False
+    epoch, end_offset = partition.epoch_end(snapshot.epoch)
+    return epoch == snapshot.epoch and end_offset >= snapshot.known_offset
+
+
+def _read(partition: KeptPartition) -> Snapshot | None:
+    data = partition.read_beside(FILE_NAME)
+    return decode(data, FILE_NAME) if data else None
+
+
+def _write(partition: KeptPartition, snapshot: Snapshot) -> None:
+    partition.write_beside(FILE_NAME, encode(snapshot))
+
+
+def _warn(event: str, tp: TopicPartition, error: Exception) -> None:
+    extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
+    logger.warning(event, extra=extra)

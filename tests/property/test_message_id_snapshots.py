@@ -1,0 +1,196 @@
+"""What a snapshot and the log's tail tell is what the whole log tells; or the snapshot is refused.
+
+A log grows under one epoch after the other, is cut as crashes and elections cut it, and starts
+again now and then; snapshots are written at any time, and perhaps damaged.
+"""
+
+import random
+from typing import NamedTuple
+
+import pytest
+
+from streamlog.ingest.duplicates import SLOTS_PER_WINDOW
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.snapshots import Kept, Snapshots
+from streamlog.ingest.window import rebuild_window
+from streamlog.model import EpochEnd, TopicPartition
+from streamlog.record.codec import RecordRun
+from tests.led_partition import FakeSlice
+
+SEEDS = 60
+STEPS = 120
+
+
+class Stored(NamedTuple):
+    base_offset: int
+    next_offset: int
+    epoch: int
+    time_ms: int
+    ids: list[bytes]
+    data: bytes
+
+
+class Log:
+    """A partition's log; all of it is committed."""
+
+    tp = TopicPartition("orders", 0)
+
+    def __init__(self) -> None:
+        self.batches: list[Stored] = []
+        self.log_start_offset = 0
+        self.leader_epoch = 0
+        self.file = b""
+
+    @property
+    def log_end_offset(self) -> int:
+        return self.batches[-1].next_offset if self.batches else self.log_start_offset
+
+    high_watermark = log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        return self.batches[-1].epoch if self.batches else -1
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(len(it.data) for it in self.batches)
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        upto = [it for it in self.batches if it.epoch <= epoch]
+        return EpochEnd(upto[-1].epoch, upto[-1].next_offset) if upto else EpochEnd(-1, -1)
+
+    def append(self, ids: list[bytes], time_ms: int) -> None:
+        run, base = RecordRun(), self.log_end_offset
+        for message_id in ids:
+            run.append(None, b"", [(b"Nats-Msg-Id", message_id)] if message_id else [])
+        data = run.seal(base_offset=base, leader_epoch=self.leader_epoch, timestamp_ms=time_ms)
+        self.batches.append(
+            Stored(base, base + len(ids), self.leader_epoch, time_ms, ids, bytes(data))
+        )
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        found = next((it for it in self.batches if it.time_ms >= timestamp_ms), None)
+        return None if found is None else (found.base_offset, found.time_ms)
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+        wanted = [it.data for it in self.batches if it.next_offset > offset]
+        return FakeSlice(b"".join(wanted[:2]))
+
+    def read_beside(self, name: str) -> bytes:
+        return self.file
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        self.file = data
+
+
+class Story:
+    """One leader after the other, each with a sequencer that was built in its own way."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = random.Random(seed)
+        self.log = Log()
+        self.window_ms = 1_000
+        self.now_ms = 1_000_000
+        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        self.snapshots = Snapshots(list)
+        self.recalled = 0
+
+    async def step(self) -> None:
+        rng = self.rng
+        self.now_ms += rng.choice((0, 1, 30, 200))
+        match rng.randrange(12):
+            case 0:
+                await self.snapshots.save([Kept(self.log, self.sequencer)])  # type: ignore[list-item]
+            case 1:
+                await self.start()
+            case 2:
+                self.cut()
+                await self.start()
+            case 3:
+                self.window_ms = rng.choice((500, 1_000, 2_000))
+                self.sequencer.configure(duplicate_window_ms=self.window_ms)
+            case 4 if self.log.file and rng.random() < 0.3:
+                at = rng.randrange(len(self.log.file))
+                self.log.file = self.log.file[:at] + b"?" + self.log.file[at + rng.randrange(2) :]
+            case 5 if len(self.log.batches) > 3 and rng.random() < 0.3:
+                self.log.log_start_offset = self.log.batches.pop(0).next_offset
+            case _:
+                self.publish()
+
+    def publish(self) -> None:
+        """Admitted by the sequencer, so that no id is in the log twice within the window."""
+        fresh: list[bytes] = []
+        for _ in range(self.rng.randrange(1, 4)):
+            message_id = b"" if self.rng.random() < 0.2 else b"%d" % self.rng.randrange(40)
+            block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
+            verdict = self.sequencer.admit(
+                block, b"", b"", len(fresh), log_end_offset=self.log.log_end_offset,
+                now_ms=self.now_ms,
+            )  # fmt: skip
+            if verdict.store:
+                fresh.append(message_id)
+        if fresh:
+            self.log.append(fresh, self.now_ms)
+
+    def cut(self) -> None:
+        """What was not synced is gone, or what another leader does not have."""
+        gone = self.rng.randrange(len(self.log.batches) + 1) // 2
+        start = self.log.log_end_offset if not self.log.batches else self.log.batches[0].base_offset
+        del self.log.batches[len(self.log.batches) - gone :]
+        if not self.log.batches:
+            self.log.log_start_offset = start
+
+    async def start(self) -> None:
+        """Another leader, with what the snapshot and the tail tell; beside it, one without."""
+        self.log.leader_epoch += self.rng.randrange(1, 3)
+        since_ms = self.now_ms - self.window_ms
+        naive = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        await rebuild_window(self.log, naive, since_ms=since_ms)  # type: ignore[arg-type]
+        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        self.snapshots = Snapshots(list)
+        kept = Kept(self.log, self.sequencer)  # type: ignore[arg-type]
+        known = await self.snapshots.recall(kept, since_ms)
+        self.recalled += known > 0
+        await rebuild_window(
+            self.log, self.sequencer, since_ms=since_ms, from_offset=known  # type: ignore[arg-type]
+        )  # fmt: skip
+        self.compare(naive)
+
+    def compare(self, naive: Sequencer) -> None:
+        """As much as the whole log tells; and of no id that is not in it, or too old."""
+        window = self.window_ms + max(1, self.window_ms // SLOTS_PER_WINDOW)
+        there = {
+            (message_id, batch.base_offset + at): batch.time_ms
+            for batch in self.log.batches
+            for at, message_id in enumerate(batch.ids)
+        }
+        mine = known_ids(self.sequencer)
+        assert known_ids(naive).items() <= mine.items()
+        self.sequencer.expire(self.now_ms)
+        for message_id, offset in known_ids(self.sequencer).items():
+            if offset >= self.log.log_start_offset:
+                assert there[message_id, offset] >= self.now_ms - 2 * max(window, 2_250)
+
+
+def known_ids(sequencer: Sequencer) -> dict[bytes, int]:
+    found: dict[bytes, int] = {}
+    for _, ids in sequencer.known()[0]:
+        found |= ids  # a younger one is found first
+    return found
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+async def test_a_snapshot_and_the_tail_tell_what_the_log_tells(seed: int) -> None:
+    story = Story(seed)
+    for _ in range(STEPS):
+        await story.step()
+
+
+async def test_the_stories_use_their_snapshots() -> None:
+    recalled = 0
+    for seed in range(SEEDS // 4):
+        story = Story(seed)
+        for _ in range(STEPS):
+            await story.step()
+        recalled += story.recalled
+    assert recalled > SEEDS // 4

@@ -1,0 +1,128 @@
+"""The file: all that was written, or an error; and when one is written, and used."""
+
+import pytest
+
+from streamlog.errors import CorruptFile, StorageFull, StreamlogError
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.snapshot import Snapshot, decode, encode
+from streamlog.ingest.snapshots import Kept, Snapshots
+from streamlog.model import EpochEnd, TopicPartition
+
+SLOTS = [
+    (1_000, {b"a": 3, b"bb" * 200: 4}),
+    (2_000, {}),
+    (3_000, {b"": 2**40, b"\x00\xff": 2**40 + 1}),
+]
+SNAPSHOT = Snapshot(2**40 + 9, 7, 500, (b"\x00\xff", 2**40 + 1), SLOTS)
+
+
+class Partition:
+    """Of whoever leads in epoch 7, with the file in memory."""
+
+    tp = TopicPartition("orders", 0)
+    log_start_offset, log_end_offset = 0, 100
+    last_epoch = leader_epoch = 7
+    size_bytes = 2**30
+
+    def __init__(self) -> None:
+        self.file = b""
+        self.fault: StreamlogError | None = None
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        return EpochEnd(min(epoch, 7), self.log_end_offset)
+
+    def read_beside(self, _name: str) -> bytes:
+        if self.fault is not None:
+            raise self.fault
+        return self.file
+
+    def write_beside(self, _name: str, data: bytes) -> None:
+        if self.fault is not None:
+            raise self.fault
+        self.file = data
+
+
+def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
+    sequencer = Sequencer("orders", duplicate_window_ms=1_000)
+    for message_id, offset in ids.items():
+        sequencer.remember(message_id, offset, 10_000)
+    return sequencer
+
+
+async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, Sequencer]:
+    sequencer = sequencer_of({})
+    return await Snapshots(list).recall(Kept(partition, sequencer), since_ms), sequencer
+
+
+@pytest.mark.parametrize("snapshot", [SNAPSHOT, Snapshot(1, 0, 0, None, [])])
+def test_what_is_written_is_read(snapshot: Snapshot) -> None:
+    assert decode(encode(snapshot), "x") == snapshot
+
+
+def test_anything_else_is_refused_by_name() -> None:
+    data = encode(SNAPSHOT)
+    changed = [data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :] for at in range(len(data))]
+    cut = [data[:at] for at in range(len(data))]
+    for wrong in (*changed, *cut, data + b"\x00"):
+        with pytest.raises(CorruptFile, match=r"^x: "):
+            decode(wrong, "x")
+
+
+async def test_a_sequencer_is_as_before() -> None:
+    partition = Partition()
+    before = sequencer_of({b"a": 5, b"b": 99})
+    await Snapshots(list).save([Kept(partition, before)])
+    known_offset, after = await recalled(partition)
+    assert known_offset == 100
+    assert after.known() == before.known()
+    assert len(after) == 2
+
+
+async def test_a_log_that_lost_its_end_or_another_one_is_read_itself() -> None:
+    partition = Partition()
+    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 5}))])
+    partition.log_end_offset = 99
+    assert (await recalled(partition))[0] == 0
+    partition.log_end_offset, partition.last_epoch = 120, 6
+    partition.epoch_end = lambda _: EpochEnd(6, 120)  # type: ignore[method-assign]
+    assert (await recalled(partition))[0] == 0
+
+
+async def test_a_window_that_was_shorter_is_not_enough() -> None:
+    partition = Partition()
+    sequencer = sequencer_of({b"a": 5})
+    sequencer.leave_out(9_000)
+    await Snapshots(list).save([Kept(partition, sequencer)])
+    assert (await recalled(partition, since_ms=8_999))[0] == 0
+    assert (await recalled(partition, since_ms=9_000))[0] == 100
+
+
+async def test_a_disk_that_fails_or_a_damaged_file_is_one_line(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partition = Partition()
+    partition.fault = StorageFull("no room")
+    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 5}))])
+    assert (await recalled(partition))[0] == 0
+    partition.fault, partition.file = None, b"?"
+    assert (await recalled(partition))[0] == 0
+    assert [record.message for record in caplog.records] == [
+        "snapshot of message ids is not written",
+        "snapshot of message ids is not used",
+        "snapshot of message ids is not used",
+    ]
+
+
+async def test_nothing_is_written_of_a_log_that_was_cut_under_its_sequencer() -> None:
+    partition = Partition()
+    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 100}))])
+    assert partition.file == b""
+
+
+async def test_what_is_saved_already_is_not_written_again() -> None:
+    partition, snapshots = Partition(), Snapshots(list)
+    kept = Kept(partition, sequencer_of({b"a": 5}))
+    await snapshots.save([kept])
+    partition.file = b""
+    await snapshots.save([kept])
+    assert partition.file == b""
