@@ -37,8 +37,8 @@ class PartitionLog:
 
     __slots__ = (
         "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
-        "epochs", "failure", "log_end_offset", "log_start_offset", "recovery", "recovery_point",
-        "settings",
+        "beside", "epochs", "failure", "log_end_offset", "log_start_offset", "recovery",
+        "recovery_point", "settings",
     )  # fmt: skip
 
     def __init__(
