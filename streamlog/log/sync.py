@@ -42,6 +42,11 @@ class SyncTicket:
         """What is to be synced, while they are open: up to ``release``."""
         return [pooled.file for pooled in self._files]
 
+    @property
+    def stores_epochs(self) -> bool:
+        """It replaces a small file as well, with syncs of its own."""
+        return self._epochs is not None
+
     def run(self, *, is_synced: bool = False) -> None:
         """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends.
 

@@ -121,11 +121,7 @@ class Flusher:
             begun = self._begin_next()
             if begun is None:
                 continue
-            partition, ticket = begun
-            started = time.perf_counter()
-            self._running += 1
-            done = partial(self._synced_in_thread, partition, started)
-            self._threads.submit(ticket.run).add_done_callback(done)
+            self._sync_alone(*begun)
 
     def _begin_next(self) -> Begun | None:
         partition = self._to_sync.popleft()
@@ -137,10 +133,22 @@ class Flusher:
             return None
         return (partition, ticket) if ticket is not None else None
 
+    def _sync_alone(self, partition: Syncable, ticket: SyncTicket) -> None:
+        self._running += 1
+        done = partial(self._synced_in_thread, partition, time.perf_counter())
+        self._threads.submit(ticket.run).add_done_callback(done)
+
     def _sync_together(self, shared: SharedSync) -> None:
-        """What comes meanwhile waits for the next one, so that it covers the more."""
+        """What comes meanwhile waits for the next one, so that it covers the more.
+
+        Logs that store a new epoch, as all do after a start, keep the other threads busy.
+        """
         count = min(len(self._to_sync), TOGETHER_MAX)
-        begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
+        all_begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
+        begun = [it for it in all_begun if not it[1].stores_epochs]
+        for partition, ticket in all_begun:
+            if ticket.stores_epochs:
+                self._sync_alone(partition, ticket)
         if begun:
             started = time.perf_counter()
             self._is_together = True
