@@ -143,7 +143,9 @@ class Reader:
         self._tell(segment)
 
     def _tell(self, segment: Segment) -> None:
-        if segment.damages and segment not in self._damaged:
+        """Unless the log was cut before it while it was checked: then there is nothing to mend."""
+        is_there = segment in self._log.segments
+        if is_there and segment.damages and segment not in self._damaged:
             self._damaged.add(segment)
             self._metrics.corrupt_batches.inc(len(segment.damages))
             self._tell_damaged()

@@ -1,0 +1,73 @@
+"""Reading from a log that changes while one of its segments is being checked."""
+
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlog.errors import CorruptBatch, OffsetOutOfRange
+from streamlog.log.disk import OsDisk
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+from streamlog.partition.reader import Reader
+from tests.record_batches import HandRecord, hand_batch
+
+SETTINGS = LogSettings(segment_bytes=4_096)
+BATCHES = 8
+
+
+class Meanwhile(Executor):
+    """Something happens to the log after the work, and before anybody hears that it is done."""
+
+    def __init__(self, happen: Callable[[], object]) -> None:
+        self._happen = happen
+
+    def submit(self, call: Callable[..., Any], /, *args: Any, **more: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        done.set_result(call(*args, **more))
+        self._happen()
+        return done
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> PartitionLog:
+    """Opened anew, with a flipped bit in its first segment that nobody has seen yet."""
+    disk = OsDisk()
+    log = PartitionLog.open(tmp_path, SETTINGS, disk=disk, files=FilePool(disk, 8))
+    while log.log_end_offset < BATCHES:
+        log.append(hand_batch([HandRecord(bytes(1_500))], log.log_end_offset, leader_epoch=0), 1)
+    log.close()
+    first = min(tmp_path.glob("*.log"))
+    data = bytearray(first.read_bytes())
+    data[800] ^= 1
+    first.write_bytes(data)
+    return PartitionLog.open(
+        tmp_path, SETTINGS, disk=disk, files=FilePool(disk, 8), recovery_point=BATCHES
+    )
+
+
+def reader_of(log: PartitionLog, workers: Executor) -> tuple[Reader, list[bool]]:
+    told: list[bool] = []
+    metrics = NodeMetrics()
+    tp = TopicPartition("s", 0)
+    return Reader(tp, log, workers, metrics, damaged=lambda: told.append(True)), told
+
+
+async def test_damage_is_told(damaged: PartitionLog) -> None:
+    reader, told = reader_of(damaged, Meanwhile(lambda: None))
+    with pytest.raises(CorruptBatch):
+        await reader.read(0, 100, lambda: BATCHES)
+    assert told == [True]
+
+
+async def test_damage_that_was_cut_off_meanwhile_is_not_told(damaged: PartitionLog) -> None:
+    """There is nothing left to be mended, so nobody would ever say that it is."""
+    reader, told = reader_of(damaged, Meanwhile(lambda: damaged.truncate_fully_to(0)))
+    with pytest.raises(OffsetOutOfRange):
+        await reader.read(1, 100, lambda: BATCHES)
+    assert (told, damaged.damaged_from) == ([], None)
