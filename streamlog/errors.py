@@ -13,6 +13,12 @@
         PartitionNotFound
         OffsetOutOfRange          below the log start or above the end
         RecordTooLarge
+        InvalidRecord             a producer's batch is not what it may be
+        InvalidTimestamp          a record claims a time far ahead of ours
+        InvalidRequiredAcks       a producer wants acknowledgements that there are none of
+        OutOfOrderSequence        a producer's batch does not follow its last one
+        InvalidProducerEpoch      the producer's epoch is older than one that has written
+        NoTransactions            transactions are not to be had here
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
         StaleNode                 the caller is not the node's present incarnation
@@ -26,6 +32,7 @@
         StorageFull               no room on the disk; nothing of the append was kept
         StorageFailed             the disk failed; the partition is offline until a restart
         NotEnoughReplicas         fewer in-sync replicas than ``min_isr``; nothing was stored
+        NotEnoughReplicasAfterAppend  likewise, but what was stored may yet be committed
         OffsetNotAvailable        a new leader does not know yet what is committed
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
@@ -96,6 +103,30 @@ class RecordTooLarge(InvalidRequest):
     """A record or batch is larger than the stream's limit."""
 
 
+class InvalidRecord(InvalidRequest):
+    """A batch is whole, but not one that a producer may send."""
+
+
+class InvalidTimestamp(InvalidRequest):
+    """A record's time is so far ahead that no retention by age would ever end it."""
+
+
+class InvalidRequiredAcks(InvalidRequest):
+    """A producer's ``acks`` is neither 0, 1 nor -1, which stands for all."""
+
+
+class OutOfOrderSequence(InvalidRequest):
+    """A producer's batch does not follow the last one of it; nothing was stored (KIP-98)."""
+
+
+class InvalidProducerEpoch(InvalidRequest):
+    """A newer epoch of the same producer has written already; nothing was stored (KIP-98)."""
+
+
+class NoTransactions(InvalidRequest):
+    """A producer wants a transaction, which there are none of."""
+
+
 class FencedLeaderEpoch(InvalidRequest):
     """The caller's leader epoch is older than the partition's."""
 
@@ -148,6 +179,10 @@ class StorageFailed(Unavailable):
 
 class NotEnoughReplicas(Unavailable):
     """Fewer in-sync replicas than the stream's ``min_isr``. Nothing was stored."""
+
+
+class NotEnoughReplicasAfterAppend(Unavailable):
+    """Fewer in-sync replicas than ``min_isr`` by now. What was stored may yet be committed."""
 
 
 class OffsetNotAvailable(Unavailable):

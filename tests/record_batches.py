@@ -48,9 +48,13 @@ def hand_batch(
     last_offset_delta: int | None = None,
     record_count: int | None = None,
     magic: int = 2,
+    producer: tuple[int, int, int] = (-1, -1, -1),
     compress: Callable[[bytes], bytes] = bytes,
 ) -> bytes:
-    """A whole batch, its checksum right whatever else may be wrong with it."""
+    """A whole batch, its checksum right whatever else may be wrong with it.
+
+    ``producer``: id, epoch, first sequence.
+    """
     deltas = [
         index if record.offset_delta is None else record.offset_delta
         for index, record in enumerate(records)
@@ -64,9 +68,7 @@ def hand_batch(
         last_offset_delta,
         base_timestamp_ms,
         max_timestamp_ms,
-        -1,
-        -1,
-        -1,
+        *producer,
         len(records) if record_count is None else record_count,
     )
     checked += body

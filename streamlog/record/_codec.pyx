@@ -363,3 +363,99 @@ cdef class decode_records:
         if start > INT64_MAX - delta if delta > 0 else start < INT64_MIN - delta:
             raise CorruptBatch("timestamp is out of range")
         return start + delta
+
+
+def survey_records(body, int64_t count, int64_t base_timestamp_ms):
+    """Held to its plain twin."""
+    cdef Py_buffer view
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        return survey(<const uint8_t*>view.buf, view.len, count, base_timestamp_ms)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef tuple survey(const uint8_t* start, Py_ssize_t size, int64_t count, int64_t base_timestamp_ms):
+    cdef Cursor cursor
+    cdef const uint8_t* end = start + size
+    cdef int64_t i, length, delta, latest = INT64_MIN, largest = 0
+    cursor.at = start
+    for i in range(count):
+        cursor.end = end
+        length = get_varint(&cursor)
+        if length <= 0 or length > end - cursor.at:
+            raise CorruptBatch(f"record of {length} bytes where {end - cursor.at} are left")
+        cursor.end = cursor.at + length
+        if length > largest:
+            largest = length
+        cursor.at += 1  # attributes: none are defined
+        delta = get_varint(&cursor)
+        if base_timestamp_ms > INT64_MAX - delta if delta > 0 else base_timestamp_ms < INT64_MIN - delta:
+            raise CorruptBatch("timestamp is out of range")
+        if base_timestamp_ms + delta > latest:
+            latest = base_timestamp_ms + delta
+        delta = get_varint(&cursor)
+        if delta != i:
+            raise CorruptBatch(f"offset delta {delta} where {i} should be")
+        pass_field(&cursor, True)
+        pass_field(&cursor, True)
+        pass_headers(&cursor)
+        if cursor.at != cursor.end:
+            raise CorruptBatch(f"{cursor.end - cursor.at} bytes follow the last header")
+    if cursor.at != end:
+        raise CorruptBatch(f"{end - cursor.at} bytes follow the last record")
+    return largest, latest
+
+
+cdef int pass_headers(Cursor* cursor) except -1:
+    cdef int64_t i, count = get_varint(cursor)
+    if count < 0 or count > cursor.end - cursor.at:
+        raise CorruptBatch(f"{count} headers in {cursor.end - cursor.at} bytes")
+    for i in range(count):
+        pass_field(cursor, False)
+        pass_field(cursor, True)
+    return 0
+
+
+cdef int pass_field(Cursor* cursor, bint nullable) except -1:
+    cdef int64_t size = get_varint(cursor)
+    if size == -1 and nullable:
+        return 0
+    if size < 0 or size > cursor.end - cursor.at:
+        raise CorruptBatch(f"field of {size} bytes where {cursor.end - cursor.at} are left")
+    cursor.at += size
+    return 0
+
+
+cdef inline int64_t number_at(const uint8_t* at, int size) noexcept nogil:
+    """Big-endian, without a sign."""
+    cdef uint64_t value = 0
+    cdef int i
+    for i in range(size):
+        value = value << 8 | at[i]
+    return <int64_t>value
+
+
+def sequenced_batches(data):
+    """Held to its plain twin."""
+    cdef Py_buffer view
+    cdef const uint8_t* start
+    cdef Py_ssize_t position = 0
+    cdef int64_t length, next_offset = -1
+    positions = []
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        start = <const uint8_t*>view.buf
+        while view.len - position >= HEADER_BYTES:
+            length = <int32_t>number_at(start + position + 8, 4)
+            if length < HEADER_BYTES - LENGTH_PREFIX_BYTES:
+                raise CorruptBatch(f"length {length} is less than a header's")
+            if length > view.len - position - LENGTH_PREFIX_BYTES:
+                break
+            if number_at(start + position + 43, 8) >= 0:
+                positions.append(position)
+            next_offset = number_at(start + position, 8) + number_at(start + position + 23, 4) + 1
+            position += LENGTH_PREFIX_BYTES + length
+    finally:
+        PyBuffer_Release(&view)
+    return positions, next_offset

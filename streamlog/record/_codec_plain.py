@@ -16,6 +16,7 @@ from streamlog.record.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     BatchHeader,
+    batches,
 )
 from streamlog.record.compression import Buffer, compress
 
@@ -126,6 +127,45 @@ def decode_records(body: Buffer, header: BatchHeader) -> Iterator[Record]:
         position = end
     if position != len(view):
         raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
+
+
+def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[int, int]:
+    """The size of the largest record of an opened batch, and the latest time of all.
+
+    Raises CorruptBatch unless there are ``count`` whole records with the offsets 0, 1, 2, ...
+    """
+    view = memoryview(body)
+    position, largest, latest = 0, 0, -TIMESTAMP_MS_END
+    for expected in range(count):
+        length, position = _get_varint(view, position)
+        end = position + length
+        if length <= 0 or end > len(view):
+            raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
+        record = _record(view[position:end])
+        if record.offset != expected:
+            raise CorruptBatch(f"offset delta {record.offset} where {expected} should be")
+        timestamp_ms = base_timestamp_ms + record.timestamp_ms
+        if not -TIMESTAMP_MS_END <= timestamp_ms < TIMESTAMP_MS_END:
+            raise CorruptBatch("timestamp is out of range")
+        largest, latest = max(largest, length), max(latest, timestamp_ms)
+        position = end
+    if position != len(view):
+        raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
+    return largest, latest
+
+
+def sequenced_batches(data: Buffer) -> tuple[list[int], int]:
+    """Where in ``data`` those batches begin that have a producer's id, and the offset after the
+    last whole batch; -1: there is none. Checksums are not looked at. Raises CorruptBatch.
+    """
+    positions: list[int] = []
+    position, next_offset = 0, -1
+    for header, batch in batches(data):
+        if header.producer_id >= 0:
+            positions.append(position)
+        position += len(batch)
+        next_offset = header.next_offset
+    return positions, next_offset
 
 
 def _record(data: memoryview) -> Record:

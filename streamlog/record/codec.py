@@ -10,15 +10,37 @@ from streamlog.record.batch import HEADER_BYTES, read_header
 from streamlog.record.compression import Buffer, Compression, decompress
 
 if TYPE_CHECKING:
-    from streamlog.record._codec_plain import RecordRun, decode_records
+    from streamlog.record._codec_plain import (
+        RecordRun,
+        decode_records,
+        sequenced_batches,
+        survey_records,
+    )
 else:
     try:
-        from streamlog.record._codec import RecordRun, decode_records
+        from streamlog.record._codec import (
+            RecordRun,
+            decode_records,
+            sequenced_batches,
+            survey_records,
+        )
     except ImportError:
         fallback.warn()
-        from streamlog.record._codec_plain import RecordRun, decode_records
+        from streamlog.record._codec_plain import (
+            RecordRun,
+            decode_records,
+            sequenced_batches,
+            survey_records,
+        )
 
-__all__ = ["RUN_BYTES_MAX", "Record", "RecordRun", "iter_records"]
+__all__ = [
+    "RUN_BYTES_MAX",
+    "Record",
+    "RecordRun",
+    "iter_records",
+    "sequenced_batches",
+    "survey_records",
+]
 
 
 def iter_records(batch: Buffer) -> Iterator[Record]:

@@ -1,0 +1,110 @@
+"""A batch as a producer sent it: what may be wrong with it, and what the leader writes into it.
+
+A producer leaves base offset and leader epoch to the leader, and the checksum does not cover them;
+attributes and times it does. So a batch stays byte for byte what it was, its codec too, unless its
+time is to be the leader's, or its header misstates the latest time of its records.
+"""
+
+import struct
+from typing import Final, NamedTuple
+
+from crc32c import crc32c
+
+from streamlog.errors import CorruptBatch, InvalidRecord, NoTransactions
+from streamlog.record.batch import (
+    CONTROL,
+    CRC_START,
+    HEADER_BYTES,
+    LOG_APPEND_TIME,
+    MAGIC,
+    BatchHeader,
+    check_batch,
+)
+from streamlog.record.codec import RUN_BYTES_MAX, survey_records
+from streamlog.record.compression import CODEC_MASK, Compression, decompress
+
+TRANSACTIONAL: Final = 0x10
+
+_MAGIC_POSITION: Final = 16
+_BASE_OFFSET: Final = struct.Struct(">q")
+_NO_OFFSET: Final = bytes(8)
+_LEADER_EPOCH: Final = struct.Struct(">i")
+_CRC: Final = struct.Struct(">I")
+_ATTRIBUTES: Final = struct.Struct(">h")
+_MAX_TIMESTAMP: Final = struct.Struct(">q")
+
+
+class ProducedBatch(NamedTuple):
+    """One that is checked. Its offsets are 0 and up, without a gap, until it is stamped."""
+
+    header: BatchHeader
+    data: bytes | memoryview
+    largest_bytes: int
+    """Of its largest record, uncompressed."""
+    max_timestamp_ms: int
+    """Of its records, whatever the header says."""
+
+    @property
+    def record_count(self) -> int:
+        return self.header.record_count
+
+    @property
+    def is_sequenced(self) -> bool:
+        """Of an idempotent producer."""
+        return self.header.producer_id >= 0
+
+
+def check_outside(data: bytes | memoryview) -> BatchHeader:
+    """The header of the one batch that ``data`` is; quick, whatever its size.
+
+    Raises CorruptBatch, InvalidRecord, NoTransactions.
+    """
+    if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
+        raise InvalidRecord(f"batches of version {data[_MAGIC_POSITION]} are not taken, only 2")
+    header = check_batch(b"".join((_NO_OFFSET, data[8:])))
+    if header.size_bytes != len(data):
+        raise InvalidRecord(f"{len(data) - header.size_bytes} bytes follow the one batch")
+    if header.attributes & TRANSACTIONAL:
+        raise NoTransactions("transactions are not supported")
+    if header.attributes & CONTROL:
+        raise InvalidRecord("a producer must not write control batches")
+    if header.attributes & CODEC_MASK > max(Compression):
+        raise InvalidRecord(f"codec {header.attributes & CODEC_MASK} is unknown")
+    if not 0 < header.record_count == header.last_offset_delta + 1:
+        raise InvalidRecord(
+            f"{header.record_count} records with a last offset delta of {header.last_offset_delta}"
+        )
+    if header.producer_id >= 0 and (header.producer_epoch < 0 or header.base_sequence < 0):
+        raise InvalidRecord("a producer's id goes with an epoch and a sequence")
+    return header
+
+
+def check_inside(header: BatchHeader, data: bytes | memoryview) -> ProducedBatch:
+    """Its records, opened, are as many as ``header`` says, and dense. Raises InvalidRecord."""
+    body: bytes | memoryview = memoryview(data)[HEADER_BYTES:]
+    try:
+        if header.compression is not Compression.NONE:
+            body = decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
+        largest, latest = survey_records(body, header.record_count, header.base_timestamp_ms)
+    except CorruptBatch as error:
+        raise InvalidRecord(str(error)) from None
+    return ProducedBatch(header, data, largest, latest)
+
+
+def stamp(
+    batch: ProducedBatch, *, base_offset: int, leader_epoch: int, append_time_ms: int | None = None
+) -> bytes:
+    """The batch as it is stored; with ``append_time_ms`` all of its records have that time."""
+    header, data = batch.header, batch.data
+    place = _BASE_OFFSET.pack(base_offset)
+    epoch = _LEADER_EPOCH.pack(leader_epoch)
+    attributes, timestamp_ms = header.attributes & ~LOG_APPEND_TIME, batch.max_timestamp_ms
+    if append_time_ms is not None:
+        attributes, timestamp_ms = header.attributes | LOG_APPEND_TIME, append_time_ms
+    if (attributes, timestamp_ms) == (header.attributes, header.max_timestamp_ms):
+        return b"".join((place, data[8:12], epoch, data[16:]))
+    checked = b"".join(
+        (_ATTRIBUTES.pack(attributes), data[23:35], _MAX_TIMESTAMP.pack(timestamp_ms), data[43:])
+    )
+    crc = _CRC.pack(crc32c(checked))
+    return b"".join((place, data[8:12], epoch, data[16 : CRC_START - len(crc)], crc, checked))
