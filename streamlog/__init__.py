@@ -9,6 +9,7 @@ The way of the data, which is also the order in which to read the packages::
 - ``ingest`` turns one socket read of NATS into one record batch per partition.
 - ``partition`` is the only writer of a local log; it decides when records are committed.
 - ``log`` appends, reads, rolls, recovers and retains one partition's segment files.
+- ``producers`` knows which batches of Kafka's idempotent producers are there (pure).
 - ``replication`` is the arithmetic of what is committed (pure).
 - ``metadata`` holds the cluster's truth: a controller decides, records are logged, an image built.
 - ``server`` answers Kafka's protocol; ``client`` speaks it; ``wire`` and ``record`` are its bytes.

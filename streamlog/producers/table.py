@@ -1,0 +1,61 @@
+from typing import Final
+
+from streamlog.producers.producer import KeptBatch, Producer
+from streamlog.producers.sequence import following
+from streamlog.record.batch import BatchHeader
+
+PRODUCERS_MAX: Final = 10_000
+"""Of one partition; above it those are forgotten that have not written for longest."""
+
+
+class ProducerTable:
+    """The producers of one partition, those first that have not written for longest.
+
+    One that is not known may begin with any sequence, as in Kafka: it may have been forgotten, or
+    its records deleted (KAFKA-7190).
+    """
+
+    def __init__(self, *, expiration_ms: int, producers_max: int = PRODUCERS_MAX) -> None:
+        self.expiration_ms = expiration_ms
+        self._producers_max = producers_max
+        self._producers: dict[int, Producer] = {}
+
+    def __len__(self) -> int:
+        return len(self._producers)
+
+    def judge(self, header: BatchHeader) -> KeptBatch | None:
+        """The batch in the log that this one repeats; None: it may be appended.
+
+        Raises InvalidProducerEpoch, OutOfOrderSequence.
+        """
+        producer = self._producers.get(header.producer_id)
+        if producer is None:
+            return None
+        return producer.judge(header.producer_epoch, header.base_sequence, header.record_count)
+
+    def note(self, header: BatchHeader, base_offset: int, now_ms: int) -> None:
+        """The batch is in the log, at ``base_offset``; whether it should be is not asked."""
+        producer = self._producers.pop(header.producer_id, None)
+        if producer is None:
+            producer = Producer(header.producer_epoch, now_ms)
+        next_sequence = following(header.base_sequence, header.record_count)
+        next_offset = base_offset + header.last_offset_delta + 1
+        kept = KeptBatch(header.base_sequence, next_sequence, base_offset, next_offset)
+        producer.note(header.producer_epoch, kept)
+        producer.seen_ms = now_ms
+        self._producers[header.producer_id] = producer
+        self._forget(now_ms)
+
+    def reaches(self, offset: int) -> bool:
+        """A batch that it knows of lies at ``offset`` or after it."""
+        return any(it.batches[-1].next_offset > offset for it in self._producers.values())
+
+    def _forget(self, now_ms: int) -> None:
+        """At the cost of those that are forgotten."""
+        producers = self._producers
+        while producers:
+            oldest = next(iter(producers))
+            expired = producers[oldest].seen_ms + self.expiration_ms < now_ms
+            if not expired and len(producers) <= self._producers_max:
+                return
+            del producers[oldest]
