@@ -131,6 +131,15 @@ class RemoveNode(Command):
     node_id: NodeId
 
 
+# Producers
+
+
+class AllocateProducerIds(Command):
+    """A block of ids for this node, which nobody else gets, now or ever."""
+
+    node_id: NodeId
+
+
 # Replication
 
 
@@ -218,6 +227,7 @@ _TYPES: dict[str, type[Command]] = {
         FenceNode,
         DrainNode,
         RemoveNode,
+        AllocateProducerIds,
         AlterIsr,
         ReportLeader,
         AddVoter,

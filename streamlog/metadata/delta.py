@@ -18,6 +18,7 @@ from streamlog.metadata.records import (
     NodeRegistered,
     NodeRemoved,
     PartitionChanged,
+    ProducerIdsAllocated,
     QuorumLeader,
     StreamCreated,
     StreamDeleted,
@@ -38,10 +39,13 @@ class ImageDelta:
         voters: VoterSet,
         loads: Map[NodeId, Load],
         leaderless: int,
+        *,
+        producer_ids_end: int = 0,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
         self.leaderless = leaderless
+        self.producer_ids_end = producer_ids_end
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -67,6 +71,10 @@ class ImageDelta:
                 self._deleted(record, offset)
             case VotersChanged():
                 self.voters = record.voter_set
+            case ProducerIdsAllocated():
+                if record.end < self.producer_ids_end:
+                    raise CorruptData(f"metadata record at {offset} takes back producer ids")
+                self.producer_ids_end = record.end
             case QuorumLeader():
                 pass
             case _:

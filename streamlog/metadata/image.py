@@ -24,6 +24,7 @@ from streamlog.metadata.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,
+    ProducerIdsAllocated,
     StreamCreated,
     VotersChanged,
 )
@@ -64,6 +65,8 @@ class Image:
     """Nodes that keep something, and how much; kept up to date by each record."""
     leaderless: int = 0
     """Partitions that nobody leads."""
+    producer_ids_end: int = 0
+    """All below belong to some node's block."""
     parent_offset: int = field(default=-1, compare=False)
     """The offset of the image that this one was made of; makes ``changes`` cheap."""
     touched: frozenset[str] = field(default=frozenset(), compare=False)
@@ -112,7 +115,7 @@ class Image:
             delta.apply(record, 0)
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless,
+            delta.loads(), delta.leaderless, delta.producer_ids_end,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -135,6 +138,8 @@ class Image:
         """Records that build this image out of an empty one; what a snapshot holds."""
         if self.voters:
             yield VotersChanged.of(self.voters)
+        if self.producer_ids_end:
+            yield ProducerIdsAllocated(node_id=NO_LEADER, end=self.producer_ids_end)
         for node_id in sorted(self.nodes):
             yield from _node_records(self.nodes[node_id])
         for name in sorted(self.streams):
@@ -146,13 +151,16 @@ class Image:
                 yield partition_changed(name, number, partition)
 
     def _delta(self) -> ImageDelta:
-        return ImageDelta(self.nodes, self.streams, self.voters, self.loads, self.leaderless)
+        return ImageDelta(
+            self.nodes, self.streams, self.voters, self.loads, self.leaderless,
+            producer_ids_end=self.producer_ids_end,
+        )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, parent_offset=self.offset,
-            touched=frozenset(delta.touched),
+            delta.loads(), delta.leaderless, delta.producer_ids_end,
+            parent_offset=self.offset, touched=frozenset(delta.touched),
         )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata.commands import (
     AddVoter,
+    AllocateProducerIds,
     AlterIsr,
     AwaitApplied,
     Command,
@@ -46,7 +47,15 @@ RETRY_S: Final = 0.02
 PATIENCE_FACTOR: Final = 2
 """A command waits for a controller as long as so many request time-outs."""
 
-REPEATABLE: Final = (Heartbeat, RegisterNode, ReportLeader, AlterIsr, AwaitApplied, DescribeCluster)
+REPEATABLE: Final = (
+    Heartbeat,
+    RegisterNode,
+    ReportLeader,
+    AlterIsr,
+    AllocateProducerIds,
+    AwaitApplied,
+    DescribeCluster,
+)
 """Twice is as good as once."""
 
 FREQUENT: Final = (Heartbeat, AlterIsr)

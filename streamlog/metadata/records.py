@@ -159,6 +159,20 @@ class PartitionChanged(MetadataRecord):
     """Of ``replicas``: those that the move lets go in the end."""
 
 
+# Producers
+
+
+class ProducerIdsAllocated(MetadataRecord):
+    """All producer ids below ``end`` belong to some node's block; they are given only once.
+
+    As Kafka's ProducerIdsRecord.
+    """
+
+    node_id: NodeId
+    """Whose block ends there."""
+    end: int
+
+
 _TYPES: dict[str, type[MetadataRecord]] = {
     kind.__name__: kind
     for kind in (
@@ -173,6 +187,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         StreamUpdated,
         StreamDeleted,
         PartitionChanged,
+        ProducerIdsAllocated,
     )
 }
 

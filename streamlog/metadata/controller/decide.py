@@ -6,7 +6,7 @@ from uuid import UUID
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import election, isr, moves, nodes, streams
+from streamlog.metadata.controller import election, isr, moves, nodes, producers, streams
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
 from streamlog.metadata.image import Image
@@ -32,7 +32,7 @@ def decide(
     Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost"}`` (the latter two lists of
     [stream, partition]); CreateStream ``{"created"}``; AlterIsr ``{"verdicts": [...]}``, one for
     each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders ``{"moved", "left"}``;
-    Heartbeat ``{"fenced"}``.
+    Heartbeat ``{"fenced"}``; AllocateProducerIds ``{"first", "end"}``.
 
     A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
     epoch unfences it, and has partitions led that could not be without it. After StopNode nothing
@@ -58,6 +58,8 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
+        case commands.AllocateProducerIds():
+            decision = producers.allocate_ids(image, command)
         case commands.RemoveNode():
             decision = nodes.remove_node(image, command, voters)
         case _:

@@ -12,6 +12,7 @@ from streamlog.metadata.records import (
     NodeRegistered,
     NodeRemoved,
     PartitionChanged,
+    ProducerIdsAllocated,
     QuorumLeader,
     StreamCreated,
     StreamDeleted,
@@ -46,6 +47,7 @@ RECORDS: list[MetadataRecord] = [
     NodeFull(node_id=ONE, full=True),
     NodeRemoved(node_id=ONE),
     QuorumLeader(node_id=ONE),
+    ProducerIdsAllocated(node_id=ONE, end=1000),
     VotersChanged.of(VoterSet.of([Voter(ONE, "::1", 9092, ID), Voter(NodeId(2), "h", 9092)])),
 ]  # fmt: skip
 
