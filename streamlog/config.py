@@ -163,6 +163,9 @@ class LogSection(Section):
     space_check_ms: Annotated[int, Field(ge=10)] = 1_000
     """How often a full disk is looked at; and the least time that it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
+    """Of a NATS message's payload, or of a Kafka producer's batch."""
+    producer_id_expiration_ms: Annotated[int, Field(ge=1_000)] = 86_400_000
+    """An idempotent Kafka producer that has not written for so long is forgotten."""
 
 
 class IngestSection(Section):

@@ -106,6 +106,11 @@ class NodeMetrics:
     def _count_ingest(self, r: CollectorRegistry) -> None:
         self.acks = Tally("streamlog_acks", "Positive acks sent", r)
         self.refusals = Counter("streamlog_refusals", "Messages refused", ["reason"], registry=r)
+        self.produce_duplicates = Counter(
+            "streamlog_produce_duplicates",
+            "Batches of idempotent Kafka producers that were there already",
+            registry=r,
+        )
         self.duplicates = Counter(
             "streamlog_duplicates", "Messages known by their Nats-Msg-Id", registry=r
         )

@@ -107,14 +107,16 @@ def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
 
 
 def scan(part: FileSlice) -> Scanned:
-    """All of its ids; batches that cannot hold one are not decoded. Blocks."""
+    """All of its ids; batches that cannot hold one, as those that did not come over NATS, are not
+    decoded. Blocks.
+    """
     data = part.read()
     next_offset = epoch = -1
     ids: list[KnownId] = []
     uncompressed_ids = _MESSAGE_ID_BYTES in data
     for header, batch in batches(data):
         next_offset, epoch = header.next_offset, header.leader_epoch
-        if header.compression or uncompressed_ids:
+        if header.is_log_append_time and (header.compression or uncompressed_ids):
             ids.extend(_ids_of(batch))
     return Scanned(next_offset, epoch, ids)
 

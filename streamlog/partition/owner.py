@@ -13,14 +13,17 @@ from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.doubts import Doubts
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
+from streamlog.partition.producing import Producing
 from streamlog.partition.reader import Reader
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
 from streamlog.partition.surroundings import Surroundings
 from streamlog.partition.syncing import Syncing
 from streamlog.partition.watchers import Watcher, Watchers
+from streamlog.producers.producer import KeptBatch
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
+from streamlog.record.produced import ProducedBatch
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +33,7 @@ class Partition:
 
     __slots__ = (
         "_doubts", "_log", "_metrics", "_reader", "_surroundings", "_watchers", "config",
-        "following", "state", "syncing", "tp",
+        "following", "producing", "state", "syncing", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +75,11 @@ class Partition:
         )
         self._watchers = Watchers()
         self._doubts = Doubts()
+        self.producing = Producing(
+            self.state,
+            self.read_appended,
+            expiration_ms=surroundings.defaults.producer_id_expiration_ms,
+        )
 
     @property
     def closed(self) -> bool:
@@ -200,6 +208,37 @@ class Partition:
         self._watchers.grown()
         return base_offset
 
+    async def know_producers(self) -> None:
+        """What its log says of producers is read. Raises NotLeader, StorageFailed."""
+        await self.producing.know()
+
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> KeptBatch | None:
+        """Append what a producer sent, as it is; if it is there already, where that is.
+
+        ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
+        batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
+        InvalidProducerEpoch, OutOfOrderSequence.
+        """
+        started, metrics = time.perf_counter(), self._metrics
+        try:
+            kept = self.producing.append(batch, ack, time.time_ns() // 1_000_000, started)
+        except StreamlogError as error:
+            metrics.append_failures.labels(type(error).__name__).inc()
+            if isinstance(error, StorageFailed) and self.state.failure is error:
+                self.went_offline(error)
+            elif isinstance(error, StorageFull):
+                self.ran_out_of_room(error)
+            raise
+        if kept is None:
+            metrics.append_batches.count += 1
+            metrics.append_records.count += batch.record_count
+            metrics.append_bytes.count += self.state.appended_bytes
+            self._watchers.grown()
+        else:
+            metrics.produce_duplicates.inc()
+        self.syncing.keep()
+        return kept
+
     def committed(self, done: list[Pending], before: int) -> None:
         """What was done about the high watermark, which was ``before``, is to be told."""
         if done:
@@ -252,6 +291,7 @@ class Partition:
         self._surroundings.upkeep.offsets_changed(self)
 
     def was_cut(self) -> None:
+        self.producing.was_cut()
         self.offsets_changed()
         self._watchers.changed()
         self.syncing.ended()

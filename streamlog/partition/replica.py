@@ -53,13 +53,15 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
     following, position = partition.following, 0
     while position < len(records):
         try:
-            position += following.append(records[position:])
+            size = following.append(records[position:])
         except StorageFailed as error:
             partition.went_offline(error)
             raise
         except StorageFull as error:
             partition.ran_out_of_room(error)
             raise
+        partition.producing.fetched(records[position : position + size])
+        position += size
         partition.grown()
         if position < len(records):
             await asyncio.sleep(0)

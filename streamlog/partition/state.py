@@ -225,6 +225,14 @@ class PartitionState:
         self.pending.add(Pending(log.log_end_offset, base_offset, size, started, ack))
         return base_offset
 
+    def check_writable(self) -> None:
+        """Raises NotLeader, also while the node's lease is over; StorageFull, StorageFailed."""
+        led = self.progress is not None and (self._may_act is None or self._may_act())
+        if self.failure is not None or not led:
+            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if not self.has_room:
+            raise StorageFull("the disk is full")
+
     def settle(self) -> list[Pending]:
         """Move the high watermark as far as it goes; acknowledge, and return, what that commits.
 

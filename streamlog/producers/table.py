@@ -15,6 +15,8 @@ class ProducerTable:
     its records deleted (KAFKA-7190).
     """
 
+    __slots__ = ("_producers", "_producers_max", "expiration_ms")
+
     def __init__(self, *, expiration_ms: int, producers_max: int = PRODUCERS_MAX) -> None:
         self.expiration_ms = expiration_ms
         self._producers_max = producers_max
