@@ -30,7 +30,9 @@ from streamlog.metadata.records import NodeFenced
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.partition.pending import Acknowledgement
 from streamlog.raft.messages import Answer, Request, SnapshotId
+from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from tests.lone_node import started
@@ -107,6 +109,12 @@ class FakePartition:
         """Replica and offset of each fetch that counted."""
         self.had_all: list[tuple[int, int]] = []
         """Replica and how long ago, of what it told without a fetch."""
+        self.below_min_isr = False
+        self.commits = True
+        """What is produced is, at once."""
+        self.waiting: list[tuple[int, Acknowledgement]] = []
+        """Base offsets of what is produced and not committed, and who hears of it."""
+        self.producing_fails: StreamlogError | None = None
         self._directory = directory
         self._file: BinaryIO | None = None
 
@@ -129,6 +137,26 @@ class FakePartition:
             compress=compress,
         )
         self.append_bytes(batch, timestamp_ms=timestamp_ms, commit=commit)
+
+    async def know_producers(self) -> None:
+        pass
+
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> None:
+        if self.producing_fails is not None:
+            raise self.producing_fails
+        base_offset = self.log_end_offset
+        data = stamp(batch, base_offset=base_offset, leader_epoch=self.leader_epoch)
+        self.append_bytes(data, timestamp_ms=batch.max_timestamp_ms, commit=self.commits)
+        self.waiting.append((base_offset, ack))
+        if self.commits:
+            self.commit_produced()
+
+    def commit_produced(self) -> None:
+        """As a timer would, when all that is there has been synced."""
+        self.commit()
+        waiting, self.waiting = self.waiting, []
+        for base_offset, ack in waiting:
+            ack.committed(base_offset)
 
     def append_bytes(self, batch: bytes, *, timestamp_ms: int = 1_000, commit: bool = True) -> None:
         if self._file is None:

@@ -66,6 +66,7 @@ class Node:
                 partitions=self._registry,
                 metadata=self._metadata,
                 metrics=metrics,
+                message_bytes_max=settings.log.message_bytes_max,
             )
         )
         self._source = NatsSource(

@@ -16,6 +16,10 @@ class ChannelEnded(Exception):
     """This side has ended the channel; whoever waits on it stops."""
 
 
+class _WokenError(Exception):
+    """Something else than bytes has come."""
+
+
 class Channel:
     """A non-blocking socket, read and written by one task at a time, on any event loop.
 
@@ -34,6 +38,7 @@ class Channel:
         self._waiting_since = 0.0  # loop time; of the waiter, or of the last one
         self._heard: Callable[[], None] | None = None  # takes what arrives
         self._listens = False  # the loop tells of what arrives
+        self._may_wake = False  # who waits for bytes waits for something else, too
         self._ended: Exception | None = None
         self._timer = loop.call_later(self._idle_timeout_s, self._check_idle)
 
@@ -45,6 +50,22 @@ class Channel:
             return await waiter
         finally:
             self._waiter = self._heard = None
+
+    async def receive_unless(self, due: Callable[[], bool]) -> bytes | None:
+        """As ``receive``; but None once ``due`` holds, which is asked again at each ``wake``."""
+        self._may_wake = True
+        try:
+            while not due():
+                with contextlib.suppress(_WokenError):
+                    return await self.receive()
+        finally:
+            self._may_wake = False
+        return None
+
+    def wake(self) -> None:
+        """Who waits in ``receive_unless`` looks again."""
+        if self._may_wake and self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(_WokenError())
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         """All of ``data``. ``more``: hold back a last half-full packet for what follows."""

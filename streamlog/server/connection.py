@@ -1,6 +1,7 @@
 import asyncio
 import errno
 import logging
+from collections import deque
 from concurrent.futures import Executor
 from typing import Final
 
@@ -9,6 +10,7 @@ from streamlog.server import dispatch
 from streamlog.server.answer import Answer
 from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
 from streamlog.server.context import Context, Slice
+from streamlog.server.late_answer import LateAnswer, until_due
 from streamlog.server.poll import Poll
 from streamlog.server.sendfile import SliceTruncated, is_cold, send_slice
 from streamlog.wire.framing import FrameSplitter
@@ -30,10 +32,16 @@ _PEER_IS_GONE: Final = {
 """Other errors of the system may come from the disk, on the other side of sendfile."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
+LATE_MAX: Final = 256
+"""Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
 
 class Connection:
-    """One client: its frames in, their answers out, in order and one at a time."""
+    """One client: its frames in, their answers out, in order and one at a time.
+
+    What producers send is taken in while earlier answers to them still wait for a commit; any other
+    request waits for its turn.
+    """
 
     def __init__(self, channel: Channel, peer: str, context: Context, readers: Executor) -> None:
         self._channel = channel
@@ -44,15 +52,21 @@ class Connection:
         self._copied = context.metrics.fetch_bytes.labels("copy")
         self._frames = FrameSplitter(context.settings.frame_bytes_max)
         self._poll: Poll | None = None  # of the request being answered
+        self._late: deque[LateAnswer] = deque()  # in the order of their requests
+        self._sending_late = False
         self._stopping = False
 
     def stop(self) -> None:
-        """Ends after the answer being given, which waits no longer; at once if there is none."""
+        """Ends after the answers being given, which wait no longer; at once if there is none."""
         self._stopping = True
-        if self._poll is None:
-            self._channel.end()
-        else:
+        for late in tuple(self._late):
+            late.end()
+        if self._poll is not None:
             self._poll.end()
+        elif self._late or self._sending_late:
+            self._channel.wake()
+        else:
+            self._channel.end()
 
     async def run(self) -> None:
         """Until the peer or ``stop`` ends it. Whatever goes wrong ends only this connection."""
@@ -74,13 +88,21 @@ class Connection:
                 logger.exception("request failed", extra={"peer": self._peer})
                 self._log_closed("failure", error)
         finally:
+            for late in self._late:
+                late.end()
             self._channel.close()
 
     async def _serve(self) -> None:
         while not self._stopping:
+            await self._send_due()
+            if len(self._late) >= LATE_MAX:
+                await until_due(self._late[0])
+                continue
             request = self._frames.next_frame()
             if request is None:
-                data = await self._channel.receive()
+                data = await self._channel.receive_unless(self._something_is_due)
+                if data is None:
+                    continue
                 if not data:
                     break
                 self._frames.feed(data)
@@ -88,19 +110,50 @@ class Connection:
             await self._answer(request)
             if self._frames.buffered:
                 await asyncio.sleep(0)  # a client with many requests on the way is not alone
+        if self._stopping:
+            await self._drain_late()
         if self._frames.buffered and not self._stopping:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
 
     async def _answer(self, request: bytes) -> None:
         self._poll = poll = Poll(self._channel.watching, is_followed=self._frames.buffered > 0)
         try:
-            answer = await dispatch.answer(request, self._context, poll)
-            try:
-                await self._send(answer)
-            finally:
-                answer.close()
+            if self._late and not dispatch.is_produce(request):
+                await self._drain_late()
+            answer = await dispatch.answer(request, self._context, poll, self._readers)
+            if isinstance(answer, Answer):
+                try:
+                    await self._send(answer)
+                finally:
+                    answer.close()
+            elif answer is not None:
+                answer.wake = self._channel.wake
+                self._late.append(answer)
         finally:
             self._poll = None
+
+    def _something_is_due(self) -> bool:
+        return self._stopping or (bool(self._late) and self._late[0].is_due)
+
+    async def _send_due(self) -> None:
+        """The late answers that have come, as far as none before them is missing; in one write."""
+        out = bytearray()
+        while self._late and self._late[0].is_due:
+            out += self._late.popleft().frame()
+        if out:
+            self._sending_late = True
+            try:
+                await self._channel.send(out)
+            finally:
+                self._sending_late = False
+
+    async def _drain_late(self) -> None:
+        """All of them."""
+        while self._late:
+            if self._stopping:
+                self._late[0].end()
+            await until_due(self._late[0])
+            await self._send_due()
 
     async def _send(self, answer: Answer) -> None:
         """By sendfile, except small slices among others, which cost less in one write together."""

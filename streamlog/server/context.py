@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
-from streamlog.config import KafkaSection
+from streamlog.config import MIB, KafkaSection
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
@@ -12,9 +12,13 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
+from streamlog.server.producer_ids import ProducerIds
 from streamlog.server.session_cache import SessionCache
 
 if TYPE_CHECKING:
+    from streamlog.partition.pending import Acknowledgement
+    from streamlog.producers.producer import KeptBatch
+    from streamlog.record.produced import ProducedBatch
     from streamlog.server.fetch_session import FetchSession
 
 
@@ -55,6 +59,20 @@ class LocalPartition(Protocol):
     @property
     def isr(self) -> frozenset[NodeId]:
         """The replicas in sync, as last heard."""
+
+    @property
+    def below_min_isr(self) -> bool:
+        """Fewer replicas are in sync than the stream wants: nothing is committed meanwhile."""
+
+    async def know_producers(self) -> None:
+        """Before the first numbered batch. Raises NotLeader, StorageFailed."""
+
+    def produce(self, batch: "ProducedBatch", ack: "Acknowledgement") -> "KeptBatch | None":
+        """Append what a producer sent; if it is there already, where that is.
+
+        Raises NotLeader, StorageFull, StorageFailed, Overloaded, InvalidTimestamp,
+        InvalidProducerEpoch, OutOfOrderSequence.
+        """
 
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Whole batches below the high watermark, first the one with ``offset``, however large."""
@@ -133,4 +151,7 @@ class Context:
     partitions: Partitions
     metadata: Metadata
     metrics: NodeMetrics
+    message_bytes_max: int = MIB
+    """Of streams that have no limit of their own."""
+    producer_ids: ProducerIds = field(default_factory=ProducerIds)
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)

@@ -1,4 +1,5 @@
 from collections.abc import Awaitable, Callable
+from concurrent.futures import Executor
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -13,6 +14,7 @@ from streamlog.server.handlers import (
     envelope,
     fetch,
     find_coordinator,
+    init_producer_id,
     join_group,
     list_offsets,
     metadata,
@@ -21,16 +23,18 @@ from streamlog.server.handlers import (
     produce,
     quorum,
 )
+from streamlog.server.late_answer import LateAnswer
 from streamlog.server.poll import Poll
 from streamlog.wire import control, registry
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
+_PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
+
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
-    registry.PRODUCE: produce.handle,
     registry.LIST_OFFSETS: list_offsets.handle,
     registry.METADATA: metadata.handle,
     registry.OFFSET_COMMIT: offset_commit.handle,
@@ -39,6 +43,7 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: create_topics.handle,
     registry.DELETE_TOPICS: delete_topics.handle,
+    registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
     registry.VOTE: quorum.vote,
     registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
@@ -49,8 +54,17 @@ _HANDLERS: Final[dict[int, Handler]] = {
 }
 
 
-async def answer(request: bytes, context: Context, poll: Poll) -> Answer:
-    """The answer to one frame. Raises ProtocolViolation for what no answer fits."""
+def is_produce(request: bytes) -> bool:
+    """Its answer may come late, and those behind it are looked at meanwhile."""
+    return request[:2] == _PRODUCE_KEY
+
+
+async def answer(
+    request: bytes, context: Context, poll: Poll, threads: Executor
+) -> Answer | LateAnswer | None:
+    """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
+    answer fits.
+    """
     cursor = Cursor(request)
     header = read_request_header(cursor)
     api, version = header.api, header.version
@@ -60,6 +74,8 @@ async def answer(request: bytes, context: Context, poll: Poll) -> Answer:
     response_header = encode_response_header(api, version, header.correlation_id)
     if api.key == registry.FETCH:
         return await fetch.handle(cursor, version, response_header, context, poll)
+    if api.key == registry.PRODUCE:
+        return await produce.handle(cursor, version, response_header, context, threads)
     values = await _HANDLERS[api.key](control.read_request(cursor, api, version), version, context)
     return Answer([frame(response_header, control.encode_response(api, version, values))])
 

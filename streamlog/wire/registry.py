@@ -14,6 +14,7 @@ JOIN_GROUP: Final = 11
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
+INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
@@ -39,7 +40,7 @@ class Api(NamedTuple):
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        Api(PRODUCE, "Produce", 0, 9, 9),  # refused, and 0 to 2 not even read: see its handler
+        Api(PRODUCE, "Produce", 0, 9, 9),  # 0 to 2 are refused: see its handler
         Api(FETCH, "Fetch", 4, 12, 12),
         Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
         Api(METADATA, "Metadata", 0, 12, 9),
@@ -49,6 +50,7 @@ APIS: Final[dict[int, Api]] = {
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
+        Api(INIT_PRODUCER_ID, "InitProducerId", 0, 4, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes
         Api(BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch", 1, 1, 1),

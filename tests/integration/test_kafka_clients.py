@@ -201,17 +201,6 @@ def test_topics_that_cannot_be_are_refused_in_words(dev: Dev) -> None:
         assert refused.value.args[0].code() == code
 
 
-def test_kafka_producers_are_refused_at_once(dev: Dev) -> None:
-    from confluent_kafka import KafkaError, Producer
-
-    create(dev, "readonly")
-    errors: list[KafkaError] = []
-    producer = Producer({"bootstrap.servers": dev.kafka, "enable.idempotence": False})
-    producer.produce("readonly", b"x", on_delivery=lambda error, _: errors.append(error))
-    assert producer.flush(30) == 0
-    assert [error.code() for error in errors] == [KafkaError.POLICY_VIOLATION]
-
-
 def test_a_consumer_with_a_group_leaves_at_once_and_one_that_subscribes_is_told(dev: Dev) -> None:
     """With a client's own defaults, which commit on the way out."""
     create(dev, "grouped")

@@ -1,42 +1,128 @@
-"""Produce (0), versions 3 to 9: refused, partition by partition; records come in through NATS.
+"""Produce (0), versions 3 to 9: one record batch v2 for each partition, kept as it was sent.
 
-It is offered nevertheless, from version 0: a librdkafka that does not see it takes the node for one
-from before record batches v2, and does not fetch either.
+Appended as it comes, in the order of the connection; with acks=all answered when it is committed,
+while the requests behind it are appended already, so that they share its sync. No transactions.
+
+It is offered from version 0: an old librdkafka compresses only for who offers that (KAFKA-18659).
+
+    v5  the answer tells the log start offset
+    v8  the answer says in words what is wrong (KIP-467)
 """
 
-from typing import Any, Final
+import asyncio
+from concurrent.futures import Executor
+from typing import Final
 
-from kio.schema.errors import ErrorCode
-
-from streamlog.errors import ProtocolViolation
+from streamlog.errors import (
+    InvalidRecord,
+    InvalidRequiredAcks,
+    NotEnoughReplicas,
+    NoTransactions,
+    ProtocolViolation,
+    RecordTooLarge,
+    StreamlogError,
+    UnsupportedVersion,
+)
+from streamlog.metadata.stream import NO_LIMIT
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.record.compression import Compression
+from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.server.context import Context
-from streamlog.wire.control import Message
+from streamlog.server.guards import led_partition
+from streamlog.server.producing import UNAWAITED, PartitionProduce, ProduceAnswer
+from streamlog.wire import produce as wire
+from streamlog.wire.cursor import Cursor
 
-NO_ANSWER_WANTED: Final = 0
-REFUSAL: Final = "records are published over NATS, not over this socket"
-
-
-async def handle(request: Message, _version: int, _context: Context) -> Message:
-    """Where the producer wants no answer, only a closed connection can tell it."""
-    if request["acks"] == NO_ANSWER_WANTED:
-        raise ProtocolViolation(f"Produce without an answer: {REFUSAL}")
-    return {
-        "responses": [
-            {
-                "name": topic["name"],
-                "partition_responses": [
-                    _refusal(data["index"]) for data in topic["partition_data"]
-                ],
-            }
-            for topic in request["topic_data"]
-        ]
-    }
+TURN_S: Final = 0.002
+"""After looking at partitions for so long, others get their turn of the event loop."""
+OPENED_AT_ONCE_BYTES: Final = 16 * 1024
+"""A larger batch is decompressed in a thread."""
 
 
-def _refusal(index: int) -> dict[str, Any]:
-    return {
-        "index": index,
-        "error_code": ErrorCode.policy_violation,
-        "base_offset": -1,
-        "error_message": REFUSAL,
-    }
+async def handle(
+    cursor: Cursor, version: int, header: bytes, context: Context, threads: Executor
+) -> ProduceAnswer | None:
+    """All is appended or refused when this returns; None where no answer is wanted.
+
+    Then only a closed connection can tell of an error: raises ProtocolViolation.
+    """
+    request = wire.read_request(cursor, version)
+    answer = ProduceAnswer(header, version)
+    loop = asyncio.get_running_loop()
+    turn_ends = loop.time() + TURN_S
+    for topic, partitions in request.topics:
+        answer.topic(topic)
+        for asked in partitions:
+            part = answer.add(asked.partition)
+            try:
+                _check_request(request, version)
+                tp = TopicPartition(topic, asked.partition)
+                batch = await _checked(tp, asked.records, context, threads)
+                await _produce(tp, batch, request.acks, part, context)
+            except StreamlogError as error:
+                part.failed(error)
+            if loop.time() >= turn_ends:
+                await asyncio.sleep(0)
+                turn_ends = loop.time() + TURN_S
+    if request.acks == wire.ACKS_NONE:
+        for failure in answer.failures():
+            raise ProtocolViolation(f"Produce without an answer: {failure.error_message}")
+        return None
+    answer.wait_at_most(min(request.timeout_ms, context.settings.idle_timeout_ms))
+    return answer
+
+
+def _check_request(request: wire.ProduceRequest, version: int) -> None:
+    if version < wire.VERSION_MIN:
+        raise UnsupportedVersion(f"Produce version {version}: 3 to 9 are served")
+    if request.transactional_id is not None:
+        raise NoTransactions("transactions are not supported")
+    if request.acks not in (wire.ACKS_NONE, wire.ACKS_LEADER, wire.ACKS_ALL):
+        raise InvalidRequiredAcks(f"acks of {request.acks}: -1, 0 and 1 are known")
+
+
+async def _produce(
+    tp: TopicPartition, batch: ProducedBatch, acks: int, part: PartitionProduce, context: Context
+) -> None:
+    partition = led_partition(tp, NO_EPOCH, context)
+    if batch.is_sequenced:
+        await partition.know_producers()
+    if acks == wire.ACKS_ALL:
+        if partition.below_min_isr:
+            raise NotEnoughReplicas(f"{tp} has fewer replicas in sync than min_isr")
+        part.appended(partition)
+        partition.produce(batch, part)
+        return
+    base_offset = partition.log_end_offset
+    kept = partition.produce(batch, UNAWAITED)
+    part.committed(base_offset if kept is None else kept.base_offset, partition.log_start_offset)
+
+
+async def _checked(
+    tp: TopicPartition, records: memoryview | None, context: Context, threads: Executor
+) -> ProducedBatch:
+    """Raises PartitionNotFound, NotLeader, before anything is looked into, and CorruptBatch,
+    InvalidRecord, RecordTooLarge, NoTransactions.
+    """
+    led_partition(tp, NO_EPOCH, context)
+    if records is None:
+        raise InvalidRecord("no records")
+    header = check_outside(records)
+    if header.compression is Compression.NONE or len(records) <= OPENED_AT_ONCE_BYTES:
+        batch = check_inside(header, records)
+    else:
+        loop = asyncio.get_running_loop()
+        batch = await loop.run_in_executor(threads, check_inside, header, records)
+    _check_size(tp, batch, context)
+    return batch
+
+
+def _check_size(tp: TopicPartition, batch: ProducedBatch, context: Context) -> None:
+    """A limit is on a batch, as Kafka's is; but a stream's own, which is one on messages for NATS,
+    does not refuse a batch of many small ones that the node would take.
+    """
+    size, node = batch.header.size_bytes, context.message_bytes_max
+    stream = context.metadata.image.stream(tp.stream).config.message_bytes_max
+    limit = node if stream == NO_LIMIT else stream
+    if size > limit and (size > node or batch.largest_bytes > limit):
+        raise RecordTooLarge(f"a batch of {size} bytes, {limit} are allowed")

@@ -12,7 +12,7 @@ from streamlog.server import connection as connection_module
 from streamlog.wire.fetch import FetchRequest, encode_request
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
-from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA, PRODUCE
+from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 
@@ -47,7 +47,7 @@ async def still_serves(node: KafkaNode) -> None:
         (frame(b"\x00\x01\x00\x03" + bytes(20)), "Fetch version 3 is not offered"),
         (frame(b"\x00\x01\x00\x10" + bytes(20)), "Fetch version 16 is not offered"),
         (frame(b"\x00\x03\x00\x0d" + bytes(20)), "Metadata version 13 is not offered"),
-        (frame(b"\x00\x00\x00\x01" + bytes(20)), "Produce version 1 is too old"),
+        (frame(b"\x00\x00\x00\x0a" + bytes(20)), "Produce version 10 is not offered"),
         (
             frame(encode_request_header(APIS[METADATA], 12, 1, "x"), b"\xff\xff\xff\xff\x0f"),
             "array of 4294967294",
@@ -241,27 +241,6 @@ async def test_slices_are_closed_when_sending_is_cancelled(node: KafkaNode) -> N
         await node.listener.stop(timeout_s=0.05)
     assert partition.slices
     assert all(it.closed for it in partition.slices)
-
-
-async def test_producing_is_refused_in_words(node: KafkaNode) -> None:
-    data = {"name": "flights", "partition_data": [{"index": 0, "records": b"x"}]}
-    request = {"acks": -1, "timeout": 100, "topic_data": [data]}
-    async with RawClient(node.port) as client:
-        for version in range(3, 10):
-            answer = await client.ask(PRODUCE, version, request)
-            (refusal,) = answer["responses"][0]["partition_responses"]
-            assert (refusal["index"], refusal["error_code"], refusal["base_offset"]) == (0, 44, -1)
-            if version >= 8:
-                assert "over NATS" in refusal["error_message"]
-
-
-async def test_producing_without_an_answer_closes_the_connection(
-    node: KafkaNode, caplog: pytest.LogCaptureFixture
-) -> None:
-    async with RawClient(node.port) as client:
-        client.send(PRODUCE, 7, {"acks": 0, "timeout": 100, "topic_data": []})
-        assert await client.closed()
-    assert closed_lines(caplog)[0].startswith("protocol: Produce without an answer")
 
 
 async def test_a_disk_that_fails_is_not_taken_for_a_peer_that_left(
