@@ -31,6 +31,7 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.pending import Acknowledgement
+from streamlog.partition.producing import Appended
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.server.context import Context
@@ -141,7 +142,7 @@ class FakePartition:
     async def know_producers(self) -> None:
         pass
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> None:
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> Appended:
         if self.producing_fails is not None:
             raise self.producing_fails
         base_offset = self.log_end_offset
@@ -150,6 +151,7 @@ class FakePartition:
         self.waiting.append((base_offset, ack))
         if self.commits:
             self.commit_produced()
+        return Appended(base_offset)
 
     def commit_produced(self) -> None:
         """As a timer would, when all that is there has been synced."""

@@ -113,6 +113,7 @@ SETTINGS: tuple[Setting, ...] = (
     _number("min_isr", None, "min.insync.replicas"),
     _flag("unclean_election", None, "unclean.leader.election.enable"),
     _text("acks", None, "streamlog.acks"),
+    _text("timestamp_type", None, "message.timestamp.type"),
     _text("cleanup_policy", None, "cleanup.policy"),
     _text("discard", "discard", "streamlog.discard"),
     _flag("no_ack", "no_ack", "streamlog.no_ack"),

@@ -24,6 +24,7 @@ NO_LIMIT = -1
 
 CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
+TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
@@ -70,6 +71,8 @@ class StreamConfig(BaseModel):
     unclean_election: bool = False
     """Have a replica that lacks committed records lead when no other is alive: they are lost."""
     acks: Acks = "all"
+    timestamp_type: TimestampType = "CreateTime"
+    """Of records that Kafka producers send: theirs or the leader's, as those from NATS have."""
     cleanup_policy: Literal["delete"] = "delete"
     discard: Literal["old"] = "old"
     no_ack: bool = False

@@ -13,14 +13,13 @@ from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.doubts import Doubts
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
-from streamlog.partition.producing import Producing
+from streamlog.partition.producing import Appended, Producing
 from streamlog.partition.reader import Reader
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
 from streamlog.partition.surroundings import Surroundings
 from streamlog.partition.syncing import Syncing
 from streamlog.partition.watchers import Watcher, Watchers
-from streamlog.producers.producer import KeptBatch
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 from streamlog.record.produced import ProducedBatch
@@ -212,7 +211,7 @@ class Partition:
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
         await self.producing.know()
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> KeptBatch | None:
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> Appended:
         """Append what a producer sent, as it is; if it is there already, where that is.
 
         ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
@@ -221,7 +220,13 @@ class Partition:
         """
         started, metrics = time.perf_counter(), self._metrics
         try:
-            kept = self.producing.append(batch, ack, time.time_ns() // 1_000_000, started)
+            appended = self.producing.append(
+                batch,
+                ack,
+                now_ms=time.time_ns() // 1_000_000,
+                append_time=self.config.timestamp_type == "LogAppendTime",
+                started=started,
+            )
         except StreamlogError as error:
             metrics.append_failures.labels(type(error).__name__).inc()
             if isinstance(error, StorageFailed) and self.state.failure is error:
@@ -229,7 +234,7 @@ class Partition:
             elif isinstance(error, StorageFull):
                 self.ran_out_of_room(error)
             raise
-        if kept is None:
+        if not appended.is_repetition:
             metrics.append_batches.count += 1
             metrics.append_records.count += batch.record_count
             metrics.append_bytes.count += self.state.appended_bytes
@@ -237,7 +242,7 @@ class Partition:
         else:
             metrics.produce_duplicates.inc()
         self.syncing.keep()
-        return kept
+        return appended
 
     def committed(self, done: list[Pending], before: int) -> None:
         """What was done about the high watermark, which was ``before``, is to be told."""

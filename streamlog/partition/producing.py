@@ -31,6 +31,16 @@ SEGMENTS_MIN: Final = 2
 """The last ones are read whatever times their records claim."""
 
 
+class Appended(NamedTuple):
+    """A producer's batch in the log."""
+
+    base_offset: int
+    append_time_ms: int | None = None
+    """Where its records have the leader's time instead of their own."""
+    is_repetition: bool = False
+    """It was there already."""
+
+
 class _Found(NamedTuple):
     """What a piece of the log says of producers."""
 
@@ -73,13 +83,20 @@ class Producing:
                 await self._rebuild()
 
     def append(
-        self, batch: ProducedBatch, ack: Acknowledgement, now_ms: int, started: float
-    ) -> KeptBatch | None:
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        now_ms: int,
+        append_time: bool = False,
+        started: float = 0.0,
+    ) -> Appended:
         """At the log's end, and ``ack`` hears of the commit, later. Nothing, if it is a repetition:
         of the first one, whose commit ``ack`` hears of, perhaps at once.
 
-        ``know`` comes before, for a numbered batch. Raises NotLeader, StorageFull, StorageFailed,
-        Overloaded, InvalidTimestamp, InvalidProducerEpoch, OutOfOrderSequence.
+        ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
+        numbered batch. Raises NotLeader, StorageFull, StorageFailed, Overloaded, InvalidTimestamp,
+        InvalidProducerEpoch, OutOfOrderSequence.
         """
         state = self._state
         state.check_writable()
@@ -89,14 +106,16 @@ class Producing:
             kept = self._table.judge(batch.header)
             if kept is not None:
                 self._await_again(kept, ack, started)
-                return kept
+                return Appended(kept.base_offset, is_repetition=True)
         base_offset = state.log.log_end_offset
-        self._write(batch, now_ms)
+        no_time = batch.max_timestamp_ms < 0  # retention must have one to go by
+        append_time_ms = now_ms if append_time or no_time else None
+        self._write(batch, now_ms, append_time_ms)
         if batch.is_sequenced:
             self._table.note(batch.header, base_offset, now_ms)
         size, end = state.appended_bytes, state.log.log_end_offset
         state.pending.add(Pending(end, base_offset, size, started, ack))
-        return None
+        return Appended(base_offset, append_time_ms)
 
     def _await_again(self, kept: KeptBatch, ack: Acknowledgement, started: float) -> None:
         """Others wait for later offsets by now, and all wait in order: it waits with the last."""
@@ -107,21 +126,20 @@ class Producing:
             end = state.log.log_end_offset
             state.pending.add(Pending(end, kept.base_offset, 0, started, ack))
 
-    def _write(self, batch: ProducedBatch, now_ms: int) -> None:
+    def _write(self, batch: ProducedBatch, now_ms: int, append_time_ms: int | None) -> None:
         state, log = self._state, self._state.log
-        timestamp_ms = batch.max_timestamp_ms
+        timestamp_ms = batch.max_timestamp_ms if append_time_ms is None else append_time_ms
         if timestamp_ms > now_ms + AHEAD_MS_MAX:
             raise InvalidTimestamp(f"a time of {timestamp_ms} ms, where it is {now_ms} ms")
-        no_time = timestamp_ms < 0  # retention must have one to go by
         data = stamp(
             batch,
             base_offset=log.log_end_offset,
             leader_epoch=state.leader_epoch,
-            append_time_ms=now_ms if no_time else None,
+            append_time_ms=append_time_ms,
         )
         try:
             # Followers have only the batch's own time to roll by, and must roll where we do.
-            log.append(data, now_ms if no_time else timestamp_ms)
+            log.append(data, timestamp_ms)
         except StorageFailed as error:
             state.fail(error)
             raise

@@ -17,7 +17,7 @@ from streamlog.server.session_cache import SessionCache
 
 if TYPE_CHECKING:
     from streamlog.partition.pending import Acknowledgement
-    from streamlog.producers.producer import KeptBatch
+    from streamlog.partition.producing import Appended
     from streamlog.record.produced import ProducedBatch
     from streamlog.server.fetch_session import FetchSession
 
@@ -67,7 +67,7 @@ class LocalPartition(Protocol):
     async def know_producers(self) -> None:
         """Before the first numbered batch. Raises NotLeader, StorageFailed."""
 
-    def produce(self, batch: "ProducedBatch", ack: "Acknowledgement") -> "KeptBatch | None":
+    def produce(self, batch: "ProducedBatch", ack: "Acknowledgement") -> "Appended":
         """Append what a producer sent; if it is there already, where that is.
 
         Raises NotLeader, StorageFull, StorageFailed, Overloaded, InvalidTimestamp,

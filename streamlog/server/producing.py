@@ -24,11 +24,13 @@ class PartitionProduce:
     Invariant: ``result`` is there if and only if nothing is waited for; it never changes.
     """
 
-    __slots__ = ("_base_offset", "_number", "_partition", "_told", "result")
+    __slots__ = ("_base_offset", "_number", "_partition", "_told", "append_time_ms", "result")
 
     def __init__(self, number: int, told: Callable[[], None]) -> None:
         """``told`` is called when there is a result."""
         self.result: ProduceResult | None = None
+        self.append_time_ms: int | None = None
+        """Of the records, where it is not their own."""
         self._number = number
         self._told = told
         self._partition: LocalPartition | None = None
@@ -55,6 +57,13 @@ class PartitionProduce:
                 if short
                 else RequestTimedOut("not committed in the time allowed")
             )
+
+    def told(self) -> ProduceResult:
+        """What the producer is told, once there is a result."""
+        assert self.result is not None
+        if self.append_time_ms is None or self.result.error_code:
+            return self.result
+        return self.result._replace(append_time_ms=self.append_time_ms)
 
     def _end(self, result: ProduceResult) -> None:
         if self.result is None:
@@ -116,10 +125,7 @@ class ProduceAnswer:
         return [it for it in results if it is not None and it.error_code]
 
     def frame(self) -> bytes:
-        topics = [
-            (name, [part.result for part in parts if part.result is not None])
-            for name, parts in self._topics
-        ]
+        topics = [(name, [part.told() for part in parts]) for name, parts in self._topics]
         return encode_response(self._header, topics, self._version)
 
     def _told(self) -> None:

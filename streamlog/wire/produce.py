@@ -24,12 +24,12 @@ ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
 NO_OFFSET: Final = -1
+NO_TIME: Final = -1
 
 _ACKS: Final = struct.Struct(">hi")
 _INDEX: Final = struct.Struct(">i")
 _RESULT: Final = struct.Struct(">ihq")
 _NUMBER: Final = struct.Struct(">q")
-_NO_TIME: Final = _NUMBER.pack(-1)
 _NO_THROTTLE: Final = bytes(4)
 
 
@@ -57,6 +57,8 @@ class ProduceResult(NamedTuple):
     base_offset: int = NO_OFFSET
     log_start_offset: int = NO_OFFSET
     error_message: str | None = None
+    append_time_ms: int = NO_TIME
+    """NO_TIME: the records keep the producer's."""
 
 
 def read_request(cursor: Cursor, version: int) -> ProduceRequest:
@@ -102,7 +104,7 @@ def encode_response(
 def _encode_result(result: ProduceResult, version: int, flexible: bool) -> bytes:
     out = _RESULT.pack(result.partition, result.error_code, result.base_offset)
     if version >= 2:
-        out += _NO_TIME  # of the leader: records keep the producer's
+        out += _NUMBER.pack(result.append_time_ms)
     if version >= 5:
         out += _NUMBER.pack(result.log_start_offset)
     if version >= 8:  # which records are at fault is not told

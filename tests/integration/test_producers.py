@@ -75,6 +75,24 @@ def test_keys_nulls_headers_and_times_are_the_producers(dev: Dev) -> None:
     assert abs(second.timestamp()[1] / 1000 - time.time()) < 60
 
 
+def test_a_stream_may_have_the_leaders_time(dev: Dev) -> None:
+    create(dev, "timed", **{"message.timestamp.type": "LogAppendTime"})
+    told: list[tuple[int, int]] = []
+    producer = Producer({"bootstrap.servers": dev.kafka, "compression.type": "lz4"})
+    for _ in range(2):
+        producer.produce(
+            "timed", bytes(1000), timestamp=5, on_delivery=lambda _, it: told.append(it.timestamp())
+        )
+    assert producer.flush(30) == 0
+    consumer = Consumer({"bootstrap.servers": dev.kafka, "group.id": "unused", "check.crcs": True})
+    consumer.assign([TopicPartition("timed", 0, 0)])
+    times = [message.timestamp() for message in consumer.consume(2, timeout=30)]
+    consumer.close()
+    assert [kind for kind, _ in times] == [2, 2]
+    assert all(abs(at / 1000 - time.time()) < 60 for _, at in times)
+    assert told == times
+
+
 def failure(dev: Dev, topic: str, content: bytes, **settings: object) -> int:
     """The code that a producer is told."""
     errors: list[KafkaError] = []

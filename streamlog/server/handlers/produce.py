@@ -91,11 +91,11 @@ async def _produce(
         if partition.below_min_isr:
             raise NotEnoughReplicas(f"{tp} has fewer replicas in sync than min_isr")
         part.appended(partition)
-        partition.produce(batch, part)
+        part.append_time_ms = partition.produce(batch, part).append_time_ms
         return
-    base_offset = partition.log_end_offset
-    kept = partition.produce(batch, UNAWAITED)
-    part.committed(base_offset if kept is None else kept.base_offset, partition.log_start_offset)
+    appended = partition.produce(batch, UNAWAITED)
+    part.append_time_ms = appended.append_time_ms
+    part.committed(appended.base_offset, partition.log_start_offset)
 
 
 async def _checked(

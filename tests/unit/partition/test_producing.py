@@ -65,10 +65,9 @@ async def test_a_repetition_is_acknowledged_no_sooner_than_the_first(world: Worl
         await world.create("s")
         partition = registry.partition(tp("s"))
         first, again = Told(), Told()
-        assert partition.produce(batch_of(0), first) is None
-        kept = partition.produce(batch_of(0), again)
-        assert kept is not None
-        assert (kept.base_offset, again.answer.done()) == (0, False)
+        assert partition.produce(batch_of(0), first) == (0, None, False)
+        assert partition.produce(batch_of(0), again) == (0, None, True)
+        assert not again.answer.done()
         assert await first.answer == 0
         assert await again.answer == 0
         assert partition.log_end_offset == 1
@@ -148,6 +147,18 @@ async def test_times_are_the_producers_but_not_far_ahead_of_ours(world: World) -
         assert (first.max_timestamp_ms, first.is_log_append_time) == (TIME_MS, False)
         assert second.is_log_append_time
         assert second.max_timestamp_ms > TIME_MS
+
+
+async def test_a_stream_may_have_the_leaders_time(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", timestamp_type="LogAppendTime")
+        partition = registry.partition(tp("s"))
+        told = Told()
+        appended = partition.produce(batch_of(0)._replace(max_timestamp_ms=1 << 50), told)
+        assert await told.answer == 0
+        header = await header_at(partition, 0)
+        assert header.is_log_append_time
+        assert header.max_timestamp_ms == appended.append_time_ms
 
 
 async def test_who_does_not_lead_takes_nothing(world: World) -> None:
