@@ -130,3 +130,24 @@ def producer_ids(cluster: Cluster, lane: Lane) -> list[int]:
         for segment in sorted(folder.glob("*.log"))
         for header, _ in batches(segment.read_bytes())
     ]
+
+
+def test_too_few_replicas_refuse_and_what_waits_is_told(cluster: Cluster) -> None:
+    """Nothing is lost or stored twice when the replicas are back: it is the same producer."""
+    lane = create(cluster, "few")
+    away = [it for it in cluster.nodes if it != cluster.leader(lane)]
+    with Sending(cluster, lane.stream) as sending:
+        threading.Event().wait(PAUSE_S)
+        cluster.kill(*away)
+        threading.Event().wait(5 * PAUSE_S)
+        known = len(sending.acked)
+        threading.Event().wait(PAUSE_S)
+        assert len(sending.acked) == known < sending.sent
+        cluster.start(*away)
+        cluster.wait_settled([lane])
+        threading.Event().wait(PAUSE_S)
+    assert sending.problems == []
+    expected = [b"%08d" % number for number in range(sending.sent)]
+    assert cluster.wait_replicated(lane) == len(expected)
+    for replica in cluster.replicas(lane):
+        assert [record.value for record in replica.records] == expected, replica.name
