@@ -13,7 +13,9 @@ from streamlog.errors import (
     OffsetOutOfRange,
     StorageFailed,
 )
+from streamlog.log.segment import Segment
 from streamlog.log.slice import FileSlice
+from streamlog.log.times import latest_time
 from streamlog.partition.pending import Acknowledgement, Pending
 from streamlog.partition.state import PartitionState
 from streamlog.producers.producer import KeptBatch
@@ -168,7 +170,10 @@ class Producing:
         """Out of the log, as far as records may still be repeated; decodes in worker threads."""
         log, cuts = self._state.log, self._cuts
         table = ProducerTable(expiration_ms=self._expiration_ms)
-        started, offset = time.perf_counter(), self._first_offset(_now_ms())
+        started = time.perf_counter()
+        since_ms = _now_ms() - self._expiration_ms
+        first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
+        offset = max(first, log.log_start_offset)
         while offset < log.log_end_offset:
             try:
                 with await self._read(offset, READ_BYTES) as part:
@@ -189,15 +194,6 @@ class Producing:
             self._table, self.complete = table, True
             self._tell(time.perf_counter() - started)
 
-    def _first_offset(self, now_ms: int) -> int:
-        """Of the first segment whose producers have not all expired, as far as its times tell."""
-        log = self._state.log
-        since_ms = now_ms - self._expiration_ms
-        segments = list(log.segments)
-        while len(segments) > SEGMENTS_MIN and (segments[0].max_timestamp_ms or 0) < since_ms:
-            del segments[0]
-        return max(log.log_start_offset, segments[0].base_offset)
-
     def _after_damage(self, offset: int, error: CorruptBatch) -> int:
         """A partition must not stay shut to producers for it: where the next segment begins."""
         tp, log = self._state.tp, self._state.log
@@ -216,6 +212,21 @@ class Producing:
             tp = self._state.tp
             extra = {"stream": tp.stream, "partition": tp.partition, "producers": len(self._table)}
             logger.info("producers read from the log", extra={**extra, "ms": round(seconds * 1000)})
+
+
+def _first_young(segments: list[Segment], since_ms: int) -> int:
+    """Where the first one begins whose producers have not all expired, as far as its times tell.
+
+    Reads the ends of those before it.
+    """
+    for segment in segments[:-SEGMENTS_MIN]:
+        try:
+            latest_ms = latest_time(segment)
+        except OSError:  # retention may have been quicker
+            latest_ms = None
+        if latest_ms is None or latest_ms >= since_ms:
+            return segment.base_offset
+    return segments[-SEGMENTS_MIN:][0].base_offset
 
 
 def _find_in(part: FileSlice) -> _Found:

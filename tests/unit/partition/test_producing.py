@@ -1,6 +1,7 @@
 """Numbered batches on a real partition: once each, also after a restart or a cut."""
 
 import asyncio
+import time
 from pathlib import Path
 
 import pytest
@@ -22,11 +23,13 @@ TIME_MS = 1_700_000_000_000
 SMALL = {"segment_bytes": 4096}
 
 
-def batch_of(sequence: int, *values: bytes, epoch: int = 0, producer: int = 7) -> ProducedBatch:
+def batch_of(
+    sequence: int, *values: bytes, epoch: int = 0, producer: int = 7, time_ms: int = TIME_MS
+) -> ProducedBatch:
     data = hand_batch(
         [HandRecord(value) for value in values or (b"%d" % sequence,)],
-        base_timestamp_ms=TIME_MS,
-        max_timestamp_ms=TIME_MS,
+        base_timestamp_ms=time_ms,
+        max_timestamp_ms=time_ms,
         producer=(producer, epoch, sequence),
     )
     return check_inside(check_outside(data), data)
@@ -91,6 +94,25 @@ async def test_a_restart_forgets_nobody(world: World) -> None:
         assert await produce(partition, batch_of(30)) == 60
         with pytest.raises(OutOfOrderSequence):
             await produce(partition, batch_of(32))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+async def test_a_restart_reads_all_segments_that_are_young_enough(
+    world: World, expired: bool
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    time_ms = now_ms - 2 * 86_400_000 if expired else now_ms
+    early = batch_of(5, bytes(3000), time_ms=time_ms)  # with a segment of its own
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await produce(partition, early)
+        for _ in range(20):
+            await publish(partition, bytes(3000))
+        assert partition._log.segment_count > 10
+    async with world.node(**SMALL) as registry:
+        offset = await produce(registry.partition(tp("s")), early)
+        assert offset == (21 if expired else 0)
 
 
 async def test_followers_know_what_they_fetched(tmp_path: Path) -> None:
