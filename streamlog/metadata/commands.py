@@ -11,6 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 
@@ -34,6 +35,13 @@ class UpdateStream(Command):
     """Another configuration; more partitions are added, other replicas are placed."""
 
     config: StreamConfig
+
+
+class AlterStream(Command):
+    """Some settings changed, upon whatever the configuration is by then."""
+
+    name: str
+    changes: tuple[SettingChange, ...]
 
 
 class DeleteStream(Command):
@@ -216,6 +224,7 @@ _TYPES: dict[str, type[Command]] = {
     for kind in (
         CreateStream,
         UpdateStream,
+        AlterStream,
         DeleteStream,
         MovePartition,
         CancelMove,

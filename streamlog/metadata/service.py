@@ -14,8 +14,10 @@ from streamlog.errors import (
     StorageFailed,
     StreamlogError,
 )
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.applier import Applier, Listener
 from streamlog.metadata.commands import (
+    AlterStream,
     AwaitApplied,
     Command,
     CreateStream,
@@ -193,6 +195,13 @@ class MetadataService:
         """The stream as it is now."""
         granted = await self.request(UpdateStream(config=config))
         stream = self.image.stream(config.name)
+        await self._wait_for_leaders(stream, granted.offset)
+        return stream
+
+    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
+        """The stream as it is now."""
+        granted = await self.request(AlterStream(name=name, changes=changes))
+        stream = self.image.stream(name)
         await self._wait_for_leaders(stream, granted.offset)
         return stream
 

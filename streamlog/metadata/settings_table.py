@@ -122,6 +122,7 @@ SETTINGS: tuple[Setting, ...] = (
 
 _BY_KEY = {row.key: row for row in SETTINGS if row.jetstream is None or row.name == "compression"}
 _BY_KAFKA = {row.kafka: row for row in SETTINGS if row.kafka is not None}
+BY_NAME = {row.name: row for row in SETTINGS}
 
 JETSTREAM_FIELDS = frozenset(
     {"name", "metadata", *(row.jetstream for row in SETTINGS if row.jetstream is not None)}
@@ -179,6 +180,24 @@ def to_topic_configs(config: StreamConfig) -> dict[str, str]:
     """Kafka's topic configs of ``config``; what is left to the node's settings is left out."""
     values = ((key, row, getattr(config, row.name)) for key, row in _BY_KAFKA.items())
     return {key: row.to_text(value) for key, row, value in values if value is not None}
+
+
+def setting_of_topic_config(key: str) -> Setting:
+    """The row of Kafka's topic config ``key``. Raises InvalidStreamConfig."""
+    row = _BY_KAFKA.get(key)
+    if row is None:
+        known = ", ".join(sorted(filter(None, _BY_KAFKA)))
+        raise InvalidStreamConfig(f"{key}: no such topic config; there are {known}")
+    return row
+
+
+def value_of_text(row: Setting, text: str) -> Any:
+    """Raises InvalidStreamConfig, with Kafka's name for the setting where it has one."""
+    try:
+        return row.from_text(text)
+    except ValueError:
+        key = row.kafka or row.name
+        raise InvalidStreamConfig(f"{key}: {text!r} is not a value of it") from None
 
 
 def _put(settings: dict[str, Any], row: Setting, value: Any) -> None:

@@ -5,6 +5,7 @@ from uuid import UUID
 
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
+from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller import election, isr, moves, nodes, producers, streams
 from streamlog.metadata.controller.decision import Decision
@@ -48,6 +49,9 @@ def decide(
             )
         case commands.UpdateStream():
             decision = streams.update_stream(image, command.config, live=live)
+        case commands.AlterStream():
+            config = altered(image.stream(command.name).config, command.changes)
+            decision = streams.update_stream(image, config, live=live)
         case commands.DeleteStream():
             decision = streams.delete_stream(image, command.name)
         case commands.RegisterNode():

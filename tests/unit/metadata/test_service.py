@@ -21,6 +21,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import (
     AddVoter,
     AwaitApplied,
@@ -103,6 +104,9 @@ async def test_create_update_delete_and_again_after_a_restart(start: Start) -> N
         await metadata.create_stream(config("s", retention_ms=500))
     wider = await metadata.update_stream(config("s", subjects=("s", "t")))
     assert wider.config.subjects == ("s", "t")
+    change = SettingChange(setting="retention_ms", text="60000")
+    assert (await metadata.alter_stream("s", (change,))).config.retention_ms == 60_000
+    assert metadata.image.stream("s").config.subjects == ("s", "t")
     await metadata.create_stream(config("gone"))
     await metadata.delete_stream("gone")
     with pytest.raises(StreamNotFound):

@@ -2,6 +2,7 @@ import pytest
 
 from streamlog.errors import InvalidStreamConfig, StreamExists, StreamNotFound
 from streamlog.metadata import commands as c
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import create_stream, delete_stream
 from streamlog.metadata.records import StreamDeleted, StreamUpdated
 from streamlog.metadata.stream import StreamConfig
@@ -65,6 +66,26 @@ def test_update() -> None:
     assert not same.changes
     with pytest.raises(StreamNotFound):
         world.ask(c.UpdateStream(config=StreamConfig.of(name="t")))
+
+
+def test_an_alteration_is_upon_the_newest_configuration() -> None:
+    world = World(1)
+    world.create()
+    longer = SettingChange(setting="retention_ms", text="60000")
+    wider = SettingChange(setting="partitions", text="3")
+    world.ask(c.AlterStream(name="s", changes=(longer,)))
+    world.ask(c.AlterStream(name="s", changes=(wider,)))
+    stream = world.image.stream("s")
+    assert (stream.config.retention_ms, len(stream.partitions)) == (60_000, 3)
+    assert not world.ask(c.AlterStream(name="s", changes=(wider,))).changes
+    fewer = SettingChange(setting="partitions", text="2")
+    for name, change, error in (
+        ("t", longer, StreamNotFound),
+        ("s", fewer, InvalidStreamConfig),
+        ("s", SettingChange(setting="name", text="t"), InvalidStreamConfig),
+    ):
+        with pytest.raises(error):
+            world.ask(c.AlterStream(name=name, changes=(change,)))
 
 
 def test_more_partitions_are_placed_and_fewer_are_refused() -> None:
