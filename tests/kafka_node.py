@@ -6,14 +6,14 @@ The partitions keep their batches in real segment files, so that what is sent is
 import asyncio
 import struct
 import tempfile
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
-from streamlog.config import KafkaSection
+from streamlog.config import MIB, KafkaSection, LogSection, NodeSection, Settings
 from streamlog.errors import (
     NoController,
     OffsetOutOfRange,
@@ -22,7 +22,8 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata import controller
-from streamlog.metadata.commands import Command
+from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.commands import AlterStream, Command, DescribeCluster
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage, partition_changed
@@ -82,10 +83,21 @@ class Batch(NamedTuple):
     length: int
 
 
+class Statistics(NamedTuple):
+    high_watermark: int
+    log_end_offset: int
+    size_bytes: int
+
+
+class FakeLease:
+    held = True
+
+
 class FakePartition:
     """A partition whose high watermark is its log end, unless a test says otherwise."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, tp: TopicPartition, directory: Path) -> None:
+        self.tp = tp
         self.is_leader = True
         self.in_sync = False
         """Of a follower."""
@@ -260,6 +272,17 @@ class FakePartition:
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(*self.epoch_ends.get(epoch, (epoch, self.log_end_offset)))
 
+    def statistics(self) -> Statistics:
+        size_bytes = sum(batch.length for batch in self.batches)
+        return Statistics(self.high_watermark, self.log_end_offset, size_bytes)
+
+    async def purge(self, up_to_offset: int) -> int:
+        if self.failure is not None:
+            raise self.failure
+        before = self.log_start_offset
+        self.log_start_offset = max(before, min(up_to_offset, self.high_watermark))
+        return self.log_start_offset - before
+
     def close(self) -> None:
         for file in {batch.file for batch in self.batches} | {self._file}:
             if file is not None:
@@ -271,6 +294,11 @@ class FakeMetadata:
 
     def __init__(self, local: dict[TopicPartition, FakePartition], directory: Path) -> None:
         self.image = Image(CLUSTER_ID)
+        self.lease = FakeLease()
+        self.asked: list[Command] = []
+        """What this node has asked the controller for."""
+        self.no_controller: StreamlogError | None = None
+        """What becomes of whatever is asked of the controller."""
         self.controller_id: NodeId | None = NODE
         self.taken: list[tuple[Command, bool]] = []
         """Commands with whether another node has forwarded them."""
@@ -287,6 +315,33 @@ class FakeMetadata:
             raise self.result
         return self.result
 
+    async def request(self, command: Command) -> Granted:
+        if self.no_controller is not None:
+            raise self.no_controller
+        if isinstance(command, DescribeCluster):
+            return Granted(0, {"high_watermark": self.image.offset})
+        self.asked.append(command)
+        live = frozenset(it.node_id for it in self.image.nodes.values() if not it.fenced)
+        decision = controller.decide(
+            self.image, command, now_ms=1_000, new_id=uuid4(), live=live, voters=frozenset()
+        )
+        self._apply(decision)
+        return Granted(self.image.offset, decision.result)
+
+    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
+        before = self.image.streams.get(name)
+        await self.request(AlterStream(name=name, changes=changes))
+        stream = self.image.stream(name)
+        assert before is not None
+        for index in range(len(before.partitions), len(stream.partitions)):
+            self._keep(TopicPartition(name, index))
+        return stream
+
+    def _keep(self, tp: TopicPartition) -> None:
+        directory = self._directory / f"{tp}-{uuid4()}"
+        directory.mkdir()
+        self._local[tp] = FakePartition(tp, directory)
+
     async def raft_request(self, request: Request) -> Answer:
         return await self.raft_answers(request)
 
@@ -302,9 +357,7 @@ class FakeMetadata:
         decision = controller.create_stream(self.image, config, new_id=uuid4(), now_ms=1_000)
         self._apply(decision)
         for index in range(config.partitions if decision.changes else 0):
-            directory = self._directory / f"{config.name}-{index}-{uuid4()}"
-            directory.mkdir()
-            self._local[TopicPartition(config.name, index)] = FakePartition(directory)
+            self._keep(TopicPartition(config.name, index))
         return self.image.stream(config.name), decision.changes
 
     async def delete_stream(self, name: str) -> None:
@@ -342,7 +395,12 @@ class KafkaNode:
         self.metrics = NodeMetrics()
         self.local: dict[TopicPartition, FakePartition] = {}
         self._directory = tempfile.TemporaryDirectory(prefix="streamlog-test-")
-        self.metadata = FakeMetadata(self.local, Path(self._directory.name))
+        self.directory = Path(self._directory.name)
+        self.node_settings = Settings.model_construct(
+            node=NodeSection(id=NODE, data_dir=self.directory, rack="r1"),
+            log=LogSection(segment_bytes=8 * MIB),
+        )
+        self.metadata = FakeMetadata(self.local, self.directory)
         self.listener = Listener(
             Context(
                 node_id=NODE,
@@ -351,6 +409,7 @@ class KafkaNode:
                 partitions=self,
                 metadata=self.metadata,
                 metrics=self.metrics,
+                node_settings=self.node_settings,
             )
         )
 
@@ -361,6 +420,9 @@ class KafkaNode:
     @property
     def port(self) -> int:
         return self.listener.address[1]
+
+    def partitions(self) -> Iterator[FakePartition]:
+        return iter(list(self.local.values()))
 
     def partition(self, tp: TopicPartition) -> FakePartition:
         if tp not in self.local:

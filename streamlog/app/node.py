@@ -67,6 +67,7 @@ class Node:
                 metadata=self._metadata,
                 metrics=metrics,
                 message_bytes_max=settings.log.message_bytes_max,
+                node_settings=settings,
             )
         )
         self._source = NatsSource(

@@ -1,10 +1,12 @@
 """What the server needs of the rest of the node, as small protocols."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from streamlog.config import MIB, KafkaSection
+from streamlog.config import MIB, KafkaSection, NodeSection, Settings
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
@@ -33,9 +35,22 @@ class Slice(Protocol):
     def close(self) -> None: ...
 
 
+class Statistics(Protocol):
+    """What is told of ``partition.statistics.PartitionStatistics``."""
+
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def log_end_offset(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+
 class LocalPartition(Protocol):
     """A partition of which this node has the log."""
 
+    @property
+    def tp(self) -> TopicPartition: ...
     @property
     def is_leader(self) -> bool: ...
     @property
@@ -106,12 +121,26 @@ class LocalPartition(Protocol):
 
     def epoch_end(self, epoch: int) -> EpochEnd: ...
 
+    def statistics(self) -> Statistics: ...
+
+    async def purge(self, up_to_offset: int) -> int:
+        """Forget the committed records below ``up_to_offset``; how many they were."""
+
 
 class Partitions(Protocol):
     """The partitions of this node."""
 
     def partition(self, tp: TopicPartition) -> LocalPartition:
         """Raises PartitionNotFound."""
+
+    def partitions(self) -> Iterator[LocalPartition]: ...
+
+
+class Lease(Protocol):
+    """What is needed of ``metadata.lease.Lease``."""
+
+    @property
+    def held(self) -> bool: ...
 
 
 class Metadata(Protocol):
@@ -123,10 +152,19 @@ class Metadata(Protocol):
     def controller_id(self) -> NodeId | None:
         """The leader of the quorum, as this node knows it."""
 
+    @property
+    def lease(self) -> Lease: ...
+
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
         """The stream, and whether it is new: the same again is a success."""
 
+    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
+        """Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
+
     async def delete_stream(self, name: str) -> None: ...
+
+    async def request(self, command: Command) -> Granted:
+        """Carried out by the controller, wherever that is; this node knows of it afterwards."""
 
     async def take(self, command: Command, *, forwarded: bool) -> Granted:
         """Carried out here or, unless another node has forwarded it already, by the controller."""
@@ -154,4 +192,8 @@ class Context:
     message_bytes_max: int = MIB
     """Of streams that have no limit of their own."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
+    node_settings: Settings = field(
+        default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))
+    )
+    """All of the node's, to be shown."""
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)

@@ -135,6 +135,25 @@ def _array(item: _Kind | Entity, flexible: bool, nullable: bool) -> _Kind:
     return _Kind(read, write, None if nullable else ())
 
 
+def _struct(inner: Entity, nullable: bool) -> _Kind:
+    """Before one that may be null a byte says whether it is: -1, else 1 (KIP-893)."""
+    if not nullable:
+        return _Kind(inner.read, inner.write, {})
+
+    def read(cursor: Cursor) -> dict[str, Any] | None:
+        mark = cursor.i8()
+        if mark not in (-1, 1):
+            raise MalformedFrame(f"{mark} before byte {cursor.position} where 1 or -1 must be")
+        return inner.read(cursor) if mark == 1 else None
+
+    def write(out: bytearray, value: Mapping[str, Any] | None) -> None:
+        out.append(0xFF if value is None else 1)
+        if value is not None:
+            inner.write(out, value)
+
+    return _Kind(read, write, None)
+
+
 def _unwrap(annotation: Any) -> tuple[Any, bool]:
     """An annotation without its ``| None``, and whether it had one."""
     if get_origin(annotation) is not UnionType:
@@ -152,8 +171,7 @@ def _kind(annotation: Any, kafka_type: str | None, flexible: bool) -> _Kind:
             return _array(entity(inner), flexible, nullable)
         return _array(_kind(inner, kafka_type, flexible), flexible, nullable)
     if hasattr(annotation, "__flexible__"):
-        inner_entity = entity(annotation)
-        return _Kind(inner_entity.read, inner_entity.write, {})
+        return _struct(entity(annotation), nullable)
     if kafka_type == "string":
         return _string(flexible, nullable)
     if kafka_type in {"bytes", "records"}:

@@ -15,13 +15,24 @@ API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 INIT_PRODUCER_ID: Final = 22
+DELETE_RECORDS: Final = 21
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_CONFIGS: Final = 32
+ALTER_CONFIGS: Final = 33
+DESCRIBE_LOG_DIRS: Final = 35
+CREATE_PARTITIONS: Final = 37
+ELECT_LEADERS: Final = 43
+INCREMENTAL_ALTER_CONFIGS: Final = 44
+ALTER_PARTITION_REASSIGNMENTS: Final = 45
+LIST_PARTITION_REASSIGNMENTS: Final = 46
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
 END_QUORUM_EPOCH: Final = 54
 DESCRIBE_QUORUM: Final = 55
 ENVELOPE: Final = 58
 FETCH_SNAPSHOT: Final = 59
+DESCRIBE_CLUSTER: Final = 60
+DESCRIBE_TOPIC_PARTITIONS: Final = 75
 
 
 class Api(NamedTuple):
@@ -51,7 +62,18 @@ APIS: Final[dict[int, Api]] = {
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 4, 2),
+        Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+        Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
+        Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
+        Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
+        Api(CREATE_PARTITIONS, "CreatePartitions", 0, 3, 2),
+        Api(ELECT_LEADERS, "ElectLeaders", 0, 2, 2),
+        Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
+        Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
+        Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
+        Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
+        Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes
         Api(BEGIN_QUORUM_EPOCH, "BeginQuorumEpoch", 1, 1, 1),
         Api(END_QUORUM_EPOCH, "EndQuorumEpoch", 1, 1, 1),

@@ -20,22 +20,14 @@ from streamlog.metadata.image import StreamImage
 from streamlog.metadata.settings_table import from_topic_configs, to_topic_configs
 from streamlog.metadata.stream import PARTITIONS_MAX, StreamConfig, check_stream_name
 from streamlog.server.context import Context
+from streamlog.server.refusal import Refused, told
 from streamlog.wire.control import Message
-from streamlog.wire.errors import code_of
 
 DEFAULT: Final = -1
 _NO_ID: Final = UUID(int=0)
 
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DEFAULT: Final = 5
-
-
-class _Refused(Exception):
-    """Kafka has a code for this fault, where we have none."""
-
-    def __init__(self, code: ErrorCode, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
@@ -58,10 +50,8 @@ async def _create(topic: Message, validate_only: bool, context: Context) -> dict
         stream, created = await context.metadata.create_stream(config)
         if not created:
             raise StreamExists(f"stream {config.name!r} exists")
-    except _Refused as refused:
-        return _error(topic, refused.code, str(refused))
     except StreamlogError as error:
-        return _error(topic, code_of(error), str(error))
+        return {"name": topic["name"], **told(error)}
     return _success(topic, stream.config, stream)
 
 
@@ -72,16 +62,16 @@ def _config(topic: Message, context: Context) -> StreamConfig:
     if name in image.streams:
         raise StreamExists(f"stream {name!r} exists")
     if topic["assignments"]:
-        raise _Refused(ErrorCode.invalid_replica_assignment, "replicas are placed by the nodes")
+        raise Refused(ErrorCode.invalid_replica_assignment, "replicas are placed by the nodes")
     partitions = 1 if topic["num_partitions"] == DEFAULT else topic["num_partitions"]
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise _Refused(
+        raise Refused(
             ErrorCode.invalid_partitions, f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
         )
     replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
     live = sum(not node.fenced for node in image.nodes.values())
     if not 1 <= replicas <= live:
-        raise _Refused(
+        raise Refused(
             ErrorCode.invalid_replication_factor, f"{replicas} replicas, {live} live nodes"
         )
     settings = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})

@@ -14,7 +14,7 @@ from streamlog.errors import MalformedFrame
 from streamlog.wire.control import encode_request
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.entity import entity
-from streamlog.wire.registry import APIS, FETCH, METADATA, PRODUCE
+from streamlog.wire.registry import APIS, DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -56,6 +56,8 @@ def example(schema: Any, salt: int) -> dict[str, Any]:
         scalar: Any = scalars.get(str(kind), number % 100)
         if nested is field.type:
             values[field.name] = example(nested, number)
+        elif nested is not None and "tuple" not in text:
+            values[field.name] = None if salt % 4 == 3 else example(nested, number)
         elif nested is not None:
             values[field.name] = [example(nested, number + item) for item in range(salt % 3)]
         elif "tuple" in text:
@@ -118,3 +120,12 @@ def test_a_huge_array_length_is_refused_where_kios_own_reader_aborts_the_process
     bomb = b"\xff\xff\xff\xff\x0f"
     with pytest.raises(MalformedFrame):
         entity(load_request_schema(METADATA, 12)).read(Cursor(bomb))
+
+
+@pytest.mark.parametrize("mark", [0, 2, 127, 128, 254])
+def test_what_may_be_null_is_so_in_one_way(mark: int) -> None:
+    schema = load_request_schema(DESCRIBE_TOPIC_PARTITIONS, 0)
+    whole = encode_request(APIS[DESCRIBE_TOPIC_PARTITIONS], 0, {"cursor": None})
+    assert whole[-2:] == b"\xff\x00"
+    with pytest.raises(MalformedFrame, match="1 or -1"):
+        entity(schema).read(Cursor(whole[:-2] + bytes((mark, 0))))

@@ -1,0 +1,69 @@
+"""CreatePartitions (37), versions 0 to 3: more partitions for a stream (KIP-195).
+
+The nodes place the replicas. Partition i listens on ``<subject>.<i>``; what is stored stays where
+it is.
+"""
+
+from collections import Counter
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import InvalidStreamConfig, InvalidSubject, StreamlogError
+from streamlog.metadata import controller
+from streamlog.metadata.alteration import SettingChange, altered
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import PARTITIONS_MAX
+from streamlog.server.context import Context
+from streamlog.server.newest import newest_image
+from streamlog.server.refusal import NAMED_TWICE, Refused, told
+from streamlog.server.topology import live_nodes
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    image = await newest_image(context)
+    counts = Counter(topic["name"] for topic in request["topics"])
+    results: list[dict[str, Any]] = []
+    for topic in request["topics"]:
+        outcome: dict[str, Any] = {"error_code": ErrorCode.none}
+        try:
+            if counts[topic["name"]] > 1:
+                raise Refused(ErrorCode.invalid_request, NAMED_TWICE)
+            _check(topic, image)
+            await _add(topic, image, request["validate_only"], context)
+        except (InvalidStreamConfig, InvalidSubject) as error:
+            outcome = told(Refused(ErrorCode.invalid_partitions, str(error)))
+        except StreamlogError as error:
+            outcome = told(error)
+        results.append({"name": topic["name"], **outcome})
+    return {"results": results}
+
+
+def _check(topic: Message, image: Image) -> None:
+    stream, count = image.stream(topic["name"]), topic["count"]
+    known, live = len(stream.partitions), len(live_nodes(image))
+    if not known < count <= PARTITIONS_MAX:
+        raise Refused(
+            ErrorCode.invalid_partitions,
+            f"{count} partitions: there are {known}, and can be more, up to {PARTITIONS_MAX}",
+        )
+    if topic["assignments"]:
+        raise Refused(
+            ErrorCode.invalid_replica_assignment,
+            "replicas are placed by the nodes: name none, and move the partitions afterwards",
+        )
+    if stream.config.replicas > live:
+        raise Refused(
+            ErrorCode.invalid_replication_factor,
+            f"{stream.config.replicas} replicas, {live} live nodes",
+        )
+
+
+async def _add(topic: Message, image: Image, validate_only: bool, context: Context) -> None:
+    name = topic["name"]
+    changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
+    if validate_only:
+        controller.update_stream(image, altered(image.stream(name).config, changes))
+    else:
+        await context.metadata.alter_stream(name, changes)

@@ -1,0 +1,59 @@
+"""DeleteRecords (21), versions 0 to 2: a partition forgets what is below an offset (KIP-107).
+
+Offset -1 stands for the high watermark. Only the partition's leader does it; the other replicas
+follow with what they fetch. Who is already past the offset is a success. The low watermark of the
+answer is the first offset that the leader still has.
+"""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.server.context import Context
+from streamlog.server.guards import led_partition
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+
+HIGH_WATERMARK: Final = -1
+UNKNOWN: Final = -1
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    await _partition(topic["name"], asked, context) for asked in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+async def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
+    index, code, low_watermark = asked["partition_index"], ErrorCode.none, UNKNOWN
+    try:
+        low_watermark = await _delete(TopicPartition(name, index), asked["offset"], context)
+    except StreamlogError as error:
+        code = code_of(error)
+    return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}
+
+
+async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
+    """The low watermark. Whoever may lead no longer, or does not know yet what is committed, is no
+    leader here: the client then asks again, and perhaps elsewhere.
+    """
+    partition = led_partition(tp, NO_EPOCH, context)
+    if not (context.metadata.lease.held and partition.high_watermark_known):
+        raise NotLeader(f"this node cannot say just now what is committed of {tp}")
+    end = partition.high_watermark
+    if offset == HIGH_WATERMARK:
+        offset = end
+    if not 0 <= offset <= end:
+        raise OffsetOutOfRange(offset, partition.log_start_offset, end)
+    await partition.purge(offset)
+    return partition.log_start_offset

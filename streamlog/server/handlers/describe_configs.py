@@ -1,0 +1,66 @@
+"""DescribeConfigs (32), versions 1 to 4: topic configs of streams, and settings of this node.
+
+v1  synonyms (KIP-226)
+v3  types and documentation (KIP-569)
+
+What is a stream's own, what the node's and what a default is told by the source. A setting counts
+as the stream's own where it is not the default.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata.image import Image
+from streamlog.server.config_changes import NODE, TOPIC
+from streamlog.server.context import Context
+from streamlog.server.newest import newest_image
+from streamlog.server.node_configs import shown_node_configs
+from streamlog.server.refusal import Refused, told
+from streamlog.server.shown_config import ShownConfig
+from streamlog.server.topic_configs import shown_topic_configs
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    image = await newest_image(context)
+    return {"results": [_result(it, request, image, context) for it in request["resources"]]}
+
+
+def _result(resource: Message, request: Message, image: Image, context: Context) -> dict[str, Any]:
+    result = {
+        "resource_type": resource["resource_type"],
+        "resource_name": resource["resource_name"],
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "configs": [],
+    }
+    try:
+        configs = _configs(resource, image, context)
+    except StreamlogError as error:
+        return {**result, **told(error)}
+    keys = resource["configuration_keys"]
+    documentation = request.get("include_documentation", False)
+    result["configs"] = [
+        config.told(synonyms=request["include_synonyms"], documentation=documentation)
+        for config in configs
+        if not keys or config.name in keys
+    ]
+    return result
+
+
+def _configs(resource: Message, image: Image, context: Context) -> Iterable[ShownConfig]:
+    kind, name = resource["resource_type"], resource["resource_name"]
+    if kind == TOPIC:
+        return shown_topic_configs(image.stream(name).config, context.node_settings.log)
+    if kind != NODE:
+        text = f"resource type {kind}: only topics (2) and brokers (4) have configs"
+        raise Refused(ErrorCode.invalid_request, text)
+    if name == "":
+        return ()  # what holds for all nodes at once: there is no such thing
+    if name != str(context.node_id):
+        text = f"this is node {context.node_id}: ask node {name[:20]!r} itself"
+        raise Refused(ErrorCode.invalid_request, text)
+    return shown_node_configs(context.node_settings, context.address())

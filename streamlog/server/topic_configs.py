@@ -1,0 +1,122 @@
+"""A stream's settings as topic configs: what each is for, and who has said what it is."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from streamlog.config import LogSection
+from streamlog.metadata.alteration import defaults_of
+from streamlog.metadata.settings_table import SETTINGS, Setting
+from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.server.shown_config import Kind, ShownConfig, Source, Synonym
+
+
+class TopicConfig(NamedTuple):
+    """What there is to say about a row of ``settings_table``."""
+
+    kind: Kind
+    documentation: str
+    node_setting: str | None = None
+    """Of ``[log]``, which holds where the stream says nothing."""
+    node_key: str = ""
+    """What Kafka calls that."""
+
+
+TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
+    "subjects": TopicConfig(
+        Kind.LIST,
+        "The NATS subjects that are stored, separated by commas; wildcards are allowed."
+        " Partition 0 takes the subject itself, partition i takes <subject>.<i>.",
+    ),
+    "retention_bytes": TopicConfig(
+        Kind.LONG, "Bytes that each partition keeps; whole segments go. -1: no limit."
+    ),
+    "retention_messages": TopicConfig(
+        Kind.LONG, "Records that each partition keeps; whole segments go. -1: no limit."
+    ),
+    "retention_ms": TopicConfig(
+        Kind.LONG, "How long records are kept; whole segments go. At least 100. -1: no limit."
+    ),
+    "message_bytes_max": TopicConfig(
+        Kind.INT,
+        "The largest message that is stored; -1: as the node is set.",
+        "message_bytes_max",
+        "message.max.bytes",
+    ),
+    "duplicate_window_ms": TopicConfig(
+        Kind.LONG,
+        "How long a Nats-Msg-Id is known, so that the same message again is stored once."
+        " At least 100, and never longer than retention.ms, which it becomes shorter with.",
+    ),
+    "compression": TopicConfig(
+        Kind.STRING, "How batches are compressed on disk: none, gzip, snappy, lz4 or zstd."
+    ),
+    "sync": TopicConfig(
+        Kind.STRING,
+        "When records are synced to the disk: commit (before the ack), interval, or os.",
+        "sync",
+        "streamlog.sync",
+    ),
+    "segment_bytes": TopicConfig(
+        Kind.INT, "The size at which a segment ends.", "segment_bytes", "log.segment.bytes"
+    ),
+    "segment_age_ms": TopicConfig(
+        Kind.LONG, "The age at which a segment ends.", "segment_age_ms", "log.roll.ms"
+    ),
+    "index_interval_bytes": TopicConfig(
+        Kind.INT,
+        "Bytes between two entries of a segment's indexes.",
+        "index_interval_bytes",
+        "log.index.interval.bytes",
+    ),
+    "min_isr": TopicConfig(
+        Kind.INT,
+        "Replicas that must be in sync for a write with acks=all; below that it is refused."
+        " Default: a majority of the replicas.",
+    ),
+    "unclean_election": TopicConfig(
+        Kind.BOOLEAN,
+        "Have a replica that lacks committed records lead where no other is alive: they are lost.",
+    ),
+    "acks": TopicConfig(
+        Kind.STRING, "When a message is acknowledged to its publisher: all, leader or none."
+    ),
+    "timestamp_type": TopicConfig(
+        Kind.STRING,
+        "Which time records of Kafka producers have: CreateTime (the producer's) or LogAppendTime"
+        " (the leader's, as those from NATS have).",
+    ),
+    "cleanup_policy": TopicConfig(Kind.LIST, "What happens to old records: delete."),
+    "discard": TopicConfig(Kind.STRING, "Which records go when a limit is reached: old."),
+    "no_ack": TopicConfig(
+        Kind.BOOLEAN, "Never acknowledge, although the publisher asks for it with a reply subject."
+    ),
+    "description": TopicConfig(Kind.STRING, "A text about the stream."),
+}
+"""By the setting's name; one for each that has a topic config."""
+
+
+def shown_topic_configs(config: StreamConfig, node: LogSection) -> Iterator[ShownConfig]:
+    """All of them. A setting counts as the stream's own where it is not the default."""
+    defaults = defaults_of(config).model_copy(update={"retention_ms": NO_LIMIT})
+    for row in SETTINGS:
+        if row.kafka is not None:
+            about = TOPIC_CONFIGS[row.name]
+            own, default = getattr(config, row.name), getattr(defaults, row.name)
+            synonyms = tuple(_synonyms(row, about, own, default, node))
+            yield ShownConfig(row.kafka, about.kind, about.documentation, synonyms, read_only=False)
+
+
+def _synonyms(
+    row: Setting, about: TopicConfig, own: Any, default: Any, node: LogSection
+) -> Iterator[Synonym]:
+    key = row.kafka or row.key
+    if own != default:
+        yield Synonym(key, row.to_text(own), Source.TOPIC)
+    if about.node_setting is None:
+        yield Synonym(key, row.to_text(default), Source.DEFAULT)
+        return
+    set_to = getattr(node, about.node_setting)
+    unset = LogSection.model_fields[about.node_setting].default
+    if set_to != unset:
+        yield Synonym(about.node_key, row.to_text(set_to), Source.NODE)
+    yield Synonym(about.node_key, row.to_text(unset), Source.DEFAULT)
