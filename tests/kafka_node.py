@@ -353,8 +353,12 @@ class FakeMetadata:
         data = self.snapshots[snapshot]
         return data[position : position + max_bytes], len(data)
 
-    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
-        decision = controller.create_stream(self.image, config, new_id=uuid4(), now_ms=1_000)
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        decision = controller.create_stream(
+            self.image, config, new_id=uuid4(), now_ms=1_000, assignments=assignments
+        )
         self._apply(decision)
         for index in range(config.partitions if decision.changes else 0):
             self._keep(TopicPartition(config.name, index))

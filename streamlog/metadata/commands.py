@@ -31,6 +31,14 @@ class CreateStream(Command):
     config: StreamConfig
 
 
+class PlaceStream(Command):
+    """A stream whose partitions are kept by the nodes named here, the first of each leading it."""
+
+    config: StreamConfig
+    assignments: tuple[tuple[NodeId, ...], ...]
+    """Of every partition, in their order."""
+
+
 class UpdateStream(Command):
     """Another configuration; more partitions are added, other replicas are placed."""
 
@@ -223,6 +231,7 @@ _TYPES: dict[str, type[Command]] = {
     kind.__name__: kind
     for kind in (
         CreateStream,
+        PlaceStream,
         UpdateStream,
         AlterStream,
         DeleteStream,

@@ -22,6 +22,7 @@ from streamlog.metadata.commands import (
     Command,
     CreateStream,
     DeleteStream,
+    PlaceStream,
     RegisterNode,
     ReportLeader,
     UpdateStream,
@@ -183,9 +184,17 @@ class MetadataService:
             return await self._office.take(command)
         return await self._office.grant(command)
 
-    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
-        """The stream, and whether it is new; its leaders listen, or are not to be had."""
-        granted = await self.request(CreateStream(config=config))
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        """The stream, and whether it is new; its leaders listen, or are not to be had.
+
+        ``assignments``: who keeps each partition, where that is not left to the controller.
+        """
+        command: Command = CreateStream(config=config)
+        if assignments:
+            command = PlaceStream(config=config, assignments=assignments)
+        granted = await self.request(command)
         stream = self.image.stream(config.name)
         if granted.result["created"]:
             await self._wait_for_leaders(stream, granted.offset)

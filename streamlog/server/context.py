@@ -155,8 +155,13 @@ class Metadata(Protocol):
     @property
     def lease(self) -> Lease: ...
 
-    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
-        """The stream, and whether it is new: the same again is a success."""
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        """The stream, and whether it is new: the same again is a success.
+
+        ``assignments``: who keeps each partition, where that is not left to the controller.
+        """
 
     async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
         """Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""

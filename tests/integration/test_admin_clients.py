@@ -153,6 +153,19 @@ def test_confluent_adds_partitions(dev: Dev, admin: AdminClient) -> None:
         assert code_of(refused) == code
 
 
+def test_confluent_names_the_nodes_of_a_new_topic(admin: AdminClient) -> None:
+    def placed(*nodes: list[int]) -> None:
+        topic = NewTopic("placed", len(nodes), replica_assignment=list(nodes))
+        admin.create_topics([topic])["placed"].result(TIMEOUT_S)
+
+    with pytest.raises(KafkaException) as refused:
+        placed([1], [2])
+    assert code_of(refused) == KafkaError.INVALID_REPLICA_ASSIGNMENT
+    placed([1], [1])
+    partitions = admin.list_topics("placed", timeout=TIMEOUT_S).topics["placed"].partitions
+    assert [it.replicas for it in partitions.values()] == [[1], [1]]
+
+
 def test_confluent_deletes_records(dev: Dev, admin: AdminClient) -> None:
     create(admin, "shorter")
     publish(dev, "shorter", 20)

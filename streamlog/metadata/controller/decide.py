@@ -31,9 +31,10 @@ def decide(
     ``new_id``: for what is created.
 
     Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost"}`` (the latter two lists of
-    [stream, partition]); CreateStream ``{"created"}``; AlterIsr ``{"verdicts": [...]}``, one for
-    each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders ``{"moved", "left"}``;
-    Heartbeat ``{"fenced"}``; AllocateProducerIds ``{"first", "end"}``.
+    [stream, partition]); CreateStream, PlaceStream ``{"created"}``; AlterIsr ``{"verdicts":
+    [...]}``, one for each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders
+    ``{"moved", "left"}``; Heartbeat ``{"fenced"}``; AllocateProducerIds
+    ``{"first", "end"}``.
 
     A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
     epoch unfences it, and has partitions led that could not be without it. After StopNode nothing
@@ -46,6 +47,10 @@ def decide(
         case commands.CreateStream():
             decision = streams.create_stream(
                 image, command.config, new_id=new_id, now_ms=now_ms, live=live
+            )
+        case commands.PlaceStream(config=config, assignments=assignments):
+            decision = streams.create_stream(
+                image, config, new_id=new_id, now_ms=now_ms, live=live, assignments=assignments
             )
         case commands.UpdateStream():
             decision = streams.update_stream(image, command.config, live=live)

@@ -46,7 +46,7 @@ class Placement:
         leader = min(draft.hosts, key=cost)
         nodes = (leader, *self._more((leader,), replicas - 1))
         self._note(nodes)
-        return PartitionImage(nodes, leader, 0, nodes, 0)
+        return new_partition(nodes)
 
     def more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
         """``count`` nodes beside ``kept``. Raises InvalidStreamConfig if there are too few."""
@@ -95,6 +95,11 @@ class Placement:
     def _note(self, replicas: tuple[NodeId, ...]) -> None:
         self._kept.update(replicas)
         self._led[replicas[0]] += 1
+
+
+def new_partition(nodes: tuple[NodeId, ...]) -> PartitionImage:
+    """Nothing is written yet, so that all replicas are in sync; the first one leads."""
+    return PartitionImage(nodes, nodes[0], 0, nodes, 0)
 
 
 def check_count(wanted: int, able: int) -> None:

@@ -1,14 +1,15 @@
 """Streams come, change and go. Pure."""
 
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from uuid import UUID
 
-from streamlog.errors import InvalidStreamConfig, StreamExists
+from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, Place, available_nodes
+from streamlog.metadata.controller.draft import Draft, Place, available_nodes, known_node
 from streamlog.metadata.controller.election import revived
 from streamlog.metadata.controller.moves import retargeted
-from streamlog.metadata.controller.placement import Placement, check_count
+from streamlog.metadata.controller.placement import Placement, check_count, new_partition
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.records import StreamCreated, StreamDeleted, StreamUpdated
 from streamlog.metadata.stream import StreamConfig
@@ -22,10 +23,13 @@ def create_stream(
     new_id: UUID,
     now_ms: int,
     live: AbstractSet[NodeId] | None = None,
+    assignments: Sequence[tuple[NodeId, ...]] = (),
 ) -> Decision:
     """A stream and its partitions; the same again is a success without records.
 
-    Raises StreamExists, InvalidStreamConfig. Without ``live`` every node counts as alive.
+    ``assignments``: who keeps each partition, where that is not left to the controller.
+    Raises StreamExists, InvalidStreamConfig; InvalidRequest, NodeNotFound for wrong assignments.
+    Without ``live`` every node counts as alive.
     """
     known = image.streams.get(config.name)
     if known is not None:
@@ -34,10 +38,16 @@ def create_stream(
         raise StreamExists(f"stream {config.name!r} exists with another configuration")
     draft = _draft(image, live)
     check_count(config.replicas, len(draft.hosts))
+    if assignments:
+        _check_assignments(draft, config, assignments)
     draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
     placement = Placement(draft)
     for number in range(config.partitions):
-        draft.add(config.name, number, placement.new_partition(config.replicas))
+        if assignments:
+            partition = new_partition(assignments[number])
+        else:
+            partition = placement.new_partition(config.replicas)
+        draft.add(config.name, number, partition)
     return draft.decision(created=True)
 
 
@@ -73,6 +83,26 @@ def update_stream(
 def delete_stream(image: Image, name: str) -> Decision:
     """The end of a stream. Raises StreamNotFound."""
     return Decision((StreamDeleted(name=name, stream_id=image.stream(name).stream_id),))
+
+
+def _check_assignments(
+    draft: Draft, config: StreamConfig, assignments: Sequence[tuple[NodeId, ...]]
+) -> None:
+    if len(assignments) != config.partitions:
+        raise InvalidRequest(
+            f"nodes are named for {len(assignments)} partitions, of {config.partitions}"
+        )
+    for number, nodes in enumerate(assignments):
+        if len(set(nodes)) != len(nodes) or len(nodes) != config.replicas:
+            raise InvalidRequest(
+                f"partition {number}: {list(nodes)} are not {config.replicas} different nodes"
+            )
+        for node_id in nodes:
+            known_node(draft.image, node_id)
+            if node_id not in draft.hosts:
+                raise InvalidRequest(
+                    f"partition {number}: node {node_id} is not alive, or is being drained"
+                )
 
 
 def _resize(draft: Draft, stream: StreamImage, placement: Placement) -> None:

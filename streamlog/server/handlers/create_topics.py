@@ -3,6 +3,8 @@
 The stream's subjects are the topic config ``subject``, comma separated; default: the topic's name.
 What is there already is an error, as Kafka's clients expect, even if it is the very same.
 
+Nodes may be named for every partition, the first of each to lead it; else the controller chooses.
+
     v4  -1 partitions or replicas stand for the default
     v5  the answer tells the configuration
     v7  the answer tells the id
@@ -16,11 +18,13 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import StreamExists, StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.image import StreamImage
+from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.settings_table import from_topic_configs, to_topic_configs
 from streamlog.metadata.stream import PARTITIONS_MAX, StreamConfig, check_stream_name
+from streamlog.model import NodeId
 from streamlog.server.context import Context
-from streamlog.server.refusal import Refused, told
+from streamlog.server.refusal import NAMED_TWICE, Refused, told
+from streamlog.server.topology import live_nodes
 from streamlog.wire.control import Message
 
 DEFAULT: Final = -1
@@ -29,51 +33,87 @@ _NO_ID: Final = UUID(int=0)
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DEFAULT: Final = 5
 
+Assignments = tuple[tuple[NodeId, ...], ...]
+"""The nodes of each partition; empty: the controller chooses."""
+
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
     counts = Counter(topic["name"] for topic in request["topics"])
     results = []
     for topic in request["topics"]:
         if counts[topic["name"]] > 1:
-            results.append(_error(topic, ErrorCode.invalid_request, "named twice in one request"))
+            results.append(_error(topic, ErrorCode.invalid_request, NAMED_TWICE))
         else:
             results.append(await _create(topic, request["validate_only"], context))
     return {"topics": results}
 
 
 async def _create(topic: Message, validate_only: bool, context: Context) -> dict[str, Any]:
+    image = context.metadata.image
     try:
-        config = _config(topic, context)
-        if validate_only:
-            controller.create_stream(context.metadata.image, config, new_id=_NO_ID, now_ms=0)
-            return _success(topic, config, None)
-        stream, created = await context.metadata.create_stream(config)
-        if not created:
-            raise StreamExists(f"stream {config.name!r} exists")
+        assignments = _assignments(topic, image)
+        config = _config(topic, assignments, image)
+        stream = await _made(config, assignments, validate_only, context)
     except StreamlogError as error:
         return {"name": topic["name"], **told(error)}
-    return _success(topic, stream.config, stream)
+    return _success(topic, config, stream)
 
 
-def _config(topic: Message, context: Context) -> StreamConfig:
+async def _made(
+    config: StreamConfig, assignments: Assignments, validate_only: bool, context: Context
+) -> StreamImage | None:
+    """None where it is only validated."""
+    if validate_only:
+        controller.create_stream(
+            context.metadata.image, config, new_id=_NO_ID, now_ms=0, assignments=assignments
+        )
+        return None
+    stream, created = await context.metadata.create_stream(config, assignments)
+    if not created:
+        raise StreamExists(f"stream {config.name!r} exists")
+    return stream
+
+
+def _assignments(topic: Message, image: Image) -> Assignments:
+    """Who keeps each partition, if the caller says so: then that tells the numbers, too."""
+    given = sorted((it["partition_index"], tuple(it["broker_ids"])) for it in topic["assignments"])
+    if not given:
+        return ()
+    if (topic["num_partitions"], topic["replication_factor"]) != (DEFAULT, DEFAULT):
+        text = "assignments tell the numbers of partitions and replicas: leave those at -1"
+        raise Refused(ErrorCode.invalid_request, text)
+    live, replicas = live_nodes(image), len(given[0][1])
+    for number, (index, nodes) in enumerate(given):
+        if index != number:
+            text = f"name nodes for each of the partitions 0 to {len(given) - 1}, once"
+        elif not nodes or len(nodes) != replicas or len(set(nodes)) != replicas:
+            text = f"partition {index}: {list(nodes)} are not {replicas} different nodes"
+        elif not live >= set(nodes):
+            text = f"partition {index}: of {list(nodes)} only {sorted(live)} are live nodes"
+        else:
+            continue
+        raise Refused(ErrorCode.invalid_replica_assignment, text)
+    return tuple(nodes for _, nodes in given)
+
+
+def _config(topic: Message, assignments: Assignments, image: Image) -> StreamConfig:
     """What is asked for, checked as far as Kafka has codes of its own."""
-    name, image = topic["name"], context.metadata.image
+    name = topic["name"]
     check_stream_name(name)
     if name in image.streams:
         raise StreamExists(f"stream {name!r} exists")
-    if topic["assignments"]:
-        raise Refused(ErrorCode.invalid_replica_assignment, "replicas are placed by the nodes")
-    partitions = 1 if topic["num_partitions"] == DEFAULT else topic["num_partitions"]
+    if assignments:
+        partitions, replicas = len(assignments), len(assignments[0])
+    else:
+        partitions = 1 if topic["num_partitions"] == DEFAULT else topic["num_partitions"]
+        replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
     if not 1 <= partitions <= PARTITIONS_MAX:
-        raise Refused(
-            ErrorCode.invalid_partitions, f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
-        )
-    replicas = 1 if topic["replication_factor"] == DEFAULT else topic["replication_factor"]
-    live = sum(not node.fenced for node in image.nodes.values())
+        text = f"{partitions} partitions: 1 to {PARTITIONS_MAX}"
+        raise Refused(ErrorCode.invalid_partitions, text)
+    live = len(live_nodes(image))
     if not 1 <= replicas <= live:
-        raise Refused(
-            ErrorCode.invalid_replication_factor, f"{replicas} replicas, {live} live nodes"
-        )
+        text = f"{replicas} replicas, {live} live nodes"
+        raise Refused(ErrorCode.invalid_replication_factor, text)
     settings = from_topic_configs({entry["name"]: entry["value"] for entry in topic["configs"]})
     return StreamConfig.of(
         **{**settings, "name": name, "partitions": partitions, "replicas": replicas}

@@ -104,6 +104,9 @@ async def test_create_update_delete_and_again_after_a_restart(start: Start) -> N
         await metadata.create_stream(config("s", retention_ms=500))
     wider = await metadata.update_stream(config("s", subjects=("s", "t")))
     assert wider.config.subjects == ("s", "t")
+    placed, created = await metadata.create_stream(config("placed"), ((ONE,),))
+    assert (created, placed.partition(0).replicas) == (True, (ONE,))
+    await metadata.delete_stream("placed")
     change = SettingChange(setting="retention_ms", text="60000")
     assert (await metadata.alter_stream("s", (change,))).config.retention_ms == 60_000
     assert metadata.image.stream("s").config.subjects == ("s", "t")

@@ -203,6 +203,30 @@ def topic(name: str, **more: object) -> dict[str, object]:
     return {"name": name, "num_partitions": 1, "replication_factor": 1, "configs": configs, **more}
 
 
+def assigned(name: str, *nodes: list[int], first: int = 0) -> dict[str, object]:
+    assignments = [{"partition_index": n, "broker_ids": it} for n, it in enumerate(nodes, first)]
+    return topic(name, num_partitions=-1, replication_factor=-1, assignments=assignments)
+
+
+@pytest.mark.parametrize("version", range(2, 8))
+async def test_topics_are_created_where_the_caller_wants_them(
+    node: KafkaNode, version: int
+) -> None:
+    for other in (8, 9):
+        node.metadata.register(1, NodeId(other))
+    request = {"topics": [assigned("flights", [9, 7], [8, 9])]}
+    async with RawClient(node.port) as client:
+        answer = await client.ask(CREATE_TOPICS, version, {**request, "validate_only": True})
+        assert answer["topics"][0]["error_code"] == 0
+        assert len(node.metadata.image.streams) == 0
+        answer = await client.ask(CREATE_TOPICS, version, request)
+    assert answer["topics"][0]["error_code"] == 0
+    flights = node.metadata.image.stream("flights")
+    assert (flights.config.partitions, flights.config.replicas) == (2, 2)
+    assert [it.replicas for it in flights.partitions] == [(9, 7), (8, 9)]
+    assert [it.leader for it in flights.partitions] == [9, 8]
+
+
 @pytest.mark.parametrize("version", range(2, 8))
 async def test_topics_are_created(node: KafkaNode, version: int) -> None:
     configs = {"subject": "flights.>, ships.*", "retention.ms": "600000", "segment.bytes": "65536"}
@@ -248,7 +272,14 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
         (topic("new", num_partitions=10_001), 37, "10001 partitions"),
         (topic("new", replication_factor=0), 38, "0 replicas"),
         (topic("new", replication_factor=3), 38, "3 replicas, 1 live nodes"),
-        (topic("new", assignments=[{"partition_index": 0, "broker_ids": [7]}]), 39, "placed"),
+        (topic("new", assignments=[{"partition_index": 0, "broker_ids": [7]}]), 42, "at -1"),
+        (assigned("new", [7, 7]), 39, "[7, 7] are not 2 different nodes"),
+        (assigned("new", []), 39, "[] are not 0 different nodes"),
+        (assigned("new", [7], [7, 9]), 39, "[7, 9] are not 1 different nodes"),
+        (assigned("new", [9]), 39, "only [7] are live nodes"),
+        (assigned("new", [-1]), 39, "only [7] are live nodes"),
+        (assigned("new", [7], first=1), 39, "partitions 0 to 0, once"),
+        (assigned("new", [7], [7], first=-1), 39, "partitions 0 to 1, once"),
         (topic("new", configs={"no.such.config": "1"}), 40, "no.such.config"),
         (topic("new", configs={"retention.ms": "soon"}), 40, "retention.ms"),
         (topic("new", configs={"cleanup.policy": "compact"}), 40, "cleanup_policy"),

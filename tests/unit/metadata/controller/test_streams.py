@@ -1,12 +1,14 @@
+import re
+
 import pytest
 
-from streamlog.errors import InvalidStreamConfig, StreamExists, StreamNotFound
+from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists, StreamNotFound
 from streamlog.metadata import commands as c
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import create_stream, delete_stream
 from streamlog.metadata.records import StreamDeleted, StreamUpdated
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import NO_LEADER
+from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 
 
@@ -55,6 +57,46 @@ def test_without_sessions_every_node_that_is_not_fenced_counts() -> None:
         create_stream(world.image, config, new_id=world.image.nodes[1].incarnation, now_ms=0)
     )
     assert world.partition().replicas == (1, 2)
+
+
+def test_a_stream_is_placed_where_it_is_wanted() -> None:
+    world = World(3)
+    config = StreamConfig.of(name="s", partitions=2, replicas=2)
+    command = c.PlaceStream(
+        config=config, assignments=((NodeId(3), NodeId(1)), (NodeId(2), NodeId(3)))
+    )
+    assert world.ask(command).result == {"created": True}
+    partitions = world.image.stream("s").partitions
+    assert [(it.leader, it.replicas, it.isr) for it in partitions] == [
+        (3, (3, 1), (3, 1)),
+        (2, (2, 3), (2, 3)),
+    ]
+    assert world.ask(command).result == {"created": False}
+
+
+@pytest.mark.parametrize(
+    ("assignments", "message"),
+    [
+        (((1, 2),), "for 1 partitions, of 2"),
+        (((1, 2), (2, 1), (1, 3)), "for 3 partitions, of 2"),
+        (((1, 2), (3,)), "partition 1: [3] are not 2 different"),
+        (((1, 1), (1, 2)), "partition 0: [1, 1] are not 2 different"),
+        (((1, 2), (1, 9)), "no node 9"),
+        (((1, 2), (1, 3)), "node 3 is not alive"),
+        (((1, 4), (1, 2)), "node 4 is not alive, or is being drained"),
+    ],
+)
+def test_a_stream_that_cannot_be_placed_so(
+    assignments: tuple[tuple[int, ...], ...], message: str
+) -> None:
+    world = World(4)
+    world.fence(3)
+    world.drain(4)
+    config = StreamConfig.of(name="s", partitions=2, replicas=2)
+    command = c.PlaceStream.model_validate({"config": config, "assignments": assignments})
+    with pytest.raises(InvalidRequest, match=re.escape(message)):
+        world.ask(command)
+    assert not world.image.streams
 
 
 def test_update() -> None:
