@@ -328,9 +328,14 @@ class FakeMetadata:
         self._apply(decision)
         return Granted(self.image.offset, decision.result)
 
-    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+    ) -> StreamImage:
         before = self.image.streams.get(name)
-        await self.request(AlterStream(name=name, changes=changes))
+        await self.request(AlterStream(name=name, changes=changes, assignments=assignments))
         stream = self.image.stream(name)
         assert before is not None
         for index in range(len(before.partitions), len(stream.partitions)):

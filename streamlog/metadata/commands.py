@@ -50,6 +50,8 @@ class AlterStream(Command):
 
     name: str
     changes: tuple[SettingChange, ...]
+    assignments: tuple[tuple[NodeId, ...], ...] = ()
+    """Who keeps each partition that is new by this; empty: the controller chooses."""
 
 
 class DeleteStream(Command):

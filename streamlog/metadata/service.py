@@ -207,9 +207,18 @@ class MetadataService:
         await self._wait_for_leaders(stream, granted.offset)
         return stream
 
-    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
-        """The stream as it is now."""
-        granted = await self.request(AlterStream(name=name, changes=changes))
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+    ) -> StreamImage:
+        """The stream as it is now.
+
+        ``assignments``: who keeps each new partition, where that is not left to the controller.
+        """
+        command = AlterStream(name=name, changes=changes, assignments=assignments)
+        granted = await self.request(command)
         stream = self.image.stream(name)
         await self._wait_for_leaders(stream, granted.offset)
         return stream

@@ -163,8 +163,15 @@ class Metadata(Protocol):
         ``assignments``: who keeps each partition, where that is not left to the controller.
         """
 
-    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage:
-        """Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+    ) -> StreamImage:
+        """``assignments``: who keeps each new partition, where that is not left to the controller.
+
+        Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
 
     async def delete_stream(self, name: str) -> None: ...
 

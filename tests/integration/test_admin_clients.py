@@ -164,6 +164,14 @@ def test_confluent_names_the_nodes_of_a_new_topic(admin: AdminClient) -> None:
     placed([1], [1])
     partitions = admin.list_topics("placed", timeout=TIMEOUT_S).topics["placed"].partitions
     assert [it.replicas for it in partitions.values()] == [[1], [1]]
+    for nodes, is_fine in (([[2]], False), ([[1]], True)):
+        wider = NewPartitions("placed", 3, replica_assignment=nodes)
+        if is_fine:
+            done(admin.create_partitions([wider]))
+            continue
+        with pytest.raises(KafkaException) as refused:
+            done(admin.create_partitions([wider]))
+        assert code_of(refused) == KafkaError.INVALID_REPLICA_ASSIGNMENT
 
 
 def test_confluent_deletes_records(dev: Dev, admin: AdminClient) -> None:

@@ -56,7 +56,9 @@ def decide(
             decision = streams.update_stream(image, command.config, live=live)
         case commands.AlterStream():
             config = altered(image.stream(command.name).config, command.changes)
-            decision = streams.update_stream(image, config, live=live)
+            decision = streams.update_stream(
+                image, config, live=live, assignments=command.assignments
+            )
         case commands.DeleteStream():
             decision = streams.delete_stream(image, command.name)
         case commands.RegisterNode():

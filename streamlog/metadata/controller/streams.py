@@ -38,26 +38,23 @@ def create_stream(
         raise StreamExists(f"stream {config.name!r} exists with another configuration")
     draft = _draft(image, live)
     check_count(config.replicas, len(draft.hosts))
-    if assignments:
-        _check_assignments(draft, config, assignments)
     draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
-    placement = Placement(draft)
-    for number in range(config.partitions):
-        if assignments:
-            partition = new_partition(assignments[number])
-        else:
-            partition = placement.new_partition(config.replicas)
-        draft.add(config.name, number, partition)
+    _add(draft, config, range(config.partitions), Placement(draft), assignments)
     return draft.decision(created=True)
 
 
 def update_stream(
-    image: Image, config: StreamConfig, *, live: AbstractSet[NodeId] | None = None
+    image: Image,
+    config: StreamConfig,
+    *,
+    live: AbstractSet[NodeId] | None = None,
+    assignments: Sequence[tuple[NodeId, ...]] = (),
 ) -> Decision:
     """Another configuration for a stream; what cannot be changed is refused.
 
-    More partitions are placed; for another number of replicas each partition begins to move.
-    Raises StreamNotFound, InvalidStreamConfig.
+    More partitions are placed, where ``assignments`` says if it says anything; for another number
+    of replicas each partition begins to move. Raises StreamNotFound, InvalidStreamConfig;
+    InvalidRequest, NodeNotFound for wrong assignments.
     """
     stream = image.stream(config.name)
     known = stream.config
@@ -75,8 +72,7 @@ def update_stream(
         _resize(draft, after, placement)
     elif config.unclean_election and not known.unclean_election:
         _revive(draft, after)
-    for number in range(known.partitions, config.partitions):
-        draft.add(config.name, number, placement.new_partition(config.replicas))
+    _add(draft, config, range(known.partitions, config.partitions), placement, assignments)
     return draft.decision()
 
 
@@ -85,24 +81,40 @@ def delete_stream(image: Image, name: str) -> Decision:
     return Decision((StreamDeleted(name=name, stream_id=image.stream(name).stream_id),))
 
 
-def _check_assignments(
-    draft: Draft, config: StreamConfig, assignments: Sequence[tuple[NodeId, ...]]
+def _add(
+    draft: Draft,
+    config: StreamConfig,
+    numbers: range,
+    placement: Placement,
+    assignments: Sequence[tuple[NodeId, ...]],
 ) -> None:
-    if len(assignments) != config.partitions:
+    """The new partitions of these numbers."""
+    if not assignments:
+        for number in numbers:
+            draft.add(config.name, number, placement.new_partition(config.replicas))
+        return
+    if len(assignments) != len(numbers):
         raise InvalidRequest(
-            f"nodes are named for {len(assignments)} partitions, of {config.partitions}"
+            f"nodes are named for {len(assignments)} new partitions, of {len(numbers)}"
         )
-    for number, nodes in enumerate(assignments):
-        if len(set(nodes)) != len(nodes) or len(nodes) != config.replicas:
+    for number, nodes in zip(numbers, assignments, strict=True):
+        _check_assignment(draft, config, number, nodes)
+        draft.add(config.name, number, new_partition(nodes))
+
+
+def _check_assignment(
+    draft: Draft, config: StreamConfig, number: int, nodes: tuple[NodeId, ...]
+) -> None:
+    if len(set(nodes)) != len(nodes) or len(nodes) != config.replicas:
+        raise InvalidRequest(
+            f"partition {number}: {list(nodes)} are not {config.replicas} different nodes"
+        )
+    for node_id in nodes:
+        known_node(draft.image, node_id)
+        if node_id not in draft.hosts:
             raise InvalidRequest(
-                f"partition {number}: {list(nodes)} are not {config.replicas} different nodes"
+                f"partition {number}: node {node_id} is not alive, or is being drained"
             )
-        for node_id in nodes:
-            known_node(draft.image, node_id)
-            if node_id not in draft.hosts:
-                raise InvalidRequest(
-                    f"partition {number}: node {node_id} is not alive, or is being drained"
-                )
 
 
 def _resize(draft: Draft, stream: StreamImage, placement: Placement) -> None:

@@ -1,7 +1,7 @@
 """CreatePartitions (37), versions 0 to 3: more partitions for a stream (KIP-195).
 
-The nodes place the replicas. Partition i listens on ``<subject>.<i>``; what is stored stays where
-it is.
+Nodes may be named for each new partition; else the controller chooses. Partition i listens on
+``<subject>.<i>``; what is stored stays where it is.
 """
 
 from collections import Counter
@@ -14,6 +14,7 @@ from streamlog.metadata import controller
 from streamlog.metadata.alteration import SettingChange, altered
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import PARTITIONS_MAX
+from streamlog.server.assignments import Assignments, check_assignments
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
@@ -49,10 +50,10 @@ def _check(topic: Message, image: Image) -> None:
             f"{count} partitions: there are {known}, and can be more, up to {PARTITIONS_MAX}",
         )
     if topic["assignments"]:
-        raise Refused(
-            ErrorCode.invalid_replica_assignment,
-            "replicas are placed by the nodes: name none, and move the partitions afterwards",
-        )
+        check_assignments(
+            _assignments(topic), image,
+            replicas=stream.config.replicas, numbers=range(known, count),
+        )  # fmt: skip
     if stream.config.replicas > live:
         raise Refused(
             ErrorCode.invalid_replication_factor,
@@ -60,10 +61,15 @@ def _check(topic: Message, image: Image) -> None:
         )
 
 
+def _assignments(topic: Message) -> Assignments:
+    return tuple(tuple(it["broker_ids"]) for it in topic["assignments"] or ())
+
+
 async def _add(topic: Message, image: Image, validate_only: bool, context: Context) -> None:
-    name = topic["name"]
+    name, assignments = topic["name"], _assignments(topic)
     changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
     if validate_only:
-        controller.update_stream(image, altered(image.stream(name).config, changes))
+        config = altered(image.stream(name).config, changes)
+        controller.update_stream(image, config, assignments=assignments)
     else:
-        await context.metadata.alter_stream(name, changes)
+        await context.metadata.alter_stream(name, changes, assignments)

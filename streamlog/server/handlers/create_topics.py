@@ -21,7 +21,7 @@ from streamlog.metadata import controller
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.settings_table import from_topic_configs, to_topic_configs
 from streamlog.metadata.stream import PARTITIONS_MAX, StreamConfig, check_stream_name
-from streamlog.model import NodeId
+from streamlog.server.assignments import NONE, Assignments, check_assignments, refuse
 from streamlog.server.context import Context
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
@@ -32,9 +32,6 @@ _NO_ID: Final = UUID(int=0)
 
 _SOURCE_TOPIC: Final = 1
 _SOURCE_DEFAULT: Final = 5
-
-Assignments = tuple[tuple[NodeId, ...], ...]
-"""The nodes of each partition; empty: the controller chooses."""
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
@@ -78,22 +75,16 @@ def _assignments(topic: Message, image: Image) -> Assignments:
     """Who keeps each partition, if the caller says so: then that tells the numbers, too."""
     given = sorted((it["partition_index"], tuple(it["broker_ids"])) for it in topic["assignments"])
     if not given:
-        return ()
+        return NONE
     if (topic["num_partitions"], topic["replication_factor"]) != (DEFAULT, DEFAULT):
         text = "assignments tell the numbers of partitions and replicas: leave those at -1"
         raise Refused(ErrorCode.invalid_request, text)
-    live, replicas = live_nodes(image), len(given[0][1])
-    for number, (index, nodes) in enumerate(given):
-        if index != number:
-            text = f"name nodes for each of the partitions 0 to {len(given) - 1}, once"
-        elif not nodes or len(nodes) != replicas or len(set(nodes)) != replicas:
-            text = f"partition {index}: {list(nodes)} are not {replicas} different nodes"
-        elif not live >= set(nodes):
-            text = f"partition {index}: of {list(nodes)} only {sorted(live)} are live nodes"
-        else:
-            continue
-        raise Refused(ErrorCode.invalid_replica_assignment, text)
-    return tuple(nodes for _, nodes in given)
+    if [index for index, _ in given] != list(range(len(given))):
+        refuse(f"name nodes for each of the partitions 0 to {len(given) - 1}, once")
+    assignments = tuple(nodes for _, nodes in given)
+    replicas = max(1, len(assignments[0]))
+    check_assignments(assignments, image, replicas=replicas, numbers=range(len(assignments)))
+    return assignments
 
 
 def _config(topic: Message, assignments: Assignments, image: Image) -> StreamConfig:

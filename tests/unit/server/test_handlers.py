@@ -274,7 +274,7 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
         (topic("new", replication_factor=3), 38, "3 replicas, 1 live nodes"),
         (topic("new", assignments=[{"partition_index": 0, "broker_ids": [7]}]), 42, "at -1"),
         (assigned("new", [7, 7]), 39, "[7, 7] are not 2 different nodes"),
-        (assigned("new", []), 39, "[] are not 0 different nodes"),
+        (assigned("new", []), 39, "[] are not 1 different nodes"),
         (assigned("new", [7], [7, 9]), 39, "[7, 9] are not 1 different nodes"),
         (assigned("new", [9]), 39, "only [7] are live nodes"),
         (assigned("new", [-1]), 39, "only [7] are live nodes"),

@@ -104,13 +104,48 @@ async def test_partitions_that_cannot_be_added(
     assert node.metadata.image is before
 
 
-async def test_new_partitions_are_placed_by_the_nodes(node: KafkaNode) -> None:
-    await node.add_stream("flights")
-    ((_, code, text),) = await widen(
-        node, ("flights", 2), assignments=[{"broker_ids": [int(NODE)]}]
-    )
-    assert (code, "placed by the nodes" in str(text)) == (39, True)
-    assert await widen(node, ("flights", 2), assignments=[]) == [("flights", 0, None)]
+@pytest.mark.parametrize("version", range(4))
+async def test_new_partitions_are_placed_where_the_caller_wants_them(
+    node: KafkaNode, version: int
+) -> None:
+    await three_nodes(node)
+    wanted = [{"broker_ids": [9, 7]}, {"broker_ids": [8, 9]}]
+    for validate_only in (True, False):
+        told = await widen(
+            node,
+            ("flights", 3),
+            assignments=wanted,
+            version=version,
+            validate_only=validate_only,
+        )
+        assert told == [("flights", 0, None)]
+    assert [it.replicas for it in node.metadata.image.stream("flights").partitions[1:]] == [
+        (9, 7),
+        (8, 9),
+    ]
+    assert await widen(node, ("flights", 4), assignments=[]) == [("flights", 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("nodes", "message"),
+    [
+        ([[7, 8]], "for 1 new partitions, of 2"),
+        ([[7, 8]] * 3, "for 3 new partitions, of 2"),
+        ([[7, 8], [7]], "partition 2: [7] are not 2 different nodes"),
+        ([[7, 7], [7, 8]], "partition 1: [7, 7] are not 2"),
+        ([[], []], "partition 1: [] are not 2"),
+        ([[7, 8], [7, 10]], "of [7, 10] only [7, 8, 9] are live nodes"),
+    ],
+)
+async def test_new_partitions_that_cannot_be_placed_so(
+    node: KafkaNode, nodes: list[list[int]], message: str
+) -> None:
+    await three_nodes(node)
+    before = node.metadata.image
+    assignments = [{"broker_ids": it} for it in nodes]
+    ((_, code, text),) = await widen(node, ("flights", 3), assignments=assignments)
+    assert (code, message in str(text)) == (39, True)
+    assert node.metadata.image is before
 
 
 async def test_a_topic_to_widen_twice_is_refused_and_the_rest_is_done(node: KafkaNode) -> None:

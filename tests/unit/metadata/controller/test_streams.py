@@ -72,13 +72,23 @@ def test_a_stream_is_placed_where_it_is_wanted() -> None:
         (2, (2, 3), (2, 3)),
     ]
     assert world.ask(command).result == {"created": False}
+    wider = (SettingChange(setting="partitions", text="3"),)
+    for wrong in (((1, 2), (1, 2)), ((1,),), ((1, 9),)):
+        more = {"name": "s", "changes": wider, "assignments": wrong}
+        with pytest.raises(InvalidRequest):
+            world.ask(c.AlterStream.model_validate(more))
+    more = {"name": "s", "changes": wider, "assignments": ((2, 1),)}
+    world.ask(c.AlterStream.model_validate(more))
+    after = world.image.stream("s").partitions
+    assert after[:2] == partitions
+    assert (after[2].leader, after[2].replicas) == (2, (2, 1))
 
 
 @pytest.mark.parametrize(
     ("assignments", "message"),
     [
-        (((1, 2),), "for 1 partitions, of 2"),
-        (((1, 2), (2, 1), (1, 3)), "for 3 partitions, of 2"),
+        (((1, 2),), "for 1 new partitions, of 2"),
+        (((1, 2), (2, 1), (1, 3)), "for 3 new partitions, of 2"),
         (((1, 2), (3,)), "partition 1: [3] are not 2 different"),
         (((1, 1), (1, 2)), "partition 0: [1, 1] are not 2 different"),
         (((1, 2), (1, 9)), "no node 9"),
