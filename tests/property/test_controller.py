@@ -17,6 +17,7 @@ from hypothesis.stateful import (
 
 from streamlog.errors import NodeIdTaken
 from streamlog.metadata import commands as c
+from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.image import Image, Load
 from streamlog.metadata.records import decode_record, encode_record
@@ -216,9 +217,11 @@ class ControllerMachine(ControllerModel):
         """More partitions, or another number of replicas."""
         known = self.image.streams[data.draw(st.sampled_from(sorted(self.image.streams)))].config
         if data.draw(st.booleans()):
-            config = known.changed(partitions=max(known.partitions, wanted.partitions))
-        else:
-            config = known.changed(replicas=wanted.replicas, min_isr=wanted.min_isr)
+            count = max(known.partitions, wanted.partitions)
+            change = SettingChange(setting="partitions", text=str(count))
+            self.ask(c.AlterStream(name=known.name, changes=(change,)))
+            return
+        config = known.changed(replicas=wanted.replicas, min_isr=wanted.min_isr)
         self.ask(c.UpdateStream(config=config))
 
     @rule(name=names, seldom=st.integers(0, 7))
