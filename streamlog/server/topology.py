@@ -15,17 +15,20 @@ OPERATIONS_UNKNOWN: Final = -(2**31)
 
 
 def shown_nodes(context: Context) -> Iterable[Message]:
-    """Those that are alive, and always this one, although it may still be fenced.
+    """Those that are alive, and always this one, although it may still be fenced. All of them while
+    no majority is alive, for then a cluster is starting, rather than that nodes have gone.
 
-    Clients forget the nodes that are not listed: librdkafka that is told of none at all, while a
-    whole cluster starts, never asks again.
+    Clients forget the nodes that are not listed: librdkafka that is told of none at all never asks
+    again (confluentinc/librdkafka#5301), and one that is told of one alone hangs on its life.
     """
-    own, nodes = context.node_id, context.metadata.image.nodes
-    if own not in nodes:
+    own, image = context.node_id, context.metadata.image
+    if own not in image.nodes:
         host, port = context.address()
         yield {"node_id": own, "host": host, "port": port, "rack": None}
-    for node_id, node in sorted(nodes.items()):
-        if node_id == own or not node.fenced:
+    live = live_nodes(image)
+    is_whole = 2 * len(live) > len(image.nodes)
+    for node_id, node in sorted(image.nodes.items()):
+        if node_id == own or node_id in live or not is_whole:
             yield {"node_id": node_id, "host": node.host, "port": node.port, "rack": node.rack}
 
 

@@ -9,7 +9,12 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.server.context import Context
-from streamlog.server.topology import OPERATIONS_UNKNOWN, shown_controller, shown_nodes
+from streamlog.server.topology import (
+    OPERATIONS_UNKNOWN,
+    live_nodes,
+    shown_controller,
+    shown_nodes,
+)
 from streamlog.wire.control import Message
 
 BROKERS: Final = 1
@@ -28,7 +33,10 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
             else ErrorCode.unsupported_endpoint_type,
             "error_message": f"endpoint type {endpoints}: ask for brokers (1)",
         }
-    brokers = [_broker(node, is_fenced=False) for node in shown_nodes(context)]
+    live = live_nodes(image) | {context.node_id}
+    brokers = [
+        _broker(node, is_fenced=node["node_id"] not in live) for node in shown_nodes(context)
+    ]
     if request.get("include_fenced_brokers", False):
         told = {broker["broker_id"] for broker in brokers}
         brokers.extend(

@@ -17,12 +17,13 @@ async def ask(node: KafkaNode, key: int, version: int, request: dict[str, Any]) 
 
 @pytest.mark.parametrize("version", range(3))
 async def test_the_cluster_is_described(node: KafkaNode, version: int) -> None:
-    node.metadata.register(1, NodeId(9), rack="r9")
+    node.metadata.register(1, NodeId(8))
+    node.metadata.register(2, NodeId(9), rack="r9")
     node.metadata.fence(NodeId(9))
     answer = await ask(node, DESCRIBE_CLUSTER, version, {})
     assert (answer["error_code"], answer["cluster_id"]) == (0, CLUSTER_ID)
     assert answer["controller_id"] == NODE
-    (broker,) = answer["brokers"]
+    broker, _ = answer["brokers"]
     assert (broker["broker_id"], broker["host"], broker["port"], broker["rack"]) == (
         NODE, "127.0.0.1", node.port, "r1",
     )  # fmt: skip

@@ -402,13 +402,23 @@ async def test_fenced_nodes_are_not_shown_and_their_replicas_are_offline(node: K
 
 
 async def test_a_node_shows_itself_while_it_is_fenced(node: KafkaNode) -> None:
-    """Told of no nodes at all, librdkafka forgets the ones that it was configured with, too."""
-    node.metadata.register(1, NodeId(8))
-    node.metadata.fence(NodeId(8))
+    for number in (8, 9):
+        node.metadata.register(number - 7, NodeId(number))
     node.metadata.fence(NODE)
     async with RawClient(node.port) as client:
         answer = await client.ask(METADATA, 12, {"topics": []})
-    assert [it["node_id"] for it in answer["brokers"]] == [NODE]
+    assert [it["node_id"] for it in answer["brokers"]] == [NODE, 8, 9]
+
+
+async def test_all_nodes_are_shown_while_most_are_fenced(node: KafkaNode) -> None:
+    """Told of no nodes at all, librdkafka forgets the ones that it was configured with, too."""
+    for number in (8, 9):
+        node.metadata.register(number - 7, NodeId(number))
+    for number in (NODE, NodeId(8)):
+        node.metadata.fence(number)
+    async with RawClient(node.port) as client:
+        answer = await client.ask(METADATA, 12, {"topics": []})
+    assert [it["node_id"] for it in answer["brokers"]] == [NODE, 8, 9]
 
 
 async def test_a_node_shows_itself_before_it_is_registered(node: KafkaNode) -> None:
