@@ -4,7 +4,6 @@ import argparse
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -13,13 +12,11 @@ from benchmarks import machine, plot, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import NODE as CASES
 from benchmarks.connection import BenchmarkError
+from benchmarks.publish import publish
 from benchmarks.rounds import QUICK_SCALE, measure
 from benchmarks.side import Sides
 
 README = Path(__file__).with_name("README.md")
-FRONT = README.parents[1] / "README.md"
-FRONT_BEGIN = "<!-- chart: written by `python -m benchmarks` -->"
-FRONT_END = "<!-- end of chart -->"
 RESULTS = README.parent / "results"
 REPORT_WIDTH = 190
 
@@ -69,19 +66,10 @@ def main() -> int:
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
-    if len(chosen) == len(CASES) and not options.quick:
-        publish(figures, facts, options.rounds)
-        console.print(f"written to {README} and {plot.CHART}")
+    if results is not None and len(chosen) == len(CASES) and not options.quick:
+        publish([results])
+        console.print("written to the tables and the chart that readers see")
     return 0
-
-
-def publish(figures: Sequence[Figures], facts: Mapping[str, str], rounds: int) -> None:
-    """What readers see: the table, and the chart here and on the front page."""
-    plot.draw(figures, plot.CHART)
-    text = "Each bar is a ratio, each mark what is aimed at.\n\n![Ratios](results/ratios.png)\n\n"
-    report.write_section(README, text + report.markdown(figures, facts, rounds))
-    chart = "[![Ratios to others](benchmarks/results/ratios.png)](benchmarks/README.md)"
-    report.write_section(FRONT, chart, FRONT_BEGIN, FRONT_END)
 
 
 def _parse() -> argparse.Namespace:

@@ -13,12 +13,11 @@ from benchmarks import machine, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import CLUSTERS as CASES
 from benchmarks.connection import BenchmarkError
+from benchmarks.publish import publish
 from benchmarks.rounds import measure
 from benchmarks.trios import Trios
 
 README: Final = Path(__file__).with_name("README.md")
-BEGIN: Final = "<!-- clusters: written by `python -m benchmarks.clusters` -->"
-END: Final = "<!-- end of clusters -->"
 RESULTS: Final = README.parent / "results"
 REPORT_WIDTH: Final = 170
 
@@ -58,10 +57,9 @@ def main() -> int:
     if failure:
         console.print(f"[bold red]void:[/] {failure}")
         return 1
-    if len(chosen) == len(CASES) and not options.quick:
-        text = report.markdown(figures, facts, options.rounds)
-        report.write_section(README, text, BEGIN, END)
-        console.print(f"written to {README}")
+    if results is not None and len(chosen) == len(CASES) and not options.quick:
+        publish([results])
+        console.print("written to the table that readers see")
     return 0
 
 

@@ -1,16 +1,15 @@
-"""``python -m benchmarks.plot FILE...``: a chart of all ratios that have a target.
+"""A chart of all ratios that have a target.
 
 A bar begins at 1: as fast as the other, or exactly what is allowed. The scale is logarithmic, so
 that twice as fast and half as fast are as far from it. The mark is the target.
 """
 
-import argparse
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from benchmarks import catalogue, report
+from benchmarks import report
 from benchmarks.case import Figures, Target
 
 CHART: Final = Path(__file__).parent / "results" / "ratios.png"
@@ -147,28 +146,3 @@ def _style(axis: Any) -> None:
     axis.grid(axis="x", color="#e8e8e8", zorder=0)
     for side in axis.spines.values():
         side.set_visible(False)
-
-
-def _read(path: Path) -> list[Figures]:
-    return report.read_json(path, catalogue.ALL)
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.plot", description=__doc__)
-    parser.add_argument(
-        "files",
-        nargs="+",
-        type=Path,
-        metavar="FILE",
-        help="of benchmarks/results; of a case in several, the last one's",
-    )
-    parser.add_argument("--out", type=Path, default=CHART)
-    options = parser.parse_args()
-    newest = {it.case.name: it for path in options.files for it in _read(path)}
-    draw([newest[case.name] for case in catalogue.ALL if case.name in newest], options.out)
-    print(f"written to {options.out}")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

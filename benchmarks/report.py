@@ -110,7 +110,7 @@ def print_table(console: Console, all_figures: Sequence[Figures]) -> None:
     console.print(table)
 
 
-def markdown(all_figures: Sequence[Figures], machine: Mapping[str, str], rounds: int) -> str:
+def markdown(all_figures: Sequence[Figures], machine: Mapping[str, str], rounds: str) -> str:
     """The same for the README."""
     lines = [f"Medians of {rounds} interleaved rounds on " + "; ".join(_facts(machine)) + ".", ""]
     lines += ["| " + " | ".join(HEADINGS) + " |", "|---|--:|--:|--:|--:|---|---|"]
