@@ -34,7 +34,7 @@ class Cli:
 
     def ok(self, *arguments: str, stdin: bytes = b"") -> str:
         done = self.run(*arguments, stdin=stdin)
-        assert (done.returncode, done.stderr) == (0, b"")
+        assert (done.returncode, done.stderr) == (0, b""), done
         return done.stdout.decode()
 
     def json(self, *arguments: str) -> Any:

@@ -27,7 +27,7 @@ class SimSocket:
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint
         self._waiter: asyncio.Future[None] | None = None
-        endpoint.on_change = self._wake
+        endpoint.on_change = self.wake
 
     @property
     def at_end(self) -> bool:
@@ -73,12 +73,12 @@ class SimSocket:
 
     def close(self) -> None:
         self._endpoint.close()
-        self._wake()
+        self.wake()
 
     def fileno(self) -> int:
         return self._endpoint.fileno()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
@@ -96,6 +96,19 @@ class SimChannel:
         data = await self.sock.receive(RECEIVE_BYTES)
         self._raise_if_ended()
         return data
+
+    async def receive_unless(self, due: Callable[[], bool]) -> bytes | None:
+        """As ``receive``; but None once ``due`` holds, which is asked again at each ``wake``."""
+        endpoint = self._endpoint
+        while not due():
+            self._raise_if_ended()
+            if endpoint.buffer or endpoint.closed or endpoint.broken or endpoint.ended:
+                return await self.receive()
+            await self.sock.wait()
+        return None
+
+    def wake(self) -> None:
+        self.sock.wake()
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
         self._raise_if_ended()
@@ -122,7 +135,7 @@ class SimChannel:
 
     def end(self, reason: Exception | None = None) -> None:
         self._ended = self._ended or reason or ChannelEnded()
-        self.sock._wake()
+        self.sock.wake()
 
     def close(self) -> None:
         self.sock.close()
