@@ -225,21 +225,23 @@ def plain(dev: Dev) -> Iterator[Any]:
 def test_kafka_python_alters_and_describes(admin: AdminClient, plain: Any) -> None:
     from kafka.admin import ConfigResource, ConfigResourceType
 
-    create(admin, "plain", **{"retention.ms": "60000"})
+    create(admin, "administered", **{"retention.ms": "60000"})
 
     def configs(**options: Any) -> Any:
-        asked = [ConfigResource(ConfigResourceType.TOPIC, "plain")]
-        return plain.describe_configs(asked, **options)["topic"]["plain"]
+        asked = [ConfigResource(ConfigResourceType.TOPIC, "administered")]
+        return plain.describe_configs(asked, **options)["topic"]["administered"]
 
     assert set(configs()) == {"retention.ms"}
     wanted = {"retention.ms": "70000", "max.message.bytes": "2000"}
-    plain.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "plain", wanted)])
+    plain.alter_configs([ConfigResource(ConfigResourceType.TOPIC, "administered", wanted)])
     told = configs(include_synonyms=True)
     assert told["retention.ms"]["value"] == "70000"
     assert told["retention.ms"]["config_type"] == "LONG"
     names = [it["name"] for it in told["max.message.bytes"]["synonyms"]]
     assert names == ["max.message.bytes", "message.max.bytes"]
-    plain.reset_configs([ConfigResource(ConfigResourceType.TOPIC, "plain", ["retention.ms"])])
+    plain.reset_configs(
+        [ConfigResource(ConfigResourceType.TOPIC, "administered", ["retention.ms"])]
+    )
     assert configs(config_filter="all")["retention.ms"]["value"] == "-1"
     node = plain.describe_configs([ConfigResource(ConfigResourceType.BROKER, "1")], False, "all")
     assert node["broker"]["1"]["node.id"]["value"] == "1"
@@ -254,10 +256,10 @@ def test_kafka_python_about_partitions(dev: Dev, admin: AdminClient, plain: Any)
         OffsetOutOfRangeError,
     )
 
-    create(admin, "parts")
-    plain.create_partitions({"parts": 2})
-    tp = TopicPartition("parts", 0)
-    publish(dev, "parts", 5)
+    create(admin, "widened")
+    plain.create_partitions({"widened": 2})
+    tp = TopicPartition("widened", 0)
+    publish(dev, "widened", 5)
     assert plain.delete_records({tp: 3})[tp]["low_watermark"] == 3
     with pytest.raises(OffsetOutOfRangeError):
         plain.delete_records({tp: 6})
@@ -270,11 +272,11 @@ def test_kafka_python_about_partitions(dev: Dev, admin: AdminClient, plain: Any)
         assert plain.alter_partition_reassignments({tp: replicas}) == {tp: error}
     assert plain.list_partition_reassignments() == {}
     assert plain.list_partition_reassignments([tp]) == {}
-    plain.elect_leaders(0, {"parts": [0, 1]})
-    page = plain.describe_topic_partitions(["parts"], response_partition_limit=1)
+    plain.elect_leaders(0, {"widened": [0, 1]})
+    page = plain.describe_topic_partitions(["widened"], response_partition_limit=1)
     assert [it["partition_index"] for it in page["topics"][0]["partitions"]] == [0]
-    assert page["next_cursor"] == {"topic_name": "parts", "partition_index": 1}
-    rest = plain.describe_topic_partitions(["parts"], cursor=page["next_cursor"])
+    assert page["next_cursor"] == {"topic_name": "widened", "partition_index": 1}
+    rest = plain.describe_topic_partitions(["widened"], cursor=page["next_cursor"])
     assert [it["partition_index"] for it in rest["topics"][0]["partitions"]] == [1]
     assert rest["next_cursor"] is None
 

@@ -76,16 +76,19 @@ def test_keys_nulls_headers_and_times_are_the_producers(dev: Dev) -> None:
 
 
 def test_a_stream_may_have_the_leaders_time(dev: Dev) -> None:
-    create(dev, "timed", **{"message.timestamp.type": "LogAppendTime"})
+    create(dev, "stamped", **{"message.timestamp.type": "LogAppendTime"})
     told: list[tuple[int, int]] = []
     producer = Producer({"bootstrap.servers": dev.kafka, "compression.type": "lz4"})
     for _ in range(2):
         producer.produce(
-            "timed", bytes(1000), timestamp=5, on_delivery=lambda _, it: told.append(it.timestamp())
+            "stamped",
+            bytes(1000),
+            timestamp=5,
+            on_delivery=lambda _, it: told.append(it.timestamp()),
         )
     assert producer.flush(30) == 0
     consumer = Consumer({"bootstrap.servers": dev.kafka, "group.id": "unused", "check.crcs": True})
-    consumer.assign([TopicPartition("timed", 0, 0)])
+    consumer.assign([TopicPartition("stamped", 0, 0)])
     times = [message.timestamp() for message in consumer.consume(2, timeout=30)]
     consumer.close()
     assert [kind for kind, _ in times] == [2, 2]
