@@ -75,8 +75,10 @@ class Peers:
         self._cluster_id = cluster_id
         self._node_id = node_id
         self._connections: dict[tuple[Address, str], Connection] = {}
+        self._closed = False
 
     def close(self) -> None:
+        self._closed = True
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
@@ -206,6 +208,11 @@ class Peers:
             if before is not None and not before.broken:  # somebody was quicker
                 connection.close()
                 return before
+            if before is not None:  # and it has broken since
+                before.close()
+            if self._closed:
+                connection.close()
+                raise NodeUnreachable(f"{address}: no more connections are made")
             self._connections[key] = connection
         return connection
 

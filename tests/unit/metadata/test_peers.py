@@ -5,6 +5,7 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from typing import Any
+from unittest.mock import Mock
 from uuid import UUID
 
 import pytest
@@ -261,3 +262,39 @@ async def test_closed_peers_say_nothing(node: KafkaNode, peers: Peers) -> None:
     await peers.send(of(node), NODE, BEGIN, PATIENCE_MS)
     peers.close()
     assert not peers._connections
+
+
+class OpenedInTurn:
+    """In the place of ``Connection``: each ``open`` ends when the test says so."""
+
+    def __init__(self) -> None:
+        self.opened: list[Any] = []
+        self.may_end: list[asyncio.Event] = []
+
+    async def open(self, host: str, port: int, *, timeout_ms: int) -> Any:
+        connection, event = Mock(broken=False), asyncio.Event()
+        self.opened.append(connection)
+        self.may_end.append(event)
+        await event.wait()
+        return connection
+
+
+async def test_no_connection_is_left_open(peers: Peers, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two are made at once, the first breaks before the second is there, and then all is closed."""
+    made = OpenedInTurn()
+    monkeypatch.setattr("streamlog.metadata.peers.Connection", made)
+    address = Address("nowhere", 1)
+    calls = [asyncio.create_task(peers._connection(address, "request", 1)) for _ in range(3)]
+    await asyncio.sleep(0)
+    made.may_end[0].set()
+    assert await calls[0] is made.opened[0]
+    made.opened[0].broken = True
+    made.may_end[1].set()
+    assert await calls[1] is made.opened[1]
+    made.opened[0].close.assert_called_once_with()
+    peers.close()
+    made.may_end[2].set()
+    with pytest.raises(NodeUnreachable):
+        await calls[2]
+    for connection in made.opened:
+        connection.close.assert_called_once_with()
