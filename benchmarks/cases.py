@@ -80,11 +80,13 @@ def routing(size: int) -> Callable[[Sides, float], Measurement]:
     return run
 
 
-def round_trip(size: int) -> Callable[[Sides, float], Measurement]:
+def round_trip(
+    size: int, side_of: Callable[[Sides], Side]
+) -> Callable[[Sides, float], Measurement]:
     """Publishing through a nats-server to a client that only acknowledges: the router's limit."""
 
     def run(sides: Sides, scale: float) -> Measurement:
-        side = sides.jetstream_tuned
+        side = side_of(sides)
         command = [sys.executable, "-m", "benchmarks.responder", side.nats]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as responder:
             assert responder.stdout is not None
@@ -134,7 +136,8 @@ def limit_case(size: int) -> Case[Sides]:
     variants = (
         Variant("a mirror that acks everything", mirroring(size)),
         Variant("nats-server, nobody listens", routing(size)),
-        Variant("nats-server, one listener acks everything", round_trip(size)),
+        Variant("nats-server, one listener acks everything", round_trip(size, _jetstream)),
+        Variant("the same, set up as ours", round_trip(size, _jetstream_tuned)),
     )
     return Case(f"limits-{size}", f"Nothing stored, {_named(size)}", (RATE,), variants)
 

@@ -16,9 +16,8 @@ def allow_open_files() -> None:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = OPEN_FILES_MAX if hard == resource.RLIM_INFINITY else hard
     if soft not in (resource.RLIM_INFINITY, wanted):
-        with contextlib.suppress(
-            OSError, ValueError
-        ):  # macOS has another limit, and no name for it
+        # macOS has another limit, and no name for it.
+        with contextlib.suppress(OSError, ValueError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 

@@ -66,7 +66,6 @@ class Node:
                 partitions=self._registry,
                 metadata=self._metadata,
                 metrics=metrics,
-                message_bytes_max=settings.log.message_bytes_max,
                 node_settings=settings,
             )
         )

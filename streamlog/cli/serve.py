@@ -13,11 +13,13 @@ def serve(
 ) -> None:
     """Run one node until it is told to stop (Ctrl-C, SIGTERM)."""
     gc.disable()  # what is loaded stays: to look for garbage in it is a fifth of the start
-    from streamlog.config import load_settings
+    try:
+        from streamlog.config import load_settings
 
-    settings = load_settings(config)
-    from streamlog.app.run import run_node
+        settings = load_settings(config)
+        from streamlog.app.run import run_node
 
-    gc.freeze()
-    gc.enable()
+        gc.freeze()
+    finally:
+        gc.enable()
     run_node(settings)

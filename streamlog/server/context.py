@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from streamlog.config import MIB, KafkaSection, NodeSection, Settings
+from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
@@ -201,11 +201,9 @@ class Context:
     partitions: Partitions
     metadata: Metadata
     metrics: NodeMetrics
-    message_bytes_max: int = MIB
-    """Of streams that have no limit of their own."""
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))
     )
-    """All of the node's, to be shown."""
+    """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)

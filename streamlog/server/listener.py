@@ -61,7 +61,7 @@ class Listener:
             remedy = "name an address of this machine"
             raise ConfigError("kafka.host", problem, remedy) from None
         self._sock.setblocking(False)
-        _spare_pacing(self._sock)
+        spare_pacing(self._sock)
 
     async def run(self) -> None:
         """Accepts until ``stop``, then waits for the last connection to end."""
@@ -155,7 +155,7 @@ class Listener:
         self._context.metrics.connections.dec()
 
 
-def _spare_pacing(sock: socket.socket) -> None:
+def spare_pacing(sock: socket.socket) -> None:
     """Where clients come from this machine only, there is no network to be gentle to.
 
     Some systems pace what they send (BBR): with an answer at a time that is a timer for each

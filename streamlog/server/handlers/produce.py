@@ -121,7 +121,7 @@ def _check_size(tp: TopicPartition, batch: ProducedBatch, context: Context) -> N
     """A limit is on a batch, as Kafka's is; but a stream's own, which is one on messages for NATS,
     does not refuse a batch of many small ones that the node would take.
     """
-    size, node = batch.header.size_bytes, context.message_bytes_max
+    size, node = batch.header.size_bytes, context.node_settings.log.message_bytes_max
     stream = context.metadata.image.stream(tp.stream).config.message_bytes_max
     limit = node if stream == NO_LIMIT else stream
     if size > limit and (size > node or batch.largest_bytes > limit):
