@@ -165,16 +165,17 @@ async def test_calls_that_wait_for_a_connection_are_limited_too(
     node: KafkaNode, peers: Peers
 ) -> None:
     """The second waits for the first one's turn to end, but no longer than it may."""
-    released = asyncio.Event()
+    asked, released = asyncio.Event(), asyncio.Event()
 
     async def take(_: Request) -> Answer:
+        asked.set()
         await released.wait()
         return EpochAnswer(4, ME)
 
     node.metadata.raft_answers = take
     async with asyncio.TaskGroup() as group:
         first = group.create_task(peers.send(of(node), NODE, BEGIN, PATIENCE_MS))
-        await asyncio.sleep(0)
+        await asked.wait()
         with pytest.raises(RequestTimedOut):
             await peers.send(of(node), NODE, END, 100)
         released.set()
