@@ -225,19 +225,23 @@ def consumer_case(size: int) -> Case[Sides]:
         finally:
             delete_consumer(side, "pull")
 
-    def kafka(sides: Sides, scale: float) -> Measurement:
-        side = sides.streamlog
-        source = ["--server", side.kafka, "--source", STREAM]
-        return read(sides, side, "kafka", *source, "--count", count(scale))
+    def kafka(mode: str) -> Callable[[Sides, float], Measurement]:
+        def run(sides: Sides, scale: float) -> Measurement:
+            side = sides.streamlog
+            source = ["--server", side.kafka, "--source", STREAM]
+            return read(sides, side, mode, *source, "--count", count(scale))
+
+        return run
 
     variants = (
         Variant("JetStream, push consumer, raw socket", push),
         Variant(PULL, pull),
         Variant(
             "streamlog, one confluent-kafka consumer",
-            kafka,
+            kafka("kafka"),
             (Target(RATE, 2.0), Target(RATE, 20.0, beside=PULL)),
         ),
+        Variant("the same, all its settings as they come", kafka("kafka-defaults")),
     )
     title = f"Consume from the start, {_named(size)}"
     return Case(f"consume-{size}", title, (MEGABYTES, RATE), variants, prepare, clear)
