@@ -135,6 +135,44 @@ class ReplicationSection(Section):
     """The pause after a leader could not be reached."""
 
 
+class GroupsSection(Section):
+    """Kafka consumer groups; times as Kafka's brokers have them by default."""
+
+    offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 12
+    """Of ``__consumer_offsets``, when it is made; a group belongs to one. Never changed later."""
+    offsets_replicas: Annotated[int, Field(ge=1, le=5)] = 3
+    """Of each of these; as many as there are nodes, where that is less."""
+    offsets_retention_ms: Annotated[int, Field(ge=1_000)] = 7 * 86_400_000
+    """How long offsets are kept that no member of their group stands for any more."""
+    offsets_check_ms: Annotated[int, Field(ge=100)] = 600_000
+    """How often such offsets are looked for."""
+    commit_timeout_ms: Annotated[int, Field(ge=1)] = 5_000
+    """A commit that takes longer is answered with COORDINATOR_NOT_AVAILABLE."""
+    initial_rebalance_delay_ms: Annotated[int, Field(ge=0)] = 3_000
+    """How long the first member of a group waits for more of them."""
+    session_timeout_ms_min: Annotated[int, Field(ge=1)] = 6_000
+    session_timeout_ms_max: Annotated[int, Field(ge=1)] = 1_800_000
+    """A member that asks for another session time-out is refused."""
+    offset_metadata_bytes_max: Annotated[int, Field(ge=0)] = 4 * KIB
+    """Of the text that goes with a committed offset."""
+    members_max: Annotated[int, Field(ge=1)] = 1_000
+    """Of one group; more are refused with GROUP_MAX_SIZE_REACHED."""
+    group_bytes_max: Annotated[int, Field(ge=KIB, le=64 * MIB)] = 4 * MIB
+    """Of what the members of one group have us keep; beyond it likewise."""
+    groups_max: Annotated[int, Field(ge=1)] = 10_000
+    """In one partition of ``__consumer_offsets``; more are refused with POLICY_VIOLATION."""
+    offsets_max: Annotated[int, Field(ge=1)] = 1_000_000
+    """Committed offsets there, of all its groups; beyond it likewise."""
+    writes_max: Annotated[int, Field(ge=1)] = 10_000
+    """Records there that wait for their commit; beyond it COORDINATOR_LOAD_IN_PROGRESS."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.session_timeout_ms_min > self.session_timeout_ms_max:
+            raise ValueError("session_timeout_ms_min <= session_timeout_ms_max is needed")
+        return self
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -200,6 +238,7 @@ class Settings(BaseSettings):
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
+    groups: GroupsSection = GroupsSection()
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
-from streamlog.config import MIB, KafkaSection, LogSection, NodeSection, Settings
+from streamlog.config import MIB, GroupsSection, KafkaSection, LogSection, NodeSection, Settings
 from streamlog.errors import (
     NoController,
     OffsetOutOfRange,
@@ -21,6 +21,7 @@ from streamlog.errors import (
     StaleNode,
     StreamlogError,
 )
+from streamlog.groups.service import GroupService
 from streamlog.metadata import controller
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import AlterStream, Command, DescribeCluster
@@ -410,6 +411,9 @@ class KafkaNode:
             log=LogSection(segment_bytes=8 * MIB),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
+        self.groups = GroupService(
+            node_id=NODE, settings=GroupsSection(), metadata=self.metadata, partitions=self
+        )
         self.listener = Listener(
             Context(
                 node_id=NODE,
@@ -418,6 +422,7 @@ class KafkaNode:
                 partitions=self,
                 metadata=self.metadata,
                 metrics=self.metrics,
+                groups=self.groups,
                 node_settings=self.node_settings,
             )
         )

@@ -7,8 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
-from streamlog.config import ClusterSection, KafkaSection
+from streamlog.config import ClusterSection, GroupsSection, KafkaSection
 from streamlog.errors import PartitionNotFound
+from streamlog.groups.service import GroupService
 from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.files import FilePool
 from streamlog.metadata.commands import RegisterNode
@@ -94,6 +95,12 @@ class Member:
                 partitions=NoPartitions(),  # type: ignore[arg-type]
                 metadata=self.service,
                 metrics=NodeMetrics(),
+                groups=GroupService(
+                    node_id=self.node_id,
+                    settings=GroupsSection(),
+                    metadata=self.service,
+                    partitions=NoPartitions(),  # type: ignore[arg-type]
+                ),
             )
         )
         self._listener.open()

@@ -10,8 +10,9 @@ from types import TracebackType
 from typing import Any, Self
 from uuid import UUID
 
-from streamlog.config import KafkaSection, LogSection, ReplicationSection
+from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
 from streamlog.errors import StreamlogError
+from streamlog.groups.service import GroupService
 from streamlog.log.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.forwarding import Granted
@@ -83,6 +84,12 @@ class ReplicaNode:
                 partitions=self.registry,
                 metadata=metadata,
                 metrics=self.metrics,
+                groups=GroupService(
+                    node_id=node_id,
+                    settings=GroupsSection(),
+                    metadata=metadata,
+                    partitions=self.registry,
+                ),
             )
         )
         self._tasks: list[asyncio.Task[None]] = []

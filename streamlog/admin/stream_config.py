@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 
 from streamlog.errors import InvalidStreamConfig
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream import StreamConfig, check_writable_by_clients
 
 
 class Fixed(NamedTuple):
@@ -61,7 +61,9 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
         passes = FIXED[name].passes if name in FIXED else _empty
         if not passes(value):
             raise InvalidStreamConfig(f"{name}: {_shown(value)} is not supported")
-    return StreamConfig.of(**from_jetstream(fields))
+    config = StreamConfig.of(**from_jetstream(fields))
+    check_writable_by_clients(config.name)
+    return config
 
 
 def config_to_json(config: StreamConfig) -> dict[str, Any]:

@@ -24,7 +24,7 @@ from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream import StreamConfig, is_internal
 from streamlog.metadata.subjects import overlap, partition_subject
 from streamlog.model import TopicPartition
 
@@ -172,7 +172,9 @@ class Streams:
         """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
         pattern, streams = text(fields, "subject"), self._metadata.image.streams
         names = sorted(
-            name for name, stream in streams.items() if not pattern or _watches(stream, pattern)
+            name
+            for name, stream in streams.items()
+            if not is_internal(name) and (not pattern or _watches(stream, pattern))
         )
         offset = min(number(fields, "offset"), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}

@@ -17,7 +17,8 @@ from streamlog.admin.errors import (
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.messages import StoredMessage
 from streamlog.admin.streams import Metadata, Streams
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, StreamNotFound
+from streamlog.metadata.stream import INTERNAL_STREAMS, is_internal
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Verbs:
             return {"type": SYSTEM_REPLY_TYPE, "error": BAD_REQUEST.json()}
         try:
             _check_api_level(headers)
+            _check_name(name)
             result = await route.handler(name, parse_body(body))
         except Exception as error:
             return {"type": route.reply_type, "error": self._failed(error, verb).json()}
@@ -88,6 +90,7 @@ class Verbs:
         name, _, subject = rest.partition(".")
         self._count += 1
         try:
+            _check_name(name)
             fields = {"last_by_subj": subject} if subject else parse_body(body)
             return name, await self._streams.find_message(name, fields)
         except Exception as error:
@@ -113,7 +116,7 @@ class Verbs:
             "storage": await self._leaders.size_bytes(),
             "reserved_memory": 0,
             "reserved_storage": 0,
-            "streams": len(self._metadata.image.streams),
+            "streams": len(set(self._metadata.image.streams) - INTERNAL_STREAMS),
             "consumers": 0,
             "limits": {
                 "max_memory": 0,
@@ -141,6 +144,12 @@ def parse_body(body: bytes) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise Refused(invalid_json("not an object"))
     return value
+
+
+def _check_name(name: str) -> None:
+    """What is no business of NATS is not there."""
+    if is_internal(name):
+        raise StreamNotFound(f"{name!r} is an internal stream")
 
 
 def _check_api_level(headers: Mapping[str, str]) -> None:

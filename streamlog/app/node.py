@@ -19,6 +19,7 @@ from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
+from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
 from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
@@ -58,6 +59,12 @@ class Node:
             cluster=self._metadata,
             reserve=reserve,
         )
+        self._groups = GroupService(
+            node_id=data_dir.node_id,
+            settings=settings.groups,
+            metadata=self._metadata,
+            partitions=self._registry,
+        )
         self._listener = Listener(
             Context(
                 node_id=data_dir.node_id,
@@ -66,6 +73,7 @@ class Node:
                 partitions=self._registry,
                 metadata=self._metadata,
                 metrics=metrics,
+                groups=self._groups,
                 node_settings=settings,
             )
         )
@@ -106,6 +114,7 @@ class Node:
                 Step("quorum", self._start_quorum),
                 Step("registration", self._register),
                 Step("partitions", self._start_partitions),
+                Step("groups", self._start_groups),
                 Step("ingest", self._start_ingest),
                 Step("membership", self._start_membership),
                 Step("admin", self._start_admin),
@@ -114,6 +123,7 @@ class Node:
                 Step("admin", self._admin.stop),
                 Step("ingest", self._source.stop),
                 Step("membership", self._metadata.leave),
+                Step("groups", self._groups.stop),
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
@@ -233,6 +243,13 @@ class Node:
 
         await self._metadata.attach(self._registry.reconcile, begin)
         self._run(self._registry.run())
+
+    async def _start_groups(self) -> None:
+        async def begin(image: Image) -> None:
+            await self._groups.reconcile(Image(image.cluster_id), image)
+
+        await self._metadata.attach(self._groups.reconcile, begin)
+        self._run(self._groups.run())
 
     async def _start_ingest(self) -> None:
         async def begin(image: Image) -> None:

@@ -39,6 +39,7 @@ class DevNode:
             "node": {"id": number, "data_dir": str(directory)},
             "kafka": {"host": host, "port": kafka_port},
             "http": {"host": host, "port": http_port},
+            "groups": {"initial_rebalance_delay_ms": 0},
         }
         if cluster:
             self._content["cluster"] = dict(cluster)

@@ -20,7 +20,7 @@ from streamlog.ingest.servers import connect_options
 from streamlog.ingest.snapshots import Kept, Snapshots
 from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream import NO_LIMIT, StreamConfig, is_internal
 from streamlog.metadata.subjects import partition_subject
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -189,6 +189,8 @@ class NatsSource:
     def _follow(self, stream: StreamImage) -> None:
         """Inlets for what is led here, each for one leader epoch; what is kept is prepared for."""
         name, config = stream.name, stream.config
+        if is_internal(name):
+            return
         led = {
             TopicPartition(name, number): partition.leader_epoch
             for number, partition in enumerate(stream.partitions)

@@ -7,7 +7,7 @@ settings (the subject, the duplicate window) are filled in, so that equal ones c
 
 import json
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -26,6 +26,11 @@ CompressionName = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Acks = Literal["all", "leader", "none"]
 TimestampType = Literal["CreateTime", "LogAppendTime"]
 
+OFFSETS_STREAM: Final = "__consumer_offsets"
+"""Of consumer groups; under the name that Kafka gives it."""
+INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM})
+"""Made and written by the nodes themselves, and no business of NATS: they have no subjects."""
+
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
 
@@ -37,6 +42,17 @@ def check_stream_name(name: str) -> None:
         )
     if name.startswith("__"):
         raise InvalidStreamName(f"{name!r}: names that start with '__' are reserved")
+
+
+def is_internal(name: str) -> bool:
+    """Nobody but the nodes makes it, writes to it or ends it; everybody may read it."""
+    return name in INTERNAL_STREAMS
+
+
+def check_writable_by_clients(name: str) -> None:
+    """Raise InvalidStreamName for a stream that is the nodes' own."""
+    if is_internal(name):
+        raise InvalidStreamName(f"{name!r}: an internal stream, which only the nodes change")
 
 
 def default_min_isr(replicas: int) -> int:
@@ -110,7 +126,9 @@ class StreamConfig(BaseModel):
         if not isinstance(values, dict):
             return values
         filled = dict(values)
-        if not filled.get("subjects") and isinstance(filled.get("name"), str):
+        if is_internal(str(filled.get("name"))):
+            filled.setdefault("subjects", ())
+        elif not filled.get("subjects") and isinstance(filled.get("name"), str):
             filled["subjects"] = (filled["name"],)
         if filled.get("min_isr") is None:
             replicas = filled.get("replicas", 1)
@@ -125,8 +143,11 @@ class StreamConfig(BaseModel):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        check_stream_name(self.name)
-        check_subjects(self.subjects, partitions=self.partitions, answers=not self.no_ack)
+        if is_internal(self.name):
+            self._check_internal()
+        else:
+            check_stream_name(self.name)
+            check_subjects(self.subjects, partitions=self.partitions, answers=not self.no_ack)
         self._check_limits()
         if self.min_isr > self.replicas:
             raise InvalidStreamConfig(
@@ -137,6 +158,14 @@ class StreamConfig(BaseModel):
         if len(json.dumps(self.metadata)) > METADATA_BYTES_MAX:
             raise InvalidStreamConfig(f"metadata: at most {METADATA_BYTES_MAX} bytes")
         return self
+
+    def _check_internal(self) -> None:
+        """What the nodes keep there they need, whatever its age."""
+        if self.subjects:
+            raise InvalidStreamConfig(f"subjects: {self.name} is an internal stream, and has none")
+        for key in ("retention_bytes", "retention_messages", "retention_ms"):
+            if getattr(self, key) != NO_LIMIT:
+                raise InvalidStreamConfig(f"{key}: {self.name} is kept whole")
 
     def _check_limits(self) -> None:
         for key in ("retention_bytes", "retention_messages", "message_bytes_max"):

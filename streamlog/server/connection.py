@@ -46,6 +46,7 @@ class Connection:
     def __init__(self, channel: Channel, peer: str, context: Context, readers: Executor) -> None:
         self._channel = channel
         self._peer = peer
+        self._host = "/" + peer.rpartition(":")[0]  # as Kafka writes it
         self._context = context
         self._readers = readers
         self._sent = context.metrics.fetch_bytes.labels("sendfile")
@@ -120,7 +121,7 @@ class Connection:
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
-            answer = await dispatch.answer(request, self._context, poll, self._readers)
+            answer = await dispatch.answer(request, self._context, poll, self._readers, self._host)
             if isinstance(answer, Answer):
                 try:
                     await self._send(answer)

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from streamlog.config import KafkaSection, NodeSection, Settings
+from streamlog.groups.service import GroupService
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
@@ -201,6 +202,7 @@ class Context:
     partitions: Partitions
     metadata: Metadata
     metrics: NodeMetrics
+    groups: GroupService
     producer_ids: ProducerIds = field(default_factory=ProducerIds)
     node_settings: Settings = field(
         default_factory=lambda: Settings.model_construct(node=NodeSection(data_dir=Path()))

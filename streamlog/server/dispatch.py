@@ -5,6 +5,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.server.answer import Answer
+from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.handlers import (
     alter_configs,
@@ -12,10 +13,12 @@ from streamlog.server.handlers import (
     api_versions,
     create_partitions,
     create_topics,
+    delete_groups,
     delete_records,
     delete_topics,
     describe_cluster,
     describe_configs,
+    describe_groups,
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
@@ -23,16 +26,22 @@ from streamlog.server.handlers import (
     envelope,
     fetch,
     find_coordinator,
+    heartbeat,
     incremental_alter_configs,
     init_producer_id,
     join_group,
+    leave_group,
+    list_groups,
     list_offsets,
     list_partition_reassignments,
     metadata,
     offset_commit,
+    offset_delete,
+    offset_fetch,
     offset_for_leader_epoch,
     produce,
     quorum,
+    sync_group,
 )
 from streamlog.server.late_answer import LateAnswer
 from streamlog.server.poll import Poll
@@ -44,13 +53,15 @@ from streamlog.wire.header import RequestHeader, encode_response_header, read_re
 _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
+WaitingHandler = Callable[[control.Message, int, Context, Asker], Awaitable[control.Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_OFFSETS: list_offsets.handle,
     registry.METADATA: metadata.handle,
-    registry.OFFSET_COMMIT: offset_commit.handle,
     registry.FIND_COORDINATOR: find_coordinator.handle,
-    registry.JOIN_GROUP: join_group.handle,
+    registry.HEARTBEAT: heartbeat.handle,
+    registry.DESCRIBE_GROUPS: describe_groups.handle,
+    registry.LIST_GROUPS: list_groups.handle,
     registry.API_VERSIONS: api_versions.handle,
     registry.CREATE_TOPICS: create_topics.handle,
     registry.DELETE_TOPICS: delete_topics.handle,
@@ -75,6 +86,17 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.DESCRIBE_TOPIC_PARTITIONS: describe_topic_partitions.handle,
 }
 
+_WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
+    registry.OFFSET_COMMIT: offset_commit.handle,
+    registry.OFFSET_FETCH: offset_fetch.handle,
+    registry.JOIN_GROUP: join_group.handle,
+    registry.LEAVE_GROUP: leave_group.handle,
+    registry.SYNC_GROUP: sync_group.handle,
+    registry.DELETE_GROUPS: delete_groups.handle,
+    registry.OFFSET_DELETE: offset_delete.handle,
+}
+"""Their answers wait for others than this node, and as long as it takes."""
+
 
 def is_produce(request: bytes) -> bool:
     """Its answer may come late, and those behind it are looked at meanwhile."""
@@ -82,10 +104,10 @@ def is_produce(request: bytes) -> bool:
 
 
 async def answer(
-    request: bytes, context: Context, poll: Poll, threads: Executor
+    request: bytes, context: Context, poll: Poll, threads: Executor, host: str = ""
 ) -> Answer | LateAnswer | None:
     """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
-    answer fits.
+    answer fits. ``host``: from which it came.
     """
     cursor = Cursor(request)
     header = read_request_header(cursor)
@@ -98,7 +120,12 @@ async def answer(
         return await fetch.handle(cursor, version, response_header, context, poll)
     if api.key == registry.PRODUCE:
         return await produce.handle(cursor, version, response_header, context, threads)
-    values = await _HANDLERS[api.key](control.read_request(cursor, api, version), version, context)
+    asked = control.read_request(cursor, api, version)
+    waiting = _WAITING_HANDLERS.get(api.key)
+    if waiting is not None:
+        values = await waiting(asked, version, context, Asker(header.client_id or "", host, poll))
+    else:
+        values = await _HANDLERS[api.key](asked, version, context)
     return Answer([frame(response_header, control.encode_response(api, version, values))])
 
 

@@ -9,8 +9,14 @@ FETCH: Final = 1
 LIST_OFFSETS: Final = 2
 METADATA: Final = 3
 OFFSET_COMMIT: Final = 8
+OFFSET_FETCH: Final = 9
 FIND_COORDINATOR: Final = 10
 JOIN_GROUP: Final = 11
+HEARTBEAT: Final = 12
+LEAVE_GROUP: Final = 13
+SYNC_GROUP: Final = 14
+DESCRIBE_GROUPS: Final = 15
+LIST_GROUPS: Final = 16
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
@@ -21,10 +27,12 @@ DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
 CREATE_PARTITIONS: Final = 37
+DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
 INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
+OFFSET_DELETE: Final = 47
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
 END_QUORUM_EPOCH: Final = 54
@@ -55,9 +63,17 @@ APIS: Final[dict[int, Api]] = {
         Api(FETCH, "Fetch", 4, 12, 12),
         Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
         Api(METADATA, "Metadata", 0, 12, 9),
-        Api(OFFSET_COMMIT, "OffsetCommit", 2, 8, 8),  # this and the next two: see find_coordinator
+        Api(OFFSET_COMMIT, "OffsetCommit", 2, 9, 8),
+        Api(OFFSET_FETCH, "OffsetFetch", 1, 9, 6),
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
-        Api(JOIN_GROUP, "JoinGroup", 0, 7, 6),
+        Api(JOIN_GROUP, "JoinGroup", 0, 9, 6),
+        Api(HEARTBEAT, "Heartbeat", 0, 4, 4),
+        Api(LEAVE_GROUP, "LeaveGroup", 0, 5, 4),
+        Api(SYNC_GROUP, "SyncGroup", 0, 5, 4),
+        Api(DESCRIBE_GROUPS, "DescribeGroups", 0, 6, 5),
+        Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
+        Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
+        Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),

@@ -161,7 +161,7 @@ def test_the_admin_client_sees_what_there_is(dev: Dev) -> None:
 
 
 def test_offsets_out_of_range_are_an_error_to_the_client(dev: Dev) -> None:
-    from confluent_kafka import Consumer, KafkaError, TopicPartition
+    from confluent_kafka import Consumer, TopicPartition
 
     create(dev, "short")
     asyncio.run(publish(dev.nats, "short", 0, 10))
@@ -186,7 +186,7 @@ def test_a_deleted_topic_is_gone_and_may_come_again_empty(dev: Dev) -> None:
 
 
 def test_topics_that_cannot_be_are_refused_in_words(dev: Dev) -> None:
-    from confluent_kafka import KafkaError, KafkaException
+    from confluent_kafka import KafkaException
 
     create(dev, "kafka-taken")
     for name, configs, code in (
@@ -201,7 +201,7 @@ def test_topics_that_cannot_be_are_refused_in_words(dev: Dev) -> None:
         assert refused.value.args[0].code() == code
 
 
-def test_a_consumer_with_a_group_leaves_at_once_and_one_that_subscribes_is_told(dev: Dev) -> None:
+def test_a_consumer_that_assigns_leaves_at_once(dev: Dev) -> None:
     """With a client's own defaults, which commit on the way out."""
     create(dev, "grouped")
     settings = {"bootstrap.servers": dev.kafka, "group.id": "g", "auto.offset.reset": "earliest"}
@@ -212,10 +212,3 @@ def test_a_consumer_with_a_group_leaves_at_once_and_one_that_subscribes_is_told(
     started = time.monotonic()
     assigned.close()
     assert time.monotonic() - started < LEAVING_S_MAX
-
-    subscribed = Consumer(settings)
-    subscribed.subscribe(["grouped"])
-    answer = subscribed.poll(30)
-    subscribed.close()
-    assert answer is not None
-    assert answer.error().code() == KafkaError.GROUP_AUTHORIZATION_FAILED

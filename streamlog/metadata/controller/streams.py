@@ -12,7 +12,7 @@ from streamlog.metadata.controller.moves import retargeted
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.records import StreamCreated, StreamDeleted, StreamUpdated
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream import StreamConfig, check_writable_by_clients, is_internal
 from streamlog.model import NO_LEADER, NodeId
 
 
@@ -64,6 +64,8 @@ def update_stream(
         raise InvalidStreamConfig(
             f"partitions: cannot become fewer (from {known.partitions} to {config.partitions})"
         )
+    if config.partitions != known.partitions and is_internal(config.name):
+        raise InvalidStreamConfig(f"partitions: {config.name} keeps those that it was made with")
     draft = _draft(image, live)
     draft.records.append(StreamUpdated(config=config))
     after = StreamImage(config, stream.stream_id, stream.created_ms, stream.partitions)
@@ -77,7 +79,8 @@ def update_stream(
 
 
 def delete_stream(image: Image, name: str) -> Decision:
-    """The end of a stream. Raises StreamNotFound."""
+    """The end of a stream. Raises StreamNotFound, InvalidStreamName."""
+    check_writable_by_clients(name)
     return Decision((StreamDeleted(name=name, stream_id=image.stream(name).stream_id),))
 
 

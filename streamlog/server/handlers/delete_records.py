@@ -10,6 +10,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.metadata.stream import check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import led_partition
@@ -47,6 +48,7 @@ async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
     """The low watermark. Whoever may lead no longer, or does not know yet what is committed, is no
     leader here: the client then asks again, and perhaps elsewhere.
     """
+    check_writable_by_clients(tp.stream)
     partition = led_partition(tp, NO_EPOCH, context)
     if not (context.metadata.lease.held and partition.high_watermark_known):
         raise NotLeader(f"this node cannot say just now what is committed of {tp}")

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import InvalidStreamName, StreamlogError, StreamNotFound
 from streamlog.metadata.image import Image
-from streamlog.metadata.stream import check_stream_name
+from streamlog.metadata.stream import check_stream_name, is_internal
 from streamlog.server.context import Context
 from streamlog.server.refusal import Refused, told
 from streamlog.server.topology import OPERATIONS_UNKNOWN, live_nodes, shown_partition
@@ -63,6 +63,7 @@ def _topic(name: str, first: int, limit: int, image: Image) -> dict[str, Any]:
         "error_code": ErrorCode.none,
         "name": name,
         "topic_id": stream.stream_id,
+        "is_internal": is_internal(name),
         "partitions": [
             {**shown_partition(first + i, partition, live), "eligible_leader_replicas": None}
             for i, partition in enumerate(stream.partitions[first : first + limit])

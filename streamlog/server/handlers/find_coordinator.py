@@ -1,10 +1,10 @@
-"""FindCoordinator (10), versions 0 to 4: this node, which refuses what coordinators do.
+"""FindCoordinator (10), versions 0 to 4: which node to speak to about a consumer group.
 
-Transactions are refused here already: an idempotent producer asks for no coordinator. Consumer
-groups are not there yet. A client that only assigns partitions, but would commit when it
-closes (as confluent-kafka does by default), waits most of a minute for a coordinator that cannot be
-found; one that is found and refuses, it leaves at once.
+That is the leader of the partition of ``__consumer_offsets`` that the group belongs to; the stream
+is made when somebody asks first. Transactions are refused here already: an idempotent producer asks
+for no coordinator.
 
+    v3  the answer says in words what is wrong
     v4  several keys in one request, and an error for each
 """
 
@@ -19,21 +19,32 @@ _GROUP: Final = 0
 _TRANSACTION: Final = 1
 NO_TRANSACTIONS: Final = ErrorCode.transactional_id_authorization_failed
 """What all clients take for final."""
+_NOBODY: Final[Message] = {"node_id": -1, "host": "", "port": -1}
 
 
-async def handle(request: Message, _version: int, context: Context) -> Message:
-    if request.get("key_type", _GROUP) == _TRANSACTION:
-        return _answer(request, {"node_id": -1, "error_code": NO_TRANSACTIONS})
-    node = context.metadata.image.nodes.get(context.node_id)
-    if node is None:  # not registered yet
-        here: dict[str, Any] = {"node_id": -1, "error_code": ErrorCode.coordinator_not_available}
-    else:
-        here = {"node_id": context.node_id, "host": node.host, "port": node.port, "error_code": 0}
-    return _answer(request, here)
+async def handle(request: Message, version: int, context: Context) -> Message:
+    kind = request.get("key_type", _GROUP)
+    keys = request["coordinator_keys"] if version >= 4 else [request["key"]]
+    coordinators = [{"key": key, **await _find(kind, key, context)} for key in keys]
+    return {"coordinators": coordinators} if version >= 4 else coordinators[0]
 
 
-def _answer(request: Message, here: dict[str, Any]) -> Message:
-    coordinators: list[dict[str, Any]] = [
-        {"key": key, **here} for key in request.get("coordinator_keys", ())
-    ]
-    return {**here, "coordinators": coordinators}
+async def _find(kind: int, key: str, context: Context) -> dict[str, Any]:
+    if kind == _TRANSACTION:
+        return _nobody(NO_TRANSACTIONS, "transactions are not supported")
+    if kind != _GROUP:
+        return _nobody(ErrorCode.invalid_request, f"there are no coordinators of kind {kind}")
+    node, error = await context.groups.find(key)
+    if node is None:
+        return _nobody(error, "no node coordinates this group just now")
+    return {
+        "node_id": node.node_id,
+        "host": node.host,
+        "port": node.port,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+    }
+
+
+def _nobody(error: ErrorCode, message: str) -> dict[str, Any]:
+    return {**_NOBODY, "error_code": error, "error_message": message}

@@ -10,6 +10,7 @@ from collections.abc import Set as AbstractSet
 from kio.schema.errors import ErrorCode
 
 from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.stream import is_internal
 from streamlog.model import NodeId
 from streamlog.server.context import Context
 from streamlog.server.guards import stream_named
@@ -60,6 +61,7 @@ def _topic(name: str, stream: StreamImage, live: AbstractSet[NodeId]) -> Message
         "error_code": ErrorCode.none,
         "name": name,
         "topic_id": stream.stream_id,
+        "is_internal": is_internal(name),
         "partitions": [
             shown_partition(index, partition, live)
             for index, partition in enumerate(stream.partitions)

@@ -1,24 +1,79 @@
-"""OffsetCommit (8), versions 2 to 8: refused, partition by partition; see ``find_coordinator``."""
+"""OffsetCommit (8), versions 2 to 9: how far a group has come, partition by partition.
+
+Answered when it is committed as any acknowledged record is. Without a generation (-1) it is for
+who assigns partitions itself, and holds while the group has no members.
+
+    v2-4  how long it is to be kept
+    v6    the leader epoch of what was read last (KIP-320)
+    v7    static members (KIP-345)
+"""
+
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.groups.requests import (
+    Caller,
+    CommitRequest,
+    OffsetToCommit,
+    PartitionId,
+)
+from streamlog.metadata.image import Image
+from streamlog.server.asker import Asker
 from streamlog.server.context import Context
+from streamlog.server.group_reply import result_of
 from streamlog.wire.control import Message
 
+UNKNOWN = ErrorCode.unknown_topic_or_partition
 
-async def handle(request: Message, _version: int, _context: Context) -> Message:
+
+async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
+    wanted = _commit_request(request, context.metadata.image)
+    result: Any = {}
+    if wanted.offsets:
+        reply = context.groups.call(
+            wanted.group,
+            lambda coordinator, token, now: coordinator.commit(wanted, token, now),
+            may_be_empty=True,
+        )
+        result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    if isinstance(result, ErrorCode):
+        result = dict.fromkeys(wanted.offsets, result)
     return {
         "topics": [
-            {
-                "name": topic["name"],
-                "partitions": [
-                    {
-                        "partition_index": partition["partition_index"],
-                        "error_code": ErrorCode.group_authorization_failed,
-                    }
-                    for partition in topic["partitions"]
-                ],
-            }
+            {"name": topic["name"], "partitions": list(_codes(topic, result))}
             for topic in request["topics"]
         ]
     }
+
+
+def _commit_request(request: Message, image: Image) -> CommitRequest:
+    """Of the partitions that there are."""
+    offsets: dict[PartitionId, OffsetToCommit] = {}
+    for topic in request["topics"]:
+        stream = image.streams.get(topic["name"])
+        for it in topic["partitions"]:
+            index = it["partition_index"]
+            if stream is not None and 0 <= index < len(stream.partitions):
+                offsets[topic["name"], index] = OffsetToCommit(
+                    it["committed_offset"],
+                    it.get("committed_leader_epoch", -1),
+                    it["committed_metadata"] or "",
+                    stream.stream_id,
+                )
+    caller = Caller(
+        request["member_id"],
+        request.get("group_instance_id"),
+        request["generation_id_or_member_epoch"],
+    )
+    return CommitRequest(request["group_id"], caller, offsets, request.get("retention_time", -1))
+
+
+def _codes(topic: Message, result: dict[PartitionId, ErrorCode]) -> list[dict[str, Any]]:
+    return [
+        {
+            "partition_index": it["partition_index"],
+            "error_code": result.get((topic["name"], it["partition_index"]), UNKNOWN),
+        }
+        for it in topic["partitions"]
+    ]

@@ -23,7 +23,7 @@ from streamlog.errors import (
     StreamlogError,
     UnsupportedVersion,
 )
-from streamlog.metadata.stream import NO_LIMIT
+from streamlog.metadata.stream import NO_LIMIT, check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.compression import Compression
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
@@ -101,9 +101,10 @@ async def _produce(
 async def _checked(
     tp: TopicPartition, records: memoryview | None, context: Context, threads: Executor
 ) -> ProducedBatch:
-    """Raises PartitionNotFound, NotLeader, before anything is looked into, and CorruptBatch,
-    InvalidRecord, RecordTooLarge, NoTransactions.
+    """Raises PartitionNotFound, NotLeader, InvalidStreamName, before anything is looked into, and
+    CorruptBatch, InvalidRecord, RecordTooLarge, NoTransactions.
     """
+    check_writable_by_clients(tp.stream)
     led_partition(tp, NO_EPOCH, context)
     if records is None:
         raise InvalidRecord("no records")

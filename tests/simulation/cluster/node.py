@@ -8,7 +8,9 @@ import uuid
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from streamlog.config import GroupsSection
 from streamlog.errors import StreamlogError
+from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
 from streamlog.log.files import FilePool
 from streamlog.metadata.commands import RegisterNode
@@ -170,6 +172,12 @@ class ClusterNode:
             partitions=self.registry,
             metadata=self.metadata,
             metrics=metrics,
+            groups=GroupService(
+                node_id=node_id,
+                settings=GroupsSection(),
+                metadata=self.metadata,
+                partitions=self.registry,
+            ),
         )
         self.source = NatsSource(
             node_id=node_id,

@@ -14,10 +14,8 @@ from streamlog.wire.registry import (
     CREATE_TOPICS,
     DELETE_TOPICS,
     FIND_COORDINATOR,
-    JOIN_GROUP,
     LIST_OFFSETS,
     METADATA,
-    OFFSET_COMMIT,
     OFFSET_FOR_LEADER_EPOCH,
 )
 from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
@@ -355,7 +353,7 @@ async def test_topics_are_deleted_by_id(node: KafkaNode) -> None:
 
 
 @pytest.mark.parametrize("version", range(5))
-async def test_this_node_is_every_groups_coordinator(node: KafkaNode, version: int) -> None:
+async def test_a_group_has_a_coordinator(node: KafkaNode, version: int) -> None:
     asked = {"coordinator_keys": ["a", "b"]} if version >= 4 else {"key": "a"}
     async with RawClient(node.port) as client:
         answer = await client.ask(FIND_COORDINATOR, version, asked)
@@ -364,24 +362,6 @@ async def test_this_node_is_every_groups_coordinator(node: KafkaNode, version: i
     for it in found:
         assert (it["error_code"], it["node_id"]) == (0, NODE)
         assert (it["host"], it["port"]) == ("127.0.0.1", node.port)
-
-
-@pytest.mark.parametrize("version", range(8))
-async def test_groups_are_refused(node: KafkaNode, version: int) -> None:
-    async with RawClient(node.port) as client:
-        answer = await client.ask(JOIN_GROUP, version, {"group_id": "g"})
-    assert (answer["error_code"], answer["members"]) == (30, [])
-
-
-@pytest.mark.parametrize("version", range(2, 9))
-async def test_committed_offsets_are_refused_one_by_one(node: KafkaNode, version: int) -> None:
-    partitions = [{"partition_index": index} for index in range(2)]
-    asked = {"group_id": "g", "topics": [{"name": "flights", "partitions": partitions}]}
-    async with RawClient(node.port) as client:
-        answer = await client.ask(OFFSET_COMMIT, version, asked)
-    (topic,) = answer["topics"]
-    told = [(it["partition_index"], it["error_code"]) for it in topic["partitions"]]
-    assert (topic["name"], told) == ("flights", [(0, 30), (1, 30)])
 
 
 # In a cluster

@@ -1,0 +1,332 @@
+"""OffsetCommit, OffsetFetch, OffsetDelete, DeleteGroups, and what expires. Pure.
+
+An offset counts when it is in the log, and so committed there; until then the one before it does.
+Writes are told of in the order in which they were asked for, so that what a later one says holds.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.effects import NONE, Now
+from streamlog.groups.group import Group, State
+from streamlog.groups.rebalance import Rebalance
+from streamlog.groups.records import (
+    NO_TOPIC_ID,
+    Committed,
+    KeptRecord,
+    OffsetKey,
+    group_record,
+    offset_record,
+)
+from streamlog.groups.requests import (
+    CommitRequest,
+    FoundOffset,
+    OffsetToCommit,
+    PartitionId,
+)
+from streamlog.groups.subscription import CONSUMER
+from streamlog.groups.table import GroupTable
+
+Outcome = dict[PartitionId, ErrorCode]
+NOTHING: Final = FoundOffset(None)
+LOOKED_AT_ONCE: Final = 2_000
+"""Groups and offsets, before others have a turn of the event loop."""
+
+
+class Commits:
+    """The part of a coordinator that keeps offsets."""
+
+    def __init__(self, table: GroupTable, rebalance: Rebalance) -> None:
+        self._table = table
+        self._rebalance = rebalance
+        self._unchecked: list[str] = []
+        """Groups at whose offsets the present look for what has expired has yet to come."""
+
+    # OffsetCommit
+
+    def commit(self, request: CommitRequest, token: object, now: Now) -> None:
+        """``token`` is answered with an ``Outcome``, when what is kept of it is in the log."""
+        table = self._table
+        group = table.groups.get(request.group)
+        error = self._may_commit(group, request)
+        if group is None and error is NONE:
+            if table.may_add_group():
+                group = table.add(request.group, now)
+            else:
+                error = ErrorCode.policy_violation
+        if group is None or error is not NONE:
+            table.answer(token, dict.fromkeys(request.offsets, error))
+            return
+        if request.caller.member_id in group.members and group.state is not State.EMPTY:
+            self._rebalance.keep_alive(group, group.members[request.caller.member_id], now)
+        outcome, accepted = self._accept(group, request, now)
+        if not accepted:
+            table.answer(token, outcome)
+            self._drop_if_idle(group)
+            return
+        group.writing.update(accepted.keys())
+        table.offsets_count += len(accepted)
+        self._write(group, accepted, outcome, token)
+
+    def _may_commit(self, group: Group | None, request: CommitRequest) -> ErrorCode:
+        """Who keeps offsets without being a member may do so while there are none."""
+        caller = request.caller
+        is_anonymous = caller.generation < 0
+        if group is None:
+            return NONE if is_anonymous else ErrorCode.illegal_generation
+        if group.state is State.DEAD:
+            return ErrorCode.coordinator_not_available
+        if is_anonymous and group.state is State.EMPTY:
+            return NONE
+        error = group.refusal(caller)
+        if error is NONE and caller.generation != group.generation:
+            error = ErrorCode.illegal_generation
+        if error is NONE and group.state is State.COMPLETING:
+            error = ErrorCode.rebalance_in_progress
+        return error
+
+    def _accept(
+        self, group: Group, request: CommitRequest, now: Now
+    ) -> tuple[Outcome, dict[PartitionId, Committed]]:
+        settings, room = self._table.settings, self._table.settings.offsets_max
+        room -= self._table.offsets_count
+        outcome: Outcome = {}
+        accepted: dict[PartitionId, Committed] = {}
+        for place, wanted in request.offsets.items():
+            outcome[place] = NONE
+            if len(wanted.metadata.encode()) > settings.offset_metadata_bytes_max:
+                outcome[place] = ErrorCode.offset_metadata_too_large
+            elif len(accepted) >= room and place not in group.offsets:
+                outcome[place] = ErrorCode.policy_violation
+            else:
+                accepted[place] = _committed(wanted, request.retention_ms, now)
+        return outcome, accepted
+
+    def _write(
+        self,
+        group: Group,
+        accepted: Mapping[PartitionId, Committed],
+        outcome: Outcome,
+        token: object,
+    ) -> None:
+        table = self._table
+
+        def written(error: ErrorCode, _now: Now) -> None:
+            for place, value in accepted.items():
+                _settle(group, place)
+                if place in group.offsets or error is not NONE or not table.has(group):
+                    table.offsets_count -= 1
+                if error is NONE:
+                    group.offsets[place] = value
+            if error is NONE:
+                table.commits += len(accepted)
+                table.answer(token, outcome)
+            else:
+                refused = dict.fromkeys(accepted, error)
+                table.answer(token, {**outcome, **refused})
+            self._drop_if_idle(group)
+
+        records = [
+            offset_record(OffsetKey(group.name, *place), value) for place, value in accepted.items()
+        ]
+        table.write(records, written)
+
+    # OffsetFetch
+
+    def fetch(
+        self, name: str, places: Iterable[PartitionId] | None, *, stable: bool
+    ) -> dict[PartitionId, FoundOffset]:
+        """``places`` None: all there are. ``stable``: nothing that is about to be another."""
+        group = self._table.groups.get(name)
+        if group is None:
+            return dict.fromkeys(places or (), NOTHING)
+        wanted = [*group.offsets] if places is None else places
+        return {place: _found(group, place, stable=stable) for place in wanted}
+
+    # OffsetDelete, DeleteGroups
+
+    def delete_offsets(
+        self, name: str, places: Iterable[PartitionId], token: object, now: Now
+    ) -> None:
+        """``token`` is answered with an error, or an ``Outcome``: what its members subscribe to
+        is not theirs to lose.
+        """
+        group = self._table.groups.get(name)
+        if group is None or group.state is State.DEAD:
+            self._table.answer(token, ErrorCode.group_id_not_found)
+            return
+        subscribed: frozenset[str] | None = frozenset()
+        if group.state is not State.EMPTY:
+            subscribed = group.subscribed()
+            if group.protocol_type != CONSUMER:
+                self._table.answer(token, ErrorCode.non_empty_group)
+                return
+        taken = ErrorCode.group_subscribed_to_topic
+        outcome: Outcome = {
+            place: taken if subscribed is None or place[0] in subscribed else NONE
+            for place in places
+        }
+        gone = [place for place, error in outcome.items() if error is NONE]
+
+        def done(error: ErrorCode) -> None:
+            told = {it: error if code is NONE else code for it, code in outcome.items()}
+            self._table.answer(token, told)
+
+        self._forget(group, gone, done)
+
+    def delete_group(self, name: str, token: object, now: Now) -> None:
+        """``token`` is answered with an error code."""
+        group = self._table.groups.get(name)
+        if group is None or group.state is State.DEAD:
+            self._table.answer(token, ErrorCode.group_id_not_found)
+        elif group.state is not State.EMPTY or group.pending:
+            self._table.answer(token, ErrorCode.non_empty_group)
+        else:
+            self._end(group, lambda error: self._table.answer(token, error), now)
+
+    def _end(self, group: Group, done: Callable[[ErrorCode], None], now: Now) -> None:
+        """Nothing is to be left of it, in the log either."""
+        before_ms = group.state_ms
+        group.move(State.DEAD, now.wall_ms)
+        records = [*_tombstones(group, _places(group)), group_record(group.name, None)]
+
+        def ended(error: ErrorCode, _now: Now) -> None:
+            if error is NONE:
+                self._table.drop(group)
+            else:
+                group.move(State.EMPTY, before_ms)
+            done(error)
+
+        self._table.write(records, ended)
+
+    def _forget(
+        self, group: Group, places: Iterable[PartitionId], done: Callable[[ErrorCode], None]
+    ) -> None:
+        """These offsets, be they committed or about to be."""
+        gone = [place for place in places if place in group.offsets or place in group.writing]
+        if not gone:
+            done(NONE)
+            return
+
+        def forgotten(error: ErrorCode, _now: Now) -> None:
+            if error is NONE:
+                for place in gone:
+                    if group.offsets.pop(place, None) is not None and self._table.has(group):
+                        self._table.offsets_count -= 1
+            done(error)
+
+        self._table.write(_tombstones(group, gone), forgotten)
+
+    # What expires
+
+    def streams_changed(self, ids: Mapping[str, UUID | None]) -> None:
+        """Streams of these names have these ids now, or are gone (None): offsets of others go."""
+        for group in tuple(self._table.groups.values()):
+            gone = [
+                place
+                for place in _places(group)
+                if place[0] in ids and _is_of_another(group.offsets.get(place), ids[place[0]])
+            ]
+            self._forget(group, gone, _nothing)
+
+    def only_streams(self, ids: Mapping[str, UUID]) -> None:
+        """These are all the streams there are: offsets of others go."""
+        topics = {place[0] for group in self._table.groups.values() for place in group.offsets}
+        self.streams_changed({topic: ids.get(topic) for topic in topics})
+
+    def expire(self, now: Now) -> bool:
+        """Drop offsets that nobody stands for any more, and groups that have nothing left.
+
+        A part of them at a time; whether that was the last part.
+        """
+        if not self._unchecked:
+            self._unchecked.extend(self._table.groups)
+        looked_at = 0
+        while self._unchecked and looked_at < LOOKED_AT_ONCE:
+            group = self._table.groups.get(self._unchecked.pop())
+            if group is not None:
+                looked_at += 1 + len(group.offsets)
+                self._expire(group, now)
+        return not self._unchecked
+
+    def _expire(self, group: Group, now: Now) -> None:
+        gone = [place for place in group.offsets if self._is_expired(group, place, now)]
+
+        def done(error: ErrorCode) -> None:
+            if error is NONE:
+                self._table.expired += len(gone)
+
+        if group.state is State.EMPTY and len(gone) == len(group.offsets):
+            if not group.writing and not group.pending:
+                self._end(group, done, now)
+        elif gone:
+            self._forget(group, gone, done)
+
+    def _is_expired(self, group: Group, place: PartitionId, now: Now) -> bool:
+        """Kafka's rules (KIP-211, KIP-496). A group that has members keeps what they consume; one
+        that lost them, all, for as long again; without members ever, each offset goes by its age.
+        """
+        if place in group.writing:
+            return False
+        committed = group.offsets[place]
+        if group.state is State.EMPTY:
+            since_ms = committed.commit_ms
+            if group.protocol_type is not None:
+                since_ms = max(since_ms, group.state_ms)
+        elif group.state is State.STABLE:
+            subscribed = group.subscribed()
+            if subscribed is None or place[0] in subscribed:
+                return False
+            since_ms = committed.commit_ms
+        else:
+            return False
+        if committed.expire_ms is not None:
+            return now.wall_ms >= committed.expire_ms
+        return now.wall_ms - since_ms >= self._table.settings.offsets_retention_ms
+
+    def _drop_if_idle(self, group: Group) -> None:
+        """One that only was to keep offsets, and keeps none."""
+        if group.is_idle and group.generation == 0:
+            self._table.drop(group)
+
+
+def _committed(wanted: OffsetToCommit, retention_ms: int, now: Now) -> Committed:
+    expire_ms = None if retention_ms < 0 else now.wall_ms + retention_ms
+    return Committed(
+        wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, expire_ms,
+        wanted.topic_id,
+    )  # fmt: skip
+
+
+def _found(group: Group, place: PartitionId, *, stable: bool) -> FoundOffset:
+    if stable and place in group.writing:
+        return FoundOffset(None, ErrorCode.unstable_offset_commit)
+    return FoundOffset(group.offsets.get(place))
+
+
+def _settle(group: Group, place: PartitionId) -> None:
+    group.writing[place] -= 1
+    if not group.writing[place]:
+        del group.writing[place]
+
+
+def _places(group: Group) -> list[PartitionId]:
+    return [*group.offsets, *(place for place in group.writing if place not in group.offsets)]
+
+
+def _tombstones(group: Group, places: Iterable[PartitionId]) -> list[KeptRecord]:
+    return [offset_record(OffsetKey(group.name, *place), None) for place in places]
+
+
+def _is_of_another(committed: Committed | None, stream_id: UUID | None) -> bool:
+    """Not of the stream with this id. One that does not tell is of whatever has the name."""
+    if stream_id is None:
+        return True
+    return committed is not None and committed.topic_id not in (NO_TOPIC_ID, stream_id)
+
+
+def _nothing(_error: ErrorCode) -> None:
+    """Nobody asked for it; it is done again later."""

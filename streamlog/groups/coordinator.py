@@ -1,0 +1,199 @@
+"""All groups of one partition of ``__consumer_offsets``: the core as its shell sees it. Pure.
+
+How to drive it: pass requests, with the time, and carry out the effects that come back, in order.
+``Write`` appends; its ``then`` is called when the records are committed, in the order in which they
+were appended, or when they are not to be. ``Answer`` answers, once. Call ``tick`` at ``next_ms``.
+When the partition is led no longer, ``close``: who waits is told to look for another coordinator.
+
+Of what is not in the log, the next coordinator knows nothing: members' sessions, who has joined
+since the last assignment, ids that were given out. Members find that out by what they are answered.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.config import GroupsSection
+from streamlog.groups.commits import Commits
+from streamlog.groups.effects import Effect, Now
+from streamlog.groups.group import Group
+from streamlog.groups.joining import Joining
+from streamlog.groups.membership import Membership
+from streamlog.groups.rebalance import Rebalance
+from streamlog.groups.requests import (
+    Caller,
+    CommitRequest,
+    DescribedGroup,
+    FoundOffset,
+    Joined,
+    JoinRequest,
+    PartitionId,
+    Synced,
+    SyncRequest,
+)
+from streamlog.groups.table import Due, GroupTable
+
+NEXT_LOOK_MS: Final = 20
+"""Until the next part of a look for what has expired."""
+_EXPIRY: Final = Due("expiry")
+
+
+class Coordinator:
+    """One leadership of the partition, from what its log says on."""
+
+    def __init__(
+        self,
+        settings: GroupsSection,
+        new_id: Callable[[], str],
+        groups: Iterable[Group] = (),
+        *,
+        now: Now,
+    ) -> None:
+        """``groups``: as read from the log; their members' sessions begin now."""
+        self._table = table = GroupTable(settings, new_id, groups)
+        self._rebalance = Rebalance(table)
+        self._joining = Joining(table, self._rebalance)
+        self._membership = Membership(table, self._rebalance)
+        self._commits = Commits(table, self._rebalance)
+        table.deadlines.set(_EXPIRY, now.ms + settings.offsets_check_ms)
+        for group in table.groups.values():
+            for member in group.members.values():
+                self._rebalance.keep_alive(group, member, now)
+
+    # What members ask for
+
+    def join(self, request: JoinRequest, token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with a ``Joined``."""
+        self._joining.join(request, token, now)
+        return self._table.take()
+
+    def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with a ``Synced``."""
+        self._membership.sync(request, token, now)
+        return self._table.take()
+
+    def heartbeat(self, group: str, caller: Caller, now: Now) -> ErrorCode:
+        return self._membership.heartbeat(group, caller, now)
+
+    def leave(self, group: str, callers: Iterable[Caller], token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with an error code for each."""
+        codes = [self._membership.leave(group, caller, now) for caller in callers]
+        self._table.answer(token, codes)
+        return self._table.take()
+
+    def commit(self, request: CommitRequest, token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with an error code for each partition."""
+        self._commits.commit(request, token, now)
+        return self._table.take()
+
+    def fetch(
+        self, group: str, places: Iterable[PartitionId] | None, *, stable: bool = False
+    ) -> dict[PartitionId, FoundOffset]:
+        """What is committed of these partitions; None: of all. True only as long as no other node
+        leads: who must not be told what was true once makes sure of that first.
+        """
+        return self._commits.fetch(group, places, stable=stable)
+
+    def delete_offsets(
+        self, group: str, places: Iterable[PartitionId], token: object, now: Now
+    ) -> list[Effect]:
+        """``token`` is answered with an error code, or one for each partition."""
+        self._commits.delete_offsets(group, places, token, now)
+        return self._table.take()
+
+    def delete_group(self, group: str, token: object, now: Now) -> list[Effect]:
+        """``token`` is answered with an error code."""
+        self._commits.delete_group(group, token, now)
+        return self._table.take()
+
+    def describe(self, group: str) -> DescribedGroup | None:
+        found = self._table.groups.get(group)
+        return None if found is None else found.described()
+
+    def listed(self) -> list[DescribedGroup]:
+        """Without their members."""
+        return [group.described(members=False) for group in self._table.groups.values()]
+
+    # What happens by itself
+
+    @property
+    def next_ms(self) -> int | None:
+        """When ``tick`` has something to do, or earlier."""
+        return self._table.deadlines.next_ms
+
+    def tick(self, now: Now) -> list[Effect]:
+        """What has a deadline by now."""
+        for due in self._table.deadlines.due(now.ms):
+            if due == _EXPIRY:
+                done = self._commits.expire(now)
+                pause_ms = self._table.settings.offsets_check_ms if done else NEXT_LOOK_MS
+                self._table.deadlines.set(_EXPIRY, now.ms + pause_ms)
+                continue
+            group = self._table.groups.get(due.group)
+            if group is not None:
+                self._act(due, group, now)
+        return self._table.take()
+
+    def put_off(self, delay_ms: int) -> None:
+        """Nobody could be heard for so long, by no fault of theirs: all have as much longer."""
+        self._table.deadlines.put_off(delay_ms)
+
+    def streams_changed(self, ids: Mapping[str, UUID | None]) -> list[Effect]:
+        """Streams of these names have these ids now; None: there are none. What was committed of
+        others by these names is forgotten.
+        """
+        self._commits.streams_changed(ids)
+        return self._table.take()
+
+    def only_streams(self, ids: Mapping[str, UUID]) -> list[Effect]:
+        """These are all the streams there are."""
+        self._commits.only_streams(ids)
+        return self._table.take()
+
+    def close(self) -> list[Effect]:
+        """Another coordinates now."""
+        error = ErrorCode.not_coordinator
+        for token, what in self._table.waiting():
+            self._table.answer(token, Joined(error) if what == "join" else Synced(error))
+        self._table.groups.clear()
+        return self._table.take()
+
+    # What is counted
+
+    def states(self) -> Counter[str]:
+        """How many groups are in each state."""
+        return self._table.states()
+
+    @property
+    def offsets_count(self) -> int:
+        """Committed, or about to be."""
+        return self._table.offsets_count
+
+    @property
+    def rebalances(self) -> int:
+        """Generations begun."""
+        return self._table.rebalances
+
+    @property
+    def commits(self) -> int:
+        """Offsets committed."""
+        return self._table.commits
+
+    @property
+    def expired(self) -> int:
+        """Offsets dropped because nobody had wanted them for too long."""
+        return self._table.expired
+
+    def _act(self, due: Due, group: Group, now: Now) -> None:
+        match due.what:
+            case "session":
+                self._membership.session_over(group, due.member, now)
+            case "pending":
+                self._membership.never_joined(group, due.member, now)
+            case "join":
+                self._rebalance.delayed(group, now)
+            case "sync":
+                self._rebalance.unsynced(group, now)

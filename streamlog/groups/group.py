@@ -1,0 +1,266 @@
+"""One group: its members, its generation, its offsets. Pure.
+
+States, and where each may come from::
+
+    Empty                no members; offsets perhaps            <- PreparingRebalance
+    PreparingRebalance   members are joining                    <- Empty, CompletingRebalance,
+                                                                   Stable
+    CompletingRebalance  a generation waits for its assignment  <- PreparingRebalance
+    Stable               every member has its assignment        <- CompletingRebalance
+    Dead                 about to be forgotten                  <- Empty
+
+``rebalance``, ``membership`` and ``commits`` move it; what is here keeps its parts together.
+"""
+
+from collections import Counter
+from enum import Enum
+from typing import Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.effects import NONE
+from streamlog.groups.member import Member, Protocols
+from streamlog.groups.records import Committed, KeptGroup
+from streamlog.groups.requests import (
+    Caller,
+    DescribedGroup,
+    JoinedMember,
+    PartitionId,
+)
+from streamlog.groups.subscription import CONSUMER, subscribed_topics
+
+
+class State(Enum):
+    """Under Kafka's names."""
+
+    EMPTY = "Empty"
+    PREPARING = "PreparingRebalance"
+    COMPLETING = "CompletingRebalance"
+    STABLE = "Stable"
+    DEAD = "Dead"
+
+
+_BEFORE: Final[dict[State, frozenset[State]]] = {
+    State.EMPTY: frozenset({State.PREPARING, State.DEAD}),
+    State.PREPARING: frozenset({State.EMPTY, State.STABLE, State.COMPLETING}),
+    State.COMPLETING: frozenset({State.PREPARING}),
+    State.STABLE: frozenset({State.COMPLETING}),
+    State.DEAD: frozenset({State.EMPTY}),
+}
+"""Dead goes back to Empty where its end could not be written."""
+
+
+class Group:
+    """Invariants: ``leader`` is a member, if there are any; ``static`` names members only; no
+    ``pending`` id is a member's; the generation never falls.
+    """
+
+    def __init__(self, name: str, *, state_ms: int = -1) -> None:
+        self.name = name
+        self.state = State.EMPTY
+        self.state_ms = state_ms
+        """Wall clock, of the last change of state; -1: not known."""
+        self.generation = 0
+        self.protocol_type: str | None = None
+        """None for a group that nobody ever joined: it only keeps offsets."""
+        self.protocol: str | None = None
+        """As chosen for the generation."""
+        self.leader: str | None = None
+        self.members: dict[str, Member] = {}
+        """By member id, in the order of joining."""
+        self.static: dict[str, str] = {}
+        """Member ids by instance id."""
+        self.pending: set[str] = set()
+        """Ids that were given out, to join with."""
+        self.unsynced: set[str] = set()
+        """Members that have yet to ask for what the generation assigns them."""
+        self.delays_left_ms: int | None = None
+        """A first generation waits for more members; so long yet, after the present delay."""
+        self.newcomers = False
+        """Somebody has joined since that delay began."""
+        self.offsets: dict[PartitionId, Committed] = {}
+        """What is committed."""
+        self.writing: Counter[PartitionId] = Counter()
+        """Commits that are on their way to the log."""
+
+    # Its state
+
+    def move(self, state: State, wall_ms: int) -> None:
+        assert self.state in _BEFORE[state], (self.name, self.state, state)
+        self.state = state
+        self.state_ms = wall_ms
+
+    def is_in(self, *states: State) -> bool:
+        return self.state in states
+
+    @property
+    def is_idle(self) -> bool:
+        """Nobody would miss it."""
+        nobody = self.state is State.EMPTY and not self.pending
+        return nobody and not self.offsets and not self.writing
+
+    @property
+    def has_all_joined(self) -> bool:
+        return not self.pending and all(it.joining is not None for it in self.members.values())
+
+    @property
+    def rebalance_timeout_ms(self) -> int:
+        """The longest that a member may take."""
+        return max((it.rebalance_timeout_ms for it in self.members.values()), default=0)
+
+    @property
+    def size_bytes(self) -> int:
+        """What its members have made us keep."""
+        return sum(it.size_bytes for it in self.members.values())
+
+    # Its members
+
+    def add(self, member: Member, protocol_type: str | None) -> None:
+        """The first one decides what type of protocol they speak."""
+        assert member.member_id not in self.members
+        if not self.members:
+            self.protocol_type = protocol_type
+        self.pending.discard(member.member_id)
+        self.members[member.member_id] = member
+        if member.instance_id is not None:
+            assert member.instance_id not in self.static
+            self.static[member.instance_id] = member.member_id
+        if self.leader is None:
+            self.leader = member.member_id
+
+    def remove(self, member_id: str) -> Member:
+        """The leadership goes to whoever joined first of the others."""
+        member = self.members.pop(member_id)
+        self.unsynced.discard(member_id)
+        if member.instance_id is not None:
+            del self.static[member.instance_id]
+        if self.leader == member_id:
+            self.leader = next(iter(self.members), None)
+        return member
+
+    def replace_static(self, member: Member, member_id: str) -> None:
+        """The static member has another id from now on; its place, and leadership, stay."""
+        assert member.instance_id is not None
+        before = member.member_id
+        self.members = {
+            (member_id if known == before else known): it for known, it in self.members.items()
+        }
+        member.member_id = member_id
+        self.static[member.instance_id] = member_id
+        if before in self.unsynced:
+            self.unsynced.remove(before)
+            self.unsynced.add(member_id)
+        if self.leader == before:
+            self.leader = member_id
+
+    def refusal(self, caller: Caller) -> ErrorCode:
+        """Why ``caller`` is none of its members; ``NONE`` if it is."""
+        if caller.instance_id is not None:
+            known = self.static.get(caller.instance_id)
+            if known is None:
+                return ErrorCode.unknown_member_id
+            if known != caller.member_id:
+                return ErrorCode.fenced_instance_id
+        return NONE if caller.member_id in self.members else ErrorCode.unknown_member_id
+
+    def elect_joined(self) -> bool:
+        """Have a member lead that has joined; False if there is none."""
+        if self.leader is None:
+            return False
+        if self.members[self.leader].joining is None:
+            joined = (it.member_id for it in self.members.values() if it.joining is not None)
+            found = next(joined, None)
+            if found is None:
+                return False
+            self.leader = found
+        return True
+
+    # Its protocol
+
+    def supports(self, protocol_type: str, protocols: Protocols) -> bool:
+        """Whether who speaks these can join the members there are."""
+        if not protocol_type or not protocols:
+            return False
+        if self.state is State.EMPTY or not self.members:
+            return True
+        common = self.candidates()
+        return protocol_type == self.protocol_type and any(name in common for name, _ in protocols)
+
+    def candidates(self) -> set[str]:
+        """Protocols that every member knows."""
+        known = [{name for name, _ in it.protocols} for it in self.members.values()]
+        return set.intersection(*known) if known else set()
+
+    def choose_protocol(self) -> str:
+        """By the most votes; among equals, the one that the leader wants most."""
+        assert self.leader is not None
+        candidates = self.candidates()
+        votes = Counter(it.vote(candidates) for it in self.members.values())
+        most = max(votes.values())
+        return self.members[self.leader].vote({it for it, count in votes.items() if count == most})
+
+    def subscribed(self) -> frozenset[str] | None:
+        """Topics that its members consume; None where they do not say."""
+        if self.protocol_type != CONSUMER or self.protocol is None:
+            return None
+        found: set[str] = set()
+        for member in self.members.values():
+            topics = subscribed_topics(member.metadata(self.protocol))
+            if topics is None:
+                return None
+            found |= topics
+        return frozenset(found)
+
+    def joined_members(self) -> tuple[JoinedMember, ...]:
+        """For the leader."""
+        return tuple(
+            JoinedMember(it.member_id, it.instance_id, it.metadata(self.protocol))
+            for it in self.members.values()
+        )
+
+    # As others see it
+
+    def kept(self, assignments: dict[str, bytes] | None = None) -> KeptGroup:
+        """For the log; ``assignments``: instead of those that its members have."""
+        members = tuple(
+            it.kept(
+                self.protocol,
+                it.assignment if assignments is None else assignments.get(it.member_id, b""),
+            )
+            for it in self.members.values()
+        )
+        return KeptGroup(
+            self.protocol_type or "", self.generation, self.protocol, self.leader, self.state_ms,
+            members,
+        )  # fmt: skip
+
+    def described(self, *, members: bool = True) -> DescribedGroup:
+        """Members' metadata are told of a stable group alone: another's are about to change."""
+        protocol = (self.protocol or "") if self.state is State.STABLE else ""
+        listed = tuple(it.described(protocol or None) for it in self.members.values())
+        return DescribedGroup(
+            self.name, self.state.value, self.protocol_type or "", protocol,
+            listed if members else (),
+        )  # fmt: skip
+
+
+def restored(name: str, kept: KeptGroup) -> Group:
+    """The group as its coordinator left it: Stable, or Empty if nobody was there."""
+    group = Group(name, state_ms=kept.state_ms)
+    group.generation = kept.generation
+    group.protocol_type = kept.protocol_type or None
+    group.protocol = kept.protocol
+    for it in kept.members:
+        group.add(
+            Member(
+                it.member_id, it.instance_id, it.client_id, it.client_host,
+                it.session_timeout_ms, it.rebalance_timeout_ms,
+                ((kept.protocol or "", it.subscription),), it.assignment,
+            ),
+            group.protocol_type,
+        )  # fmt: skip
+    if group.members:
+        group.state = State.STABLE
+        if kept.leader in group.members:
+            group.leader = kept.leader
+    return group

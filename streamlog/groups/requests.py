@@ -1,0 +1,129 @@
+"""What members ask for, and what they are told. Pure."""
+
+from typing import NamedTuple
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.records import Committed
+
+NO_MEMBER = ""
+NO_GENERATION = -1
+
+PartitionId = tuple[str, int]
+"""A topic's name and a partition's number."""
+
+
+class Caller(NamedTuple):
+    """Who says that it is this member; ``instance_id`` of a static one (KIP-345)."""
+
+    member_id: str
+    instance_id: str | None = None
+    generation: int = NO_GENERATION
+
+
+class JoinRequest(NamedTuple):
+    """JoinGroup."""
+
+    group: str
+    caller: Caller
+    client_id: str
+    client_host: str
+    session_timeout_ms: int
+    rebalance_timeout_ms: int
+    protocol_type: str
+    protocols: tuple[tuple[str, bytes], ...]
+    """Names, the most wanted first, each with the member's metadata for it."""
+    needs_known_id: bool = True
+    """A new member is given an id first, with which it then joins (KIP-394)."""
+    may_skip_assignment: bool = False
+    """It understands that it leads, but has nothing to assign (KIP-814)."""
+
+
+class JoinedMember(NamedTuple):
+    """As the leader is told of it."""
+
+    member_id: str
+    instance_id: str | None
+    metadata: bytes
+
+
+class Joined(NamedTuple):
+    """The answer to JoinGroup."""
+
+    error: ErrorCode
+    member_id: str = NO_MEMBER
+    generation: int = NO_GENERATION
+    protocol_type: str | None = None
+    protocol: str | None = None
+    leader: str = NO_MEMBER
+    members: tuple[JoinedMember, ...] = ()
+    """All of them, for the leader; empty for others."""
+    skip_assignment: bool = False
+
+
+class SyncRequest(NamedTuple):
+    """SyncGroup."""
+
+    group: str
+    caller: Caller
+    protocol_type: str | None
+    protocol: str | None
+    assignments: dict[str, bytes]
+    """By member id; empty but for the leader."""
+
+
+class Synced(NamedTuple):
+    """The answer to SyncGroup."""
+
+    error: ErrorCode
+    protocol_type: str | None = None
+    protocol: str | None = None
+    assignment: bytes = b""
+
+
+class CommitRequest(NamedTuple):
+    """OffsetCommit; of partitions that exist."""
+
+    group: str
+    caller: Caller
+    offsets: dict[PartitionId, "OffsetToCommit"]
+    retention_ms: int = -1
+    """How long they are wanted; -1: as the node is set."""
+
+
+class OffsetToCommit(NamedTuple):
+    """What is to be kept of one partition."""
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    topic_id: UUID
+
+
+class FoundOffset(NamedTuple):
+    """What is known of one partition; ``committed`` None: nothing."""
+
+    committed: Committed | None
+    error: ErrorCode = ErrorCode.none
+
+
+class DescribedMember(NamedTuple):
+    """As DescribeGroups tells of it."""
+
+    member_id: str
+    instance_id: str | None
+    client_id: str
+    client_host: str
+    metadata: bytes
+    assignment: bytes
+
+
+class DescribedGroup(NamedTuple):
+    """As DescribeGroups and ListGroups tell of it."""
+
+    group: str
+    state: str
+    protocol_type: str
+    protocol: str
+    members: tuple[DescribedMember, ...] = ()

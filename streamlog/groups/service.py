@@ -1,0 +1,255 @@
+"""Consumer groups as the server sees them: which node coordinates a group, and how to ask it."""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import NamedTuple, Protocol
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.config import GroupsSection
+from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.effects import NONE, Effect, Now
+from streamlog.groups.loading import Loading
+from streamlog.groups.offsets_stream import Metadata as StreamMetadata
+from streamlog.groups.offsets_stream import OffsetsStream
+from streamlog.groups.partitioning import partition_of
+from streamlog.groups.reply import Reply
+from streamlog.groups.shard import Lease, LedPartition, Shard
+from streamlog.groups.table import NAME_BYTES_MAX
+from streamlog.metadata.image import Image, NodeImage, StreamImage
+from streamlog.metadata.stream import OFFSETS_STREAM
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Metadata(StreamMetadata, Protocol):
+    """What is needed of ``metadata.service.MetadataService``."""
+
+    @property
+    def lease(self) -> Lease: ...
+
+
+class Partitions(Protocol):
+    """``partition.registry.Registry``."""
+
+    def partition(self, tp: TopicPartition) -> LedPartition:
+        """Raises PartitionNotFound, or what has put it offline."""
+
+
+class Found(NamedTuple):
+    """Who coordinates a group; ``node`` None, and why, where that is not to be said."""
+
+    node: NodeImage | None
+    error: ErrorCode = NONE
+
+
+class GroupStatistics(NamedTuple):
+    """Of the groups that this node coordinates."""
+
+    states: Counter[str]
+    """Groups by their state."""
+    offsets: int
+    rebalances: int
+    commits: int
+    expired: int
+    loading: int
+    """Partitions of which the groups are not known yet."""
+
+
+class GroupService:
+    """``run`` as a task, ``reconcile`` at each change of the image, after the partitions have."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        settings: GroupsSection,
+        metadata: Metadata,
+        partitions: Partitions,
+    ) -> None:
+        self.settings = settings
+        self._node_id = node_id
+        self._metadata = metadata
+        self._partitions = partitions
+        self._offsets = OffsetsStream(metadata, settings, node_id)
+        self._shards: dict[int, Shard] = {}
+        """Those led here, by the number of their partition."""
+        self._loading = Loading()
+        self._begun: asyncio.Queue[Shard] = asyncio.Queue()
+        """To be loaded; never more than partitions have begun to be led."""
+        self._closed = Counter[str]()
+        """What shards that are closed had counted."""
+        self._stopping = False
+
+    # What the server asks
+
+    async def find(self, group: str) -> Found:
+        """The node that coordinates ``group``; makes the stream of offsets, if there is none."""
+        if not is_name(group):
+            return Found(None, ErrorCode.invalid_group_id)
+        if self._offsets.stream is None:
+            try:
+                await self._offsets.make()
+            except StreamlogError as error:
+                logger.warning("no stream for consumer groups", extra={"error": str(error)})
+        stream = self._offsets.stream
+        if stream is None or not stream.partitions:
+            return Found(None, ErrorCode.coordinator_not_available)
+        leader = stream.partitions[partition_of(group, len(stream.partitions))].leader
+        node = None if leader == NO_LEADER else self._metadata.image.nodes.get(leader)
+        if node is None or node.fenced:
+            return Found(None, ErrorCode.coordinator_not_available)
+        return Found(node)
+
+    def coordinator(self, group: str, *, may_be_empty: bool = False) -> Coordinator | ErrorCode:
+        """Of ``group``, if that is this node's to answer for; else what to say instead."""
+        shard = self._shard(group, may_be_empty=may_be_empty)
+        if isinstance(shard, ErrorCode):
+            return shard
+        assert shard.coordinator is not None
+        return shard.coordinator
+
+    def call(
+        self,
+        group: str,
+        ask: Callable[[Coordinator, Reply, Now], list[Effect]],
+        *,
+        may_be_empty: bool = False,
+    ) -> Reply | ErrorCode:
+        """The reply to come of the group's coordinator; an error where it is not this node."""
+        shard = self._shard(group, may_be_empty=may_be_empty)
+        return shard if isinstance(shard, ErrorCode) else shard.call(ask)
+
+    def heartbeat(self, group: str, beat: Callable[[Coordinator, Now], ErrorCode]) -> ErrorCode:
+        """What the group's coordinator says, at once."""
+        shard = self._shard(group)
+        if isinstance(shard, ErrorCode):
+            # While nothing is known of the group nobody is to leave it.
+            return NONE if shard is ErrorCode.coordinator_load_in_progress else shard
+        return shard.beat(beat)
+
+    def confirm(self, group: str) -> Reply | ErrorCode:
+        """See ``Shard.confirm``."""
+        shard = self._shard(group, may_be_empty=True)
+        return shard if isinstance(shard, ErrorCode) else shard.confirm()
+
+    def coordinators(self) -> Iterator[Coordinator | ErrorCode]:
+        """Of all groups of this node; an error where they are not known yet."""
+        for shard in tuple(self._shards.values()):
+            error = shard.why_not
+            if error is NONE and shard.coordinator is not None:
+                yield shard.coordinator
+            else:
+                yield error
+
+    def statistics(self) -> GroupStatistics:
+        states, counted, offsets = Counter[str](), Counter(self._closed), 0
+        for shard in self._shards.values():
+            if shard.coordinator is not None:
+                states += shard.coordinator.states()
+                offsets += shard.coordinator.offsets_count
+                counted += _counted(shard.coordinator)
+        return GroupStatistics(
+            states, offsets, counted["rebalances"], counted["commits"], counted["expired"],
+            sum(shard.coordinator is None for shard in self._shards.values()),
+        )  # fmt: skip
+
+    def _shard(self, group: str, *, may_be_empty: bool = False) -> Shard | ErrorCode:
+        if not is_name(group) and not (may_be_empty and group == ""):
+            return ErrorCode.invalid_group_id
+        stream = self._offsets.stream
+        if stream is None or not stream.partitions:
+            return ErrorCode.not_coordinator  # whoever asks where it is, makes it
+        shard = self._shards.get(partition_of(group, len(stream.partitions)))
+        if shard is None:
+            return ErrorCode.not_coordinator
+        error = shard.why_not
+        return shard if error is NONE else error
+
+    # Its life
+
+    async def run(self) -> None:
+        """Load what is led here, and see to the stream's replicas."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._offsets.grow())
+            while True:
+                shard = await self._begun.get()
+                group.create_task(self._load(shard))
+
+    async def reconcile(self, old: Image, new: Image) -> None:
+        """Coordinate as ``new`` says. Partitions must be led by now."""
+        for change in new.changes(old):
+            name = (change.new or change.old or _no_change()).name
+            if name == OFFSETS_STREAM:
+                self._lead(new.streams.get(OFFSETS_STREAM))
+            elif change.old is not None and change.new is None:
+                self._stream_gone(name, new)
+        self._offsets.look()
+
+    async def stop(self) -> None:
+        """Who waits is told to ask another node; nothing is coordinated here any more."""
+        self._stopping = True
+        for number in tuple(self._shards):
+            self._close(number)
+
+    def _lead(self, stream: StreamImage | None) -> None:
+        led = {} if stream is None else {
+            number: partition.leader_epoch
+            for number, partition in enumerate(stream.partitions)
+            if partition.leader == self._node_id
+        }  # fmt: skip
+        for number, shard in tuple(self._shards.items()):
+            if led.get(number) != shard.leader_epoch:
+                self._close(number)
+        for number in () if self._stopping else led.keys() - self._shards.keys():
+            self._open(number, led[number])
+
+    def _open(self, number: int, leader_epoch: int) -> None:
+        tp = TopicPartition(OFFSETS_STREAM, number)
+        try:
+            partition = self._partitions.partition(tp)
+        except StreamlogError as error:
+            level = logging.DEBUG if isinstance(error, PartitionNotFound) else logging.ERROR
+            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            logger.log(level, "groups cannot be coordinated", extra=extra)
+            return
+        shard = Shard(partition, leader_epoch, self.settings, self._metadata.lease)
+        self._shards[number] = shard
+        self._begun.put_nowait(shard)
+
+    def _close(self, number: int) -> None:
+        shard = self._shards.pop(number)
+        if shard.coordinator is not None:
+            self._closed += _counted(shard.coordinator)
+        shard.close()
+
+    async def _load(self, shard: Shard) -> None:
+        groups = await self._loading.load(shard)
+        if groups is not None and not shard.closed:
+            streams = self._metadata.image.streams
+            shard.begin(groups, {name: stream.stream_id for name, stream in streams.items()})
+
+    def _stream_gone(self, name: str, new: Image) -> None:
+        stream = new.streams.get(name)
+        ids = {name: None if stream is None else stream.stream_id}
+        for shard in self._shards.values():
+            if shard.coordinator is not None:
+                shard.do(shard.coordinator.streams_changed(ids))
+
+
+def is_name(group: str) -> bool:
+    return 0 < len(group.encode()) <= NAME_BYTES_MAX
+
+
+def _counted(coordinator: Coordinator) -> Counter[str]:
+    return Counter(
+        rebalances=coordinator.rebalances, commits=coordinator.commits, expired=coordinator.expired
+    )
+
+
+def _no_change() -> StreamImage:
+    raise AssertionError("a change has one side at least")

@@ -1,0 +1,98 @@
+"""The groups of one partition of ``__consumer_offsets``, and their deadlines. Pure."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final, Literal, NamedTuple
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.config import GroupsSection
+from streamlog.groups.deadlines import Deadlines
+from streamlog.groups.effects import Answer, Effect, Now, Write
+from streamlog.groups.group import Group
+from streamlog.groups.records import KeptRecord
+
+NAME_BYTES_MAX: Final = 4096
+"""Of a group's name, and of whatever else clients name: member, instance, protocol."""
+
+
+class Due(NamedTuple):
+    """Something that has a deadline."""
+
+    what: Literal["session", "pending", "join", "sync", "expiry"]
+    """A member's session, or the time to join with an id; a group's rebalance, or its members'
+    time to ask for their assignments; the look at what has expired.
+    """
+    group: str = ""
+    member: str = ""
+
+
+class GroupTable:
+    """What ``rebalance``, ``membership`` and ``commits`` share; each gathers effects here."""
+
+    def __init__(
+        self, settings: GroupsSection, new_id: Callable[[], str], groups: Iterable[Group] = ()
+    ) -> None:
+        """``new_id``: texts of which no two are equal."""
+        self.settings = settings
+        self.new_id = new_id
+        self.groups = {group.name: group for group in groups}
+        self.deadlines: Deadlines[Due] = Deadlines()
+        self.offsets_count = sum(len(group.offsets) for group in self.groups.values())
+        """Over all groups, those on their way to the log among them."""
+        self.rebalances = 0
+        """Generations that were begun."""
+        self.commits = 0
+        """Offsets that were committed."""
+        self.expired = 0
+        """Offsets that were dropped because nobody had wanted them for too long."""
+        self._effects: list[Effect] = []
+
+    def take(self) -> list[Effect]:
+        """What has been gathered since the last time, in order."""
+        effects, self._effects = self._effects, []
+        return effects
+
+    def answer(self, token: object | None, result: Any) -> None:
+        """Nobody waits where it is None."""
+        if token is not None:
+            self._effects.append(Answer(token, result))
+
+    def write(self, records: Iterable[KeptRecord], then: Callable[[ErrorCode, Now], None]) -> None:
+        def settled(error: ErrorCode, now: Now) -> list[Effect]:
+            then(error, now)
+            return self.take()
+
+        self._effects.append(Write(tuple(records), settled))
+
+    def has(self, group: Group) -> bool:
+        """It is still this one that goes by its name."""
+        return self.groups.get(group.name) is group
+
+    def may_add_group(self) -> bool:
+        return len(self.groups) < self.settings.groups_max
+
+    def add(self, name: str, now: Now) -> Group:
+        group = self.groups[name] = Group(name, state_ms=now.wall_ms)
+        return group
+
+    def drop(self, group: Group) -> None:
+        """Nothing is known of it any more."""
+        if self.has(group):
+            del self.groups[group.name]
+            self.offsets_count -= len(group.offsets)
+            self.deadlines.clear(Due("join", group.name))
+            self.deadlines.clear(Due("sync", group.name))
+
+    def states(self) -> Counter[str]:
+        """How many groups are in each state."""
+        return Counter(group.state.value for group in self.groups.values())
+
+    def waiting(self) -> Iterator[tuple[object, Literal["join", "sync"]]]:
+        """Tokens of all members that wait."""
+        for group in self.groups.values():
+            for member in group.members.values():
+                if member.joining is not None:
+                    yield member.joining, "join"
+                if member.syncing is not None:
+                    yield member.syncing, "sync"

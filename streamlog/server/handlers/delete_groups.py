@@ -1,0 +1,28 @@
+"""DeleteGroups (42), versions 0 to 2: groups without members, and all their offsets (KIP-229)."""
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.reply import Reply
+from streamlog.server.asker import Asker
+from streamlog.server.context import Context
+from streamlog.server.group_reply import result_of
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
+    deleting = [(name, _delete(name, context)) for name in dict.fromkeys(request["groups_names"])]
+    timeout_ms = context.groups.settings.commit_timeout_ms
+    return {
+        "results": [
+            {"group_id": name, "error_code": await result_of(reply, asker.poll, timeout_ms)}
+            for name, reply in deleting
+        ]
+    }
+
+
+def _delete(name: str, context: Context) -> Reply | ErrorCode:
+    return context.groups.call(
+        name,
+        lambda coordinator, token, now: coordinator.delete_group(name, token, now),
+        may_be_empty=True,
+    )

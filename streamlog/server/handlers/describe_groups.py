@@ -1,0 +1,56 @@
+"""DescribeGroups (15), versions 0 to 6: groups' states and members.
+
+v3  which operations are allowed, which is not said
+v4  static members (KIP-345)
+v6  a group that is not there is an error (KIP-1043); before that, it is dead
+"""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.group import State
+from streamlog.groups.requests import DescribedGroup
+from streamlog.server.context import Context
+from streamlog.wire.control import Message
+
+_NOT_FOUND_FROM: Final = 6
+
+
+async def handle(request: Message, version: int, context: Context) -> Message:
+    return {"groups": [_describe(name, version, context) for name in request["groups"]]}
+
+
+def _describe(name: str, version: int, context: Context) -> dict[str, Any]:
+    coordinator = context.groups.coordinator(name)
+    if isinstance(coordinator, ErrorCode):
+        return _answer(DescribedGroup(name, "", "", ""), coordinator)
+    group = coordinator.describe(name)
+    if group is not None:
+        return _answer(group, ErrorCode.none)
+    dead = DescribedGroup(name, State.DEAD.value, "", "")
+    if version < _NOT_FOUND_FROM:
+        return _answer(dead, ErrorCode.none)
+    return _answer(dead, ErrorCode.group_id_not_found, f"there is no group {name!r}")
+
+
+def _answer(group: DescribedGroup, error: ErrorCode, message: str | None = None) -> dict[str, Any]:
+    return {
+        "error_code": error,
+        "error_message": message,
+        "group_id": group.group,
+        "group_state": group.state,
+        "protocol_type": group.protocol_type,
+        "protocol_data": group.protocol,
+        "members": [
+            {
+                "member_id": it.member_id,
+                "group_instance_id": it.instance_id,
+                "client_id": it.client_id,
+                "client_host": it.client_host,
+                "member_metadata": it.metadata,
+                "member_assignment": it.assignment,
+            }
+            for it in group.members
+        ],
+    }

@@ -1,0 +1,16 @@
+"""Heartbeat (12), versions 0 to 4: a member is alive, and hears whether it is to join again.
+
+v3  static members (KIP-345)
+"""
+
+from streamlog.server.context import Context
+from streamlog.server.group_reply import caller_of
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    group, caller = request["group_id"], caller_of(request)
+    error = context.groups.heartbeat(
+        group, lambda coordinator, now: coordinator.heartbeat(group, caller, now)
+    )
+    return {"error_code": error}

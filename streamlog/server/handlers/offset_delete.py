@@ -1,0 +1,54 @@
+"""OffsetDelete (47), version 0: a group forgets how far it has come in partitions (KIP-496).
+
+Not in those of topics that its members subscribe to.
+"""
+
+from typing import Any
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.requests import PartitionId
+from streamlog.server.asker import Asker
+from streamlog.server.context import Context
+from streamlog.server.group_reply import result_of
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
+    group = request["group_id"]
+    places: list[PartitionId] = [
+        (topic["name"], it["partition_index"])
+        for topic in request["topics"]
+        for it in topic["partitions"]
+    ]
+    known = [place for place in places if _is_there(place, context)]
+    reply = context.groups.call(
+        group,
+        lambda coordinator, token, now: coordinator.delete_offsets(group, known, token, now),
+    )
+    result = await result_of(reply, asker.poll, context.groups.settings.commit_timeout_ms)
+    if isinstance(result, ErrorCode):
+        return {"error_code": result, "topics": []}
+    return {
+        "error_code": ErrorCode.none,
+        "topics": [_topic(topic, result) for topic in request["topics"]],
+    }
+
+
+def _is_there(place: PartitionId, context: Context) -> bool:
+    stream = context.metadata.image.streams.get(place[0])
+    return stream is not None and 0 <= place[1] < len(stream.partitions)
+
+
+def _topic(topic: Message, result: dict[PartitionId, ErrorCode]) -> dict[str, Any]:
+    unknown = ErrorCode.unknown_topic_or_partition
+    return {
+        "name": topic["name"],
+        "partitions": [
+            {
+                "partition_index": it["partition_index"],
+                "error_code": result.get((topic["name"], it["partition_index"]), unknown),
+            }
+            for it in topic["partitions"]
+        ],
+    }

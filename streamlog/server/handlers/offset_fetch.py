@@ -1,0 +1,88 @@
+"""OffsetFetch (9), versions 1 to 9: how far groups have come.
+
+Before it answers, the coordinator makes sure that it still is the one: an offset that was committed
+at another node in the meantime must not seem to go back. That costs the time of a commit.
+
+    v2  null topics stand for all; an error of the whole request
+    v5  the leader epoch of what was read last (KIP-320)
+    v7  nothing that is about to be another offset (KIP-447)
+    v8  several groups (KIP-709)
+    v9  a member of the new protocol, which there are none of
+"""
+
+from collections.abc import Iterable
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.requests import FoundOffset, PartitionId
+from streamlog.server.asker import Asker
+from streamlog.server.context import Context
+from streamlog.server.group_reply import result_of
+from streamlog.wire.control import Message
+
+_WHOLE_ERROR_FROM: Final = 2
+_SEVERAL_FROM: Final = 8
+NO_OFFSET: Final = -1
+
+
+async def handle(request: Message, version: int, context: Context, asker: Asker) -> Message:
+    several = version >= _SEVERAL_FROM
+    asked = request["groups"] if several else [request]
+    stable = request.get("require_stable", False)
+    confirming = [context.groups.confirm(it["group_id"]) for it in asked]
+    answers = []
+    for it, confirmed in zip(asked, confirming, strict=True):
+        timeout_ms = context.groups.settings.commit_timeout_ms
+        error = await result_of(confirmed, asker.poll, timeout_ms)
+        answers.append(_group(it, error, version, context, stable))
+    return {"groups": answers} if several else answers[0]
+
+
+def _group(
+    asked: Message, error: ErrorCode, version: int, context: Context, stable: bool
+) -> dict[str, Any]:
+    group, topics = asked["group_id"], asked["topics"]
+    coordinator = context.groups.coordinator(group, may_be_empty=True)
+    if error is ErrorCode.none and isinstance(coordinator, ErrorCode):
+        error = coordinator
+    if error is not ErrorCode.none or isinstance(coordinator, ErrorCode):
+        told = _failed(topics or (), error) if version < _WHOLE_ERROR_FROM else []
+        return {"group_id": group, "error_code": error, "topics": told}
+    found = coordinator.fetch(group, _places(topics), stable=stable)
+    return {"group_id": group, "error_code": ErrorCode.none, "topics": _topics(found)}
+
+
+def _places(topics: Iterable[Message] | None) -> list[PartitionId] | None:
+    if topics is None:
+        return None
+    return [(topic["name"], index) for topic in topics for index in topic["partition_indexes"]]
+
+
+def _topics(found: dict[PartitionId, FoundOffset]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for (topic, index), offset in found.items():
+        topics.setdefault(topic, []).append(_partition(index, offset))
+    return [{"name": name, "partitions": partitions} for name, partitions in topics.items()]
+
+
+def _partition(index: int, found: FoundOffset) -> dict[str, Any]:
+    committed = found.committed
+    return {
+        "partition_index": index,
+        "committed_offset": NO_OFFSET if committed is None else committed.offset,
+        "committed_leader_epoch": -1 if committed is None else committed.leader_epoch,
+        "metadata": "" if committed is None else committed.metadata,
+        "error_code": found.error,
+    }
+
+
+def _failed(topics: Iterable[Message], error: ErrorCode) -> list[dict[str, Any]]:
+    failed = FoundOffset(None, error)
+    return [
+        {
+            "name": topic["name"],
+            "partitions": [_partition(index, failed) for index in topic["partition_indexes"]],
+        }
+        for topic in topics
+    ]

@@ -1,0 +1,36 @@
+"""SyncGroup (14), versions 0 to 5: a member's part of what the leader assigns.
+
+The leader brings it for all; it is told when it is in the log.
+
+    v3  static members (KIP-345)
+    v5  protocol type and name are checked, and told (KIP-559)
+"""
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.groups.requests import Synced, SyncRequest
+from streamlog.server.asker import Asker
+from streamlog.server.context import Context
+from streamlog.server.group_reply import caller_of, result_of
+from streamlog.wire.control import Message
+
+
+async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
+    wanted = SyncRequest(
+        request["group_id"],
+        caller_of(request),
+        request.get("protocol_type"),
+        request.get("protocol_name"),
+        {it["member_id"]: bytes(it["assignment"]) for it in request["assignments"]},
+    )
+    reply = context.groups.call(
+        wanted.group, lambda coordinator, token, now: coordinator.sync(wanted, token, now)
+    )
+    result = await result_of(reply, asker.poll)
+    synced = Synced(result) if isinstance(result, ErrorCode) else result
+    return {
+        "error_code": synced.error,
+        "protocol_type": synced.protocol_type,
+        "protocol_name": synced.protocol,
+        "assignment": synced.assignment,
+    }
