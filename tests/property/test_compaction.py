@@ -5,6 +5,7 @@ Crashes at any call of a cleaning, full disks, truncations, tables that are too 
 
 import contextlib
 import itertools
+from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -12,11 +13,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamlog.errors import StorageFull
 from streamlog.record.keys import KeyOffsets
-from tests.compacted_log import Kept, KeyedLog, view
+from tests.compacted_log import RULES, Kept, KeyedLog, view
 from tests.log_folder import read_batches
 from tests.simulation.disk import PowerCut, SimDisk
 
-KEYS = [b"k%d" % number for number in range(6)]
+KEYS = [b"k%d" % number for number in range(4)]
+STAY_MS = RULES.delete_retention_ms
 
 
 class CompactionMachine(RuleBasedStateMachine):
@@ -31,7 +33,7 @@ class CompactionMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.now_ms = 10_000
         self.stored_dirty = {self.leader: 0, self.follower: 0}
-        self.passed_ms: dict[int, int] = {}  # tombstone -> when a cleaning was first done with it
+        self.passed_ms: dict[int, int] = {}  # tombstone -> when a cleaning may first have passed it
         self.serial = itertools.count()
 
     @rule(
@@ -40,9 +42,10 @@ class CompactionMachine(RuleBasedStateMachine):
         size=st.integers(0, 200),
         new_epoch=st.sampled_from([False] * 7 + [True]),
         codec=st.sampled_from([0, 0, 0, 1, 2, 3, 4]),
+        roll=st.booleans(),
     )
     def append(
-        self, keys: list[bytes], dead: set[int], size: int, new_epoch: bool, codec: int
+        self, keys: list[bytes], dead: set[int], size: int, new_epoch: bool, codec: int, roll: bool
     ) -> None:
         self.epoch += new_epoch
         pairs = [
@@ -52,16 +55,14 @@ class CompactionMachine(RuleBasedStateMachine):
         base = self.leader.log.log_end_offset
         self.leader.append(*pairs, epoch=self.epoch, timestamp_ms=self.now_ms, codec=codec)
         self.written += [Kept(base + at, *pair) for at, pair in enumerate(pairs)]
-
-    @rule()
-    def roll(self) -> None:
-        self.leader.log.roll()
+        if roll:
+            self.leader.log.roll()
 
     @rule(step_ms=st.sampled_from([1, 400, 1_500]))
     def pass_time(self, step_ms: int) -> None:
         self.now_ms += step_ms
 
-    @rule(part=st.floats(0, 1))
+    @rule(part=st.just(1.0) | st.floats(0, 1))
     def commit(self, part: float) -> None:
         """Whole batches."""
         synced = self.leader.sync()
@@ -74,12 +75,13 @@ class CompactionMachine(RuleBasedStateMachine):
     @rule(keys=st.sampled_from([2, 3, 1_000]), of_follower=st.booleans())
     def clean(self, keys: int, of_follower: bool) -> None:
         log = self.follower if of_follower else self.leader
-        dirty = log.log.first_dirty_offset
-        cleaning = self._clean(log, keys)
-        if log is self.leader:
-            for it in self.written:
-                if it.value is None and dirty <= it.offset < cleaning.upper_offset:
-                    self.passed_ms.setdefault(it.offset, self.now_ms)
+        self._clean(log, keys)
+
+    @rule()
+    def clean_and_come_again(self) -> None:
+        self._clean(self.leader, 1_000)
+        self.now_ms += STAY_MS
+        self._clean(self.leader, 1_000)
 
     @rule(calls=st.integers(0, 60), cut=st.booleans(), of_follower=st.booleans())
     def clean_and_crash(self, calls: int, cut: bool, of_follower: bool) -> None:
@@ -105,11 +107,15 @@ class CompactionMachine(RuleBasedStateMachine):
         log.disk.capacity_bytes = None
         assert set(log.kept()) <= set(before)
 
-    def _clean(self, log: KeyedLog, keys: int):  # type: ignore[no-untyped-def]
+    def _clean(self, log: KeyedLog, keys: int) -> None:
         caught_up = self.follower.log.log_end_offset >= self.committed
         upper = min(self.committed, log.log.log_end_offset)
         log.sync()
-        return log.clean(
+        if log is self.leader:
+            for it in self.written:
+                if it.value is None and it.offset < upper:
+                    self.passed_ms.setdefault(it.offset, self.now_ms)
+        log.clean(
             self.now_ms,
             upper=upper,
             memory_bytes=keys * KeyOffsets.BYTES_FOR_KEY,
@@ -125,6 +131,16 @@ class CompactionMachine(RuleBasedStateMachine):
             data = memoryview(piece.read())
         while data:
             data = data[log.append_fetched(data) :]
+
+    @rule(key=st.sampled_from(KEYS))
+    def delete_what_the_follower_has(self, key: bytes) -> None:
+        """... which then lags behind."""
+        plain: dict[str, Any] = {"size": 0, "new_epoch": False, "codec": 0, "roll": True}
+        self.append([key], dead=set(), **plain)
+        self.commit(1.0)
+        self.fetch(3_000)
+        self.append([key], dead={0}, **plain)
+        self.commit(1.0)
 
     @rule()
     def follower_rolls(self) -> None:
@@ -200,7 +216,7 @@ class CompactionMachine(RuleBasedStateMachine):
         kept = {it.offset for it in self.leader.kept()}
         for it in last.values():
             passed = self.passed_ms.get(it.offset)
-            if it.value is None and (passed is None or self.now_ms < passed):
+            if it.value is None and (passed is None or self.now_ms < passed + STAY_MS):
                 assert it.offset in kept
 
     @invariant()
