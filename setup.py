@@ -10,7 +10,13 @@ try:
 except ImportError:
     extensions = []
 else:
-    modules = ("record._codec", "record._columns", "ingest._frames", "ingest._acks")
+    modules = (
+        "record._codec",
+        "record._columns",
+        "record._keys",
+        "ingest._frames",
+        "ingest._acks",
+    )
     extensions = cythonize(
         [
             Extension(

@@ -196,6 +196,13 @@ class LogSection(Section):
     scrub_interval_ms: Annotated[int, Field(ge=0)] = 7 * 86_400_000
     """How often all segments are read and checked; 0: never."""
     scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
+    compaction_interval_ms: Annotated[int, Field(ge=10)] = 15_000
+    """How often it is looked whether a compacted log is worth a cleaning."""
+    compaction_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
+    """The most that cleanings read; they write less."""
+    compaction_memory_bytes: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
+    """For the table of keys of the one cleaning that runs, a million keys in 32 MiB: with more of
+    them it takes several."""
     reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
     """Kept aside for the metadata of a full disk, which has room again when as much is free."""
     space_check_ms: Annotated[int, Field(ge=10)] = 1_000

@@ -96,6 +96,26 @@ class NodeMetrics:
         self.scrubbed_bytes = Counter(
             "streamlog_scrubbed_bytes", "Bytes of segments read again to be checked", registry=r
         )
+        self.compaction_read_bytes = Counter(
+            "streamlog_compaction_read_bytes", "Bytes read to be compacted by key", registry=r
+        )
+        self.compaction_removed_bytes = Counter(
+            "streamlog_compaction_removed_bytes", "Bytes that compaction freed", registry=r
+        )
+        self.compaction_last_seconds = Gauge(
+            "streamlog_compaction_last_seconds", "How long the last cleaning took", registry=r
+        )
+        self.compaction_dirty_ratio = Gauge(
+            "streamlog_compaction_dirty_ratio",
+            "Share of the dirtiest compacted log that is to be cleaned",
+            registry=r,
+        )
+        self.compaction_failures = Counter(
+            "streamlog_compaction_failures", "Cleanings that failed", registry=r
+        )
+        self.compaction_failing = Gauge(
+            "streamlog_compaction_failing", "Logs whose last cleaning failed", registry=r
+        )
         self.disk_full = Gauge(
             "streamlog_disk_full", "1 while the disk has no room: nothing is stored", registry=r
         )

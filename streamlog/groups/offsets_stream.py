@@ -17,6 +17,7 @@ from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)
 
+SEGMENT_BYTES: Final = 16 * 1024 * 1024
 RETRY_S: Final = 5.0
 """After more replicas were asked for in vain."""
 
@@ -34,7 +35,7 @@ class Metadata(Protocol):
 
 def config_of(settings: GroupsSection, nodes: int) -> StreamConfig:
     """How it is kept by so many nodes: one of them may be lost, no commit with it, and commits go
-    on. The log is read whole at each change of leaders, so compaction belongs here, too.
+    on. The log is read whole at each change of leaders: it is compacted, in small segments.
     """
     replicas = min(settings.offsets_replicas, nodes)
     return StreamConfig.of(
@@ -43,6 +44,8 @@ def config_of(settings: GroupsSection, nodes: int) -> StreamConfig:
         replicas=replicas,
         min_isr=min_isr_of(replicas),
         sync="commit",
+        cleanup_policy="compact",
+        segment_bytes=SEGMENT_BYTES,
     )
 
 

@@ -209,12 +209,15 @@ cdef class Inflow:
     cdef readonly RecordRun run
     cdef readonly Py_ssize_t reply_count
     cdef readonly Py_ssize_t oversize_count
+    cdef readonly Py_ssize_t keyless_count
+    cdef public bint keyed
     cdef public int64_t value_bytes_max
     cdef public object admit
     cdef public object owner
     cdef bint touched  # it is in the list that the feed under way returns
     cdef Bytes _replies
     cdef list _oversize
+    cdef list _keyless
 
     def __cinit__(self, *, int64_t value_bytes_max, admit=None, owner=None):
         self.value_bytes_max = value_bytes_max
@@ -223,6 +226,7 @@ cdef class Inflow:
         self.run = RecordRun()
         self._replies = Bytes()
         self._oversize = []
+        self._keyless = []
 
     def take_replies(self):
         """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
@@ -238,14 +242,26 @@ cdef class Inflow:
         self.oversize_count = 0
         return oversize
 
+    def take_keyless(self):
+        """Likewise of messages that must have a key, and have none."""
+        keyless = self._keyless
+        self._keyless = []
+        self.keyless_count = 0
+        return keyless
+
     cdef int gather(self, Message* message, Headers headers) except -1:
         """One message becomes one record, if it may."""
         cdef Py_ssize_t position
+        cdef Span value
         if self._is_oversize(message):
             self._oversize.append(to_bytes(message.reply))
             self.oversize_count += 1
             return 0
         headers.take(message)
+        if self.keyed and headers.key.size < 0:
+            self._keyless.append(to_bytes(message.reply))
+            self.keyless_count += 1
+            return 0
         if headers.asks and self.admit is not None and not self.admit(
             to_bytes(message.block),
             to_bytes(message.subject),
@@ -255,7 +271,10 @@ cdef class Inflow:
             return 0
         self._replies.reserve(REPLY_ENTRY_BYTES + message.reply.size)  # may fail, so before the run
         position = self.run.count
-        self.run.add(headers.key, message.payload, headers.spans, headers.count)
+        value = message.payload
+        if self.keyed and value.size == 0:
+            value.size = -1
+        self.run.add(headers.key, value, headers.spans, headers.count)
         if message.reply.size:
             self._add_reply(position, message.reply)
         return 0

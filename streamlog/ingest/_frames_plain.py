@@ -42,6 +42,9 @@ class Inflow:
     ``admit(header_block, subject, reply, position)`` decides about a message with a header that
     asks for something; if it says no, the message is not stored and it has seen to the answer.
     ``position`` is the message's place in the run.
+
+    ``keyed``: of a compacted stream. A message without a key is not stored, and one without a
+    payload becomes a record without a value, which is how a key is deleted.
     """
 
     def __init__(
@@ -52,12 +55,15 @@ class Inflow:
         self.admit = admit
         self.owner = owner
         self.run = RecordRun()
+        self.keyed = False
         self.reply_count = 0
         self.oversize_count = 0
+        self.keyless_count = 0
         self.touched = False
         """It is in the list that the feed under way returns."""
         self._replies = bytearray()
         self._oversize: list[bytes] = []
+        self._keyless: list[bytes] = []
 
     def take_replies(self) -> bytes:
         """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
@@ -72,6 +78,12 @@ class Inflow:
         self.oversize_count = 0
         return oversize
 
+    def take_keyless(self) -> list[bytes]:
+        """Likewise of messages that must have a key, and have none."""
+        keyless, self._keyless = self._keyless, []
+        self.keyless_count = 0
+        return keyless
+
     def gather(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
         """One message becomes one record, if it may."""
         if self._is_oversize(subject, reply, block, payload):
@@ -79,6 +91,11 @@ class Inflow:
             self.oversize_count += 1
             return
         headers = header_lines(block)
+        key = next((content for name, content in headers if name.lower() == KEY_HEADER), None)
+        if self.keyed and key is None:
+            self._keyless.append(reply)
+            self.keyless_count += 1
+            return
         if (
             self.admit is not None
             and any(name.lower().startswith(DECIDED_PREFIXES) for name, _ in headers)
@@ -88,8 +105,8 @@ class Inflow:
         fields = [(b"subject", subject)]
         if reply and not reply.startswith(INBOX_PREFIX):
             fields.append((b"reply", reply))
-        key = next((content for name, content in headers if name.lower() == KEY_HEADER), None)
-        position = self.run.append(key, payload, fields + headers)
+        value = None if self.keyed and not payload else payload
+        position = self.run.append(key, value, fields + headers)
         if reply:
             self._replies += _REPLY.pack(position, len(reply)) + reply
             self.reply_count += 1

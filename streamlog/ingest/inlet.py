@@ -12,6 +12,7 @@ from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.refusal import (
     INTERNAL,
+    NO_KEY,
     NOT_ENOUGH_REPLICAS,
     NOT_LEADER,
     OVERLOADED,
@@ -116,6 +117,7 @@ class Inlet:
         value_bytes_max: int,
         default_ack: Ack = Ack.COMMITTED,
         answering: bool = True,
+        keyed: bool = False,
         answers: Answers,
         room: Room,
         metrics: NodeMetrics,
@@ -136,6 +138,7 @@ class Inlet:
         self.answering = answering
         """False: a stream with ``no_ack``, which never says a word."""
         self.inflow = Inflow(value_bytes_max=value_bytes_max, admit=self._admit, owner=self)
+        self.inflow.keyed = keyed
         self._stream = partition.tp.stream
         self._ack_head = ack_head(self._stream)
         self._answers = answers
@@ -159,19 +162,25 @@ class Inlet:
         if inflow.oversize_count:
             for reply in inflow.take_oversize():
                 self._answers.refuse_one(self._stream, self._heard(reply), TOO_LARGE)
+        if inflow.keyless_count:
+            for reply in inflow.take_keyless():
+                self._answers.refuse_one(self._stream, self._heard(reply), NO_KEY)
         refusal: Refusal | None = None
         if inflow.run.count:
             refusal = self._append()
         if self._duplicates:
             self._answer_duplicates(refusal)
 
-    def configure(self, *, value_bytes_max: int, default_ack: Ack, answering: bool) -> None:
+    def configure(
+        self, *, value_bytes_max: int, default_ack: Ack, answering: bool, keyed: bool = False
+    ) -> None:
         """What the stream is set to, from the next message on.
 
         The inflow stays the same one: what comes by a subscription that has ended goes to it, too.
         """
         self.default_ack, self.answering = default_ack, answering
         self.inflow.value_bytes_max = value_bytes_max
+        self.inflow.keyed = keyed
 
     def close(self) -> None:
         """Leadership is over. Who waits for an append of ours hears of it by the partition."""

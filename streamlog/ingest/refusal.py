@@ -29,6 +29,12 @@ class Refusal(NamedTuple):
 
 
 TOO_LARGE = Refusal(400, 10054, "message size exceeds maximum allowed", "too_large")
+NO_KEY = Refusal(
+    400,
+    10003,
+    "bad request: the stream is compacted, and there is no Streamlog-Key header",
+    "no_key",
+)
 WRONG_STREAM = Refusal(400, 10060, "expected stream does not match", "expectation")
 OVERLOADED = Refusal(429, 10167, "too many requests", "overloaded")
 IDS_FULL = Refusal(

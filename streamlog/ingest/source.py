@@ -262,6 +262,7 @@ class NatsSource:
         limit = config.message_bytes_max
         return {
             "value_bytes_max": self._message_bytes_max if limit == NO_LIMIT else limit,
+            "keyed": config.is_compacted,
             "default_ack": _ACKS[config.acks],
             "answering": not config.no_ack,
         }

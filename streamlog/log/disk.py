@@ -3,6 +3,7 @@
 import contextlib
 import errno
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
@@ -167,3 +168,12 @@ def storage_error(error: OSError, path: str) -> Unavailable:
     if is_full(error):
         return StorageFull(text)
     return Overloaded(text) if error.errno in _SHORT_OF_FILES else StorageFailed(text)
+
+
+@contextlib.contextmanager
+def storage_errors(path: str) -> Iterator[None]:
+    """What a disk raises in there comes out as ``storage_error``."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, path) from error

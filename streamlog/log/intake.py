@@ -9,6 +9,7 @@ from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, check_batch
+from streamlog.record.compacted import gap_from, is_gap
 
 RUN_BYTES: Final = 1024 * 1024
 """The most that is checked and written in one go, but for a first batch that is larger ..."""
@@ -42,6 +43,20 @@ def next_batch(
             f"{end_offset} in epoch {epoch}"
         )
     return base_offset + last_delta + 1, own_epoch, timestamp_ms
+
+
+def from_offset(records: memoryview, end_offset: int) -> memoryview:
+    """``records``, which are to follow at ``end_offset``. Of a gap at their front it is the part
+    from there on, by itself: compaction elsewhere may have made it of more than is missing here.
+
+    Raises CorruptBatch.
+    """
+    if len(records) < HEADER_BYTES or _HEAD.unpack_from(records)[0] >= end_offset:
+        return records
+    header = check_batch(records)
+    if is_gap(header) and end_offset < header.next_offset:
+        return memoryview(gap_from(header, end_offset))
+    return records
 
 
 def next_run(

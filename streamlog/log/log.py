@@ -4,10 +4,10 @@ from pathlib import Path
 from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
-from streamlog.log.disk import Disk, storage_error
+from streamlog.log.disk import Disk, storage_error, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.indexer import Indexer
-from streamlog.log.intake import fitting_run, next_batch, next_run, wants_new_segment
+from streamlog.log.intake import fitting_run, from_offset, next_batch, next_run, wants_new_segment
 from streamlog.log.layout import EPOCHS_NAME, segment_stem
 from streamlog.log.quarantine import keep_aside
 from streamlog.log.recovery import Recovered, Recovery
@@ -37,8 +37,8 @@ class PartitionLog:
 
     __slots__ = (
         "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
-        "beside", "epochs", "failure", "log_end_offset", "log_start_offset", "recovery",
-        "recovery_point", "settings",
+        "beside", "epochs", "failure", "first_dirty_offset", "is_swapping", "log_end_offset",
+        "log_start_offset", "recovery", "recovery_point", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -56,6 +56,8 @@ class PartitionLog:
         self.log_start_offset = recovered.log_start_offset  # nothing below is read
         self.log_end_offset = recovered.active.segment.next_offset
         self.recovery_point = self.log_end_offset  # all below is synced
+        self.first_dirty_offset = 0  # all below has been compacted
+        self.is_swapping = False  # segments are being replaced: none may go otherwise
         self._directory = directory
         self.beside = Beside(disk, directory)  # what others keep in its folder
         self._disk = disk
@@ -140,7 +142,7 @@ class PartitionLog:
         try:
             active.append(batch, next_offset, timestamp_ms)
         except StorageFailed as error:
-            self._fail(str(error))
+            self.fail(str(error))
             raise
         self._unsynced.segments[active.segment] = None
         if epoch > latest_epoch:
@@ -156,6 +158,8 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
+        if self.size_bytes:
+            records = from_offset(records, self.log_end_offset)
         places = next_run(
             records,
             end_offset=self.log_end_offset,
@@ -174,7 +178,7 @@ class PartitionLog:
         try:
             active.append_run(records[:size], places)
         except StorageFailed as error:
-            self._fail(str(error))
+            self.fail(str(error))
             raise
         self._unsynced.segments[active.segment] = None
         for place in places:
@@ -206,17 +210,21 @@ class PartitionLog:
         if not old.segment.size_bytes:
             return
         segment = self._new_segment(self.log_end_offset)
-        try:
+        with storage_errors(segment.path):
             self._pool.create(segment.path)
             try:
                 old.seal()
             except OSError:
                 self._pool.remove(segment.path)
                 raise
-        except OSError as error:
-            raise storage_error(error, segment.path) from error
         self._append_segment(segment)
         self._unsynced.segments[old.segment] = None  # its indexes, and what no ticket has covered
+
+    def roll_if_old(self, now_ms: int) -> None:
+        """As an append would that came now. Raises Unavailable."""
+        first_ms = self._active.first_timestamp_ms
+        if first_ms is not None and now_ms - first_ms >= self.settings.segment_age_ms:
+            self.roll()
 
     def _new_segment(self, base_offset: int) -> Segment:
         return Segment(
@@ -245,24 +253,22 @@ class PartitionLog:
             return None
         end = self.log_end_offset
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
-        try:
-            return self._unsynced.begin(end, self.epochs.encode(), self._fail)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
+        with storage_errors(self._directory):
+            return self._unsynced.begin(end, self.epochs.encode(), self.fail)
 
     def finish_sync(self, ticket: SyncTicket) -> int:
         """Take back the ticket, which has run; all below the offset returned is synced."""
         assert ticket is self._unsynced.ticket, "not the ticket that is out"
         if not ticket.done:
             self._unsynced.abandon([])
-            self._fail("a sync was given up")
+            self.fail("a sync was given up")
             raise StorageFailed(self.failure)
         self._unsynced.finish()
         self.recovery_point = max(self.recovery_point, ticket.end_offset)
         return self.recovery_point
 
-    def _fail(self, problem: str) -> None:
-        """From a worker thread, too."""
+    def fail(self, problem: str) -> None:
+        """Take no more appends until it is opened again. From a worker thread, too."""
         if not self.failure:
             self.failure = problem
             logger.error("log failed", extra={"directory": self._directory, "problem": problem})
@@ -309,22 +315,18 @@ class PartitionLog:
         ``verify`` that raises, and comes again. Raises CorruptData, Unavailable.
         """
         start, segments = self.log_start_offset, self._segments
-        try:
+        with storage_errors(self._directory):
             return first_record_since(
                 self._pool, segments, timestamp_ms, start, upper_offset, verify=verify
             )
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
 
     def latest_timestamp(
         self, upper_offset: int, *, verify: Verify = Segment.verify
     ) -> TimedOffset | None:
         """The first record of the latest time below ``upper_offset``; as above."""
         start = self.log_start_offset
-        try:
+        with storage_errors(self._directory):
             return latest_record(self._pool, self._segments, start, upper_offset, verify=verify)
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
 
     def first_timestamp_ms(self) -> int | None:
         """The time of the first record, if there is one; damaged batches are passed over."""
@@ -332,10 +334,8 @@ class PartitionLog:
         if start == self.log_end_offset:
             return None
         if self._first_time is None or self._first_time[0] != start:
-            try:
+            with storage_errors(self._directory):
                 time_ms = time_at(self._segments.floor(start), start)
-            except OSError as error:
-                raise storage_error(error, self._directory) from error
             self._first_time = start, time_ms
         return self._first_time[1]
 
@@ -345,10 +345,8 @@ class PartitionLog:
             return None
         if self._active.last_timestamp_ms is not None or len(self._segments) == 1:
             return self._active.last_timestamp_ms
-        try:
+        with storage_errors(self._directory):
             return latest_time(self._segments.sealed()[-1])
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
 
     def advance_log_start(self, offset: int) -> None:
         """Nothing below ``offset`` is read any more, and segments wholly below are removed.
@@ -366,7 +364,7 @@ class PartitionLog:
         """
         if self.settings.is_limited:
             segments = list(self._segments)
-            try:
+            with storage_errors(self._directory):
                 count = expired_count(
                     segments,
                     self.settings,
@@ -374,8 +372,6 @@ class PartitionLog:
                     high_watermark=high_watermark,
                     latest_time=latest_time,
                 )
-            except OSError as error:
-                raise storage_error(error, self._directory) from error
             if count:
                 end = segments[count - 1].next_offset
                 self.log_start_offset = max(self.log_start_offset, end)
@@ -383,8 +379,10 @@ class PartitionLog:
 
     def _remove_below(self, offset: int) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
-        removed = []
-        try:
+        removed: list[str] = []
+        if self.is_swapping:
+            return removed  # they go the next time
+        with storage_errors(self._directory):
             while len(self._segments) > 1 and self._segments.first.next_offset <= offset:
                 removed.append(self._remove(self._segments.drop_first()))
             active = self._active.segment
@@ -395,8 +393,6 @@ class PartitionLog:
                 self._disk.sync_directory(self._directory)
                 self._append_segment(segment)
                 removed.append(self._remove(self._segments.drop_first()))
-        except OSError as error:
-            raise storage_error(error, self._directory) from error
         if self.epochs.advance_start(self.log_start_offset):
             self._unsynced.epochs = True
         return removed
@@ -405,6 +401,13 @@ class PartitionLog:
         self._unsynced.segments.pop(segment, None)
         self._pool.remove(*segment.paths)
         return segment.path.rpartition("/")[2]
+
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """Read ``new`` in place of ``old``, whose offsets it has; their slices stay readable."""
+        self._segments.replace(old, new)
+        for segment in old:
+            self._unsynced.segments.pop(segment, None)
+        self._first_time = None
 
     def truncate_to(self, offset: int) -> None:
         """Forget the batches that end above ``offset``, durably.
@@ -422,7 +425,7 @@ class PartitionLog:
             self._active = cut_segment(self._pool, self._segments.last, offset)
             self._disk.sync_directory(self._directory)
         except (OSError, Unavailable) as error:
-            self._fail(f"{self._directory}: truncation failed: {error}")
+            self.fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         end = self._active.segment.next_offset
         self._end_at(end, epochs_kept_to=end)
@@ -448,7 +451,7 @@ class PartitionLog:
             self._pool.create(segment.path)
             self._disk.sync_directory(self._directory)
         except OSError as error:
-            self._fail(f"{self._directory}: truncation failed: {error}")
+            self.fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
         self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
@@ -460,6 +463,7 @@ class PartitionLog:
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
         self.recovery_point = min(self.recovery_point, offset)
+        self.first_dirty_offset = min(self.first_dirty_offset, offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
         if self.epochs.truncate(epochs_kept_to):
@@ -471,7 +475,7 @@ class PartitionLog:
         try:
             self._disk.write_small(path, self.epochs.encode())
         except OSError as error:
-            self._fail(f"{path}: {error.strerror or error}")
+            self.fail(f"{path}: {error.strerror or error}")
             raise StorageFailed(self.failure) from error
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from streamlog.errors import CorruptFile
 from streamlog.log.active import ActiveSegment
+from streamlog.log.compaction.unfinished import settle_cleanings
 from streamlog.log.disk import Disk, is_full
 from streamlog.log.epoch_history import epochs_of_batches
 from streamlog.log.epochs import LeaderEpochs
@@ -77,6 +78,7 @@ class Recovery:
     def run(self) -> Recovered:
         """Read, cut, rebuild, sync."""
         self._disk.make_directory(self._directory)
+        settle_cleanings(self._disk, self._directory, self.report)
         self._find_segments()
         active = self._recover_tail() if self._segments else None
         end = active.segment.next_offset if active else self._log_start_offset

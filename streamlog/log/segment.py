@@ -255,6 +255,14 @@ class Segment:
         finally:
             self._pool.unpin(pooled)
 
+    def head(self) -> Iterator[BatchPlace]:
+        """The batches from the first one on, up to a damage; verified or not. Raises OSError."""
+        pooled = self._pool.pin(self.path)
+        try:
+            yield from self._headers(pooled.file, 0, self.base_offset)
+        finally:
+            self._pool.unpin(pooled)
+
     def tail(self) -> Iterator[BatchPlace]:
         """The batches from the last one in the offset index on, up to a damage. Raises OSError.
 

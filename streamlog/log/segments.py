@@ -57,6 +57,15 @@ class Segments:
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
 
+    def replace(self, old: list[Segment], new: Segment) -> None:
+        """``new`` has the offsets of ``old``, which are sealed and lie next to each other."""
+        at = self._segments.index(old[0])
+        assert self._segments[at : at + len(old)] == old and old[-1] is not self._segments[-1]
+        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset)
+        self._segments[at : at + len(old)] = [new]
+        self._bases[at : at + len(old)] = [new.base_offset]
+        self._sealed_bytes += new.size_bytes - sum(segment.size_bytes for segment in old)
+
     def drop_first(self) -> Segment:
         """Take out the oldest, which must not be the active one."""
         assert len(self._segments) > 1

@@ -4,6 +4,20 @@ UNLIMITED = -1
 
 
 @dataclass(frozen=True)
+class CompactionSettings:
+    """How a log is compacted by key. A limit of -1 means none."""
+
+    delete_retention_ms: int = 86_400_000
+    """A tombstone stays so long after the first cleaning that has passed it."""
+    min_lag_ms: int = 0
+    """Younger records are left alone."""
+    max_lag_ms: int = UNLIMITED
+    """Older ones are cleaned, however few they are."""
+    min_dirty_ratio: float = 0.5
+    """Of the bytes that could be cleaned: so many must not have been yet."""
+
+
+@dataclass(frozen=True)
 class LogSettings:
     """How one log is kept. A limit of -1 means none."""
 
@@ -16,6 +30,8 @@ class LogSettings:
     retention_bytes: int = UNLIMITED
     retention_ms: int = UNLIMITED
     retention_messages: int = UNLIMITED
+    compaction: CompactionSettings | None = None
+    """None: records go by retention alone."""
 
     @property
     def is_limited(self) -> bool:

@@ -33,6 +33,12 @@ def latest_time(segment: Segment) -> int | None:
     return segment.max_timestamp_ms
 
 
+def first_time(segment: Segment) -> int | None:
+    """The time of the first batch of a segment, verified or not. Raises OSError."""
+    place = next(segment.head(), None)
+    return place.max_timestamp_ms if place else None
+
+
 def first_record_since(
     pool: FilePool,
     segments: Iterable[Segment],
@@ -145,13 +151,16 @@ def _time_of_index(segment: Segment) -> int | None:
 def _first_in_batch(
     pool: FilePool, segment: Segment, place: BatchPlace, timestamp_ms: int, offset: int
 ) -> TimedOffset | None:
-    """Only a batch with times of its records' own is decoded."""
+    """Decoded are batches with times of their records' own, and those that compaction has thinned
+    out, of which no record may be left.
+    """
     pooled = pool.pin(segment.path)
     try:
         batch = pooled.file.pread(place.end_position - place.position, place.position)
     finally:
         pool.unpin(pooled)
-    if read_header(batch).is_log_append_time:
+    header = read_header(batch)
+    if header.is_log_append_time and header.record_count > header.last_offset_delta:
         return max(offset, place.base_offset), place.max_timestamp_ms
     for record in iter_records(batch):
         if record.timestamp_ms >= timestamp_ms and record.offset >= offset:

@@ -115,6 +115,12 @@ SETTINGS: tuple[Setting, ...] = (
     _text("acks", None, "streamlog.acks"),
     _text("timestamp_type", None, "message.timestamp.type"),
     _text("cleanup_policy", None, "cleanup.policy"),
+    _number("delete_retention_ms", None, "delete.retention.ms"),
+    _number("min_compaction_lag_ms", None, "min.compaction.lag.ms"),
+    _number("max_compaction_lag_ms", None, "max.compaction.lag.ms"),
+    Setting(
+        "min_cleanable_dirty_ratio", None, "min.cleanable.dirty.ratio", _same, _same, str, float
+    ),
     _text("discard", "discard", "streamlog.discard"),
     _flag("no_ack", "no_ack", "streamlog.no_ack"),
     _text("description", "description", "streamlog.description"),

@@ -9,7 +9,14 @@ import json
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
 
 from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName
@@ -30,6 +37,19 @@ OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
 INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM})
 """Made and written by the nodes themselves, and no business of NATS: they have no subjects."""
+
+_MS_MAX = 2**63 - 1
+
+
+def _policies_in_order(value: Any) -> Any:
+    """A list in any order, as Kafka has it; what is none of ours is refused as it came."""
+    parts = sorted({part.strip() for part in value.split(",")}) if isinstance(value, str) else []
+    return ",".join(parts) if parts else value
+
+
+CleanupPolicy = Annotated[
+    Literal["delete", "compact", "compact,delete"], BeforeValidator(_policies_in_order)
+]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,249}")
 
@@ -89,12 +109,32 @@ class StreamConfig(BaseModel):
     acks: Acks = "all"
     timestamp_type: TimestampType = "CreateTime"
     """Of records that Kafka producers send: theirs or the leader's, as those from NATS have."""
-    cleanup_policy: Literal["delete"] = "delete"
+    cleanup_policy: CleanupPolicy = "delete"
+    """``compact``: the last record of each key is kept, and retention limits do not hold; with
+    ``delete`` as well they do."""
+    delete_retention_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] = 86_400_000
+    """How long a tombstone stays once a cleaning has passed it, for those who read meanwhile."""
+    min_compaction_lag_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] = 0
+    """A record younger than this is not compacted away."""
+    max_compaction_lag_ms: Annotated[int, Field(ge=-1, le=_MS_MAX)] = NO_LIMIT
+    """... and one older than this is cleaned soon, however little there is to clean."""
+    min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
+    """The share of the log that has not been cleaned, from which on it is."""
     discard: Literal["old"] = "old"
     no_ack: bool = False
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
+
+    @property
+    def is_compacted(self) -> bool:
+        """Each record must have a key."""
+        return "compact" in self.cleanup_policy
+
+    @property
+    def is_retained(self) -> bool:
+        """The retention limits hold."""
+        return "delete" in self.cleanup_policy
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -176,3 +216,9 @@ class StreamConfig(BaseModel):
                 raise InvalidStreamConfig("retention_ms: at least 100, or -1 for no limit")
             if self.duplicate_window_ms > self.retention_ms:
                 raise InvalidStreamConfig("duplicate_window_ms: cannot be longer than retention_ms")
+        if self.max_compaction_lag_ms == 0:
+            raise InvalidStreamConfig("max_compaction_lag_ms: 0 is not a limit; -1 stands for none")
+        if NO_LIMIT < self.max_compaction_lag_ms < self.min_compaction_lag_ms:
+            raise InvalidStreamConfig(
+                "max_compaction_lag_ms: cannot be less than min_compaction_lag_ms"
+            )

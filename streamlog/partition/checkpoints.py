@@ -1,8 +1,9 @@
-"""The three files of offsets, one line for each partition of the node. Blocking calls.
+"""The four files of offsets, one line for each partition of the node. Blocking calls.
 
 They only ever lag: a recovery point says what is synced at least, a log start what is gone at
-least, a high watermark what is committed at least. A line about a name must never outlive the
-stream that had it: ``forget`` comes before a new folder of that name.
+least, a high watermark what is committed at least, a first dirty offset what has been compacted at
+least (there is no line where nothing has). A line about a name must never outlive the stream that
+had it: ``forget`` comes before a new folder of that name.
 """
 
 import logging
@@ -20,11 +21,13 @@ logger = logging.getLogger(__name__)
 HIGH_WATERMARK: Final = "high-watermark-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
+FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
 
 _DAMAGED: Final = {
     HIGH_WATERMARK: "what is recovered counts as committed",
     LOG_START: "logs start at their first segment, so purged records may be back",
     RECOVERY_POINT: "all logs are checked from their start",
+    FIRST_DIRTY: "compacted logs are compacted from their start",
 }
 
 
@@ -34,6 +37,7 @@ class Offsets(NamedTuple):
     high_watermark: int
     log_start: int
     recovery_point: int
+    first_dirty: int = 0
 
     @property
     def kept_end(self) -> int:
@@ -50,7 +54,7 @@ class Checkpoints:
     def __init__(self, data_dir: Path, disk: Disk) -> None:
         self._files = tuple(
             OffsetCheckpoint(data_dir / name, disk)
-            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT)
+            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY)
         )
         self._written: dict[TopicPartition, Offsets] = {}
 
@@ -74,9 +78,13 @@ class Checkpoints:
         """Replace those files whose content changes. Raises OSError."""
         written = self._written
         is_same_set = offsets.keys() == written.keys()
-        for i, file in enumerate(self._files):
+        *files, dirty_file = self._files
+        for i, file in enumerate(files):
             if not is_same_set or any(offsets[tp][i] != was[i] for tp, was in written.items()):
                 file.write({tp: values[i] for tp, values in offsets.items()})
+        dirty = _first_dirty(offsets)
+        if dirty != _first_dirty(written):
+            dirty_file.write(dirty)
         self._written = dict(offsets)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
@@ -84,6 +92,10 @@ class Checkpoints:
         gone = set(tps)
         if not gone.isdisjoint(self._written):
             self.write({tp: o for tp, o in self._written.items() if tp not in gone})
+
+
+def _first_dirty(offsets: Mapping[TopicPartition, Offsets]) -> dict[TopicPartition, int]:
+    return {tp: known.first_dirty for tp, known in offsets.items() if known.first_dirty}
 
 
 def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int]:

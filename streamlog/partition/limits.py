@@ -1,19 +1,34 @@
 """A stream's settings over the node's: what holds for a log."""
 
 from streamlog.config import LogSection, SyncPolicy
-from streamlog.log.settings import LogSettings
+from streamlog.log.settings import UNLIMITED, CompactionSettings, LogSettings
 from streamlog.metadata.stream import StreamConfig
 
 
 def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
     """How the log of each partition of the stream is kept."""
+    segment_age_ms = _either(config.segment_age_ms, node.segment_age_ms)
+    if config.is_compacted and config.max_compaction_lag_ms != UNLIMITED:
+        segment_age_ms = min(segment_age_ms, config.max_compaction_lag_ms)
+    kept = config.is_retained
     return LogSettings(
         segment_bytes=_either(config.segment_bytes, node.segment_bytes),
-        segment_age_ms=_either(config.segment_age_ms, node.segment_age_ms),
+        segment_age_ms=segment_age_ms,
         index_interval_bytes=_either(config.index_interval_bytes, node.index_interval_bytes),
-        retention_bytes=config.retention_bytes,
-        retention_ms=config.retention_ms,
-        retention_messages=config.retention_messages,
+        retention_bytes=config.retention_bytes if kept else UNLIMITED,
+        retention_ms=config.retention_ms if kept else UNLIMITED,
+        retention_messages=config.retention_messages if kept else UNLIMITED,
+        compaction=_compaction(config) if config.is_compacted else None,
+    )
+
+
+def _compaction(config: StreamConfig) -> CompactionSettings:
+    """The ids of messages are read from the log, for as long as they count: so long they stay."""
+    return CompactionSettings(
+        delete_retention_ms=config.delete_retention_ms,
+        min_lag_ms=max(config.min_compaction_lag_ms, config.duplicate_window_ms),
+        max_lag_ms=config.max_compaction_lag_ms,
+        min_dirty_ratio=config.min_cleanable_dirty_ratio,
     )
 
 

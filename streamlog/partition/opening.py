@@ -43,6 +43,7 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
         log_start_offset=known.log_start,
         recovery_point=known.recovery_point,
     )
+    log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
     if known.high_watermark > log.log_end_offset:
         logger.error(
             "committed records lost",

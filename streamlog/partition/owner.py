@@ -144,6 +144,11 @@ class Partition:
         return self._log.recovery_point
 
     @property
+    def first_dirty_offset(self) -> int:
+        """All below has been compacted."""
+        return self._log.first_dirty_offset
+
+    @property
     def isr(self) -> frozenset[NodeId]:
         return self.state.isr
 
@@ -437,6 +442,10 @@ class Partition:
         where others have it.
         """
         await self._reader.scrub(bytes_per_s)
+
+    async def recheck(self, offset: int) -> None:
+        """Likewise of the one segment with ``offset``, at once."""
+        await self._reader.recheck(offset)
 
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""

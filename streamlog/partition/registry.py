@@ -26,6 +26,7 @@ from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
+from streamlog.partition.compaction import Compaction
 from streamlog.partition.disk_space import DiskSpace, Reserve
 from streamlog.partition.disposal import Disposal
 from streamlog.partition.flusher import Flusher
@@ -94,6 +95,9 @@ class Registry:
         """Partitions whose log could not be opened, and why."""
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
         self._scrubbing = Scrubbing(settings, self.partitions)
+        self._compaction = Compaction(
+            settings, self.partitions, metrics, disk=self._disk, files=self._files
+        )
         self._disposal = Disposal(self._folders, self._workers)
         self._heard: dict[TopicPartition, PartitionImage] = {}
         """What was last acted on."""
@@ -218,6 +222,7 @@ class Registry:
             group.create_task(self._upkeep.run())
             group.create_task(self._space.run())
             group.create_task(self._scrubbing.run())
+            group.create_task(self._compaction.run())
             group.create_task(self._open_when_there_is_room())
             if self._replication is not None:
                 group.create_task(self._replication.run())

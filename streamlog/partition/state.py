@@ -19,6 +19,7 @@ from streamlog.errors import (
 from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.partition.cleaning_state import CleaningState
 from streamlog.partition.pending import Acknowledgement, Pending, PendingAppends
 from streamlog.record.codec import RecordRun
 from streamlog.replication.follower import divergence
@@ -36,7 +37,7 @@ class PartitionState:
     """
 
     __slots__ = (
-        "_has_room", "_may_act", "appended_bytes", "compression", "cutting", "failure",
+        "_has_room", "_may_act", "appended_bytes", "cleaning", "compression", "cutting", "failure",
         "high_watermark", "is_short", "isr", "leader", "leader_epoch", "log", "min_isr",
         "node_id", "pending", "progress", "replicas", "sync", "syncing", "tp",
     )  # fmt: skip
@@ -80,6 +81,8 @@ class PartitionState:
         """At most one sync runs."""
         self.cutting = False
         """The log is being cut elsewhere: it is not to be touched."""
+        self.cleaning = CleaningState()
+        """Of compaction."""
         self.progress: LeaderProgress | None = None
         """While this node leads."""
         self.node_id = node_id
@@ -90,6 +93,11 @@ class PartitionState:
     @property
     def is_leader(self) -> bool:
         return self.progress is not None
+
+    @property
+    def is_whole(self) -> bool:
+        """Every replica has all that is committed, as far as is known here."""
+        return bool(self.isr) and self.isr >= self.replicas
 
     @property
     def has_room(self) -> bool:

@@ -109,7 +109,11 @@ class Syncing:
         return self._state.syncing is None and not self._state.cutting
 
     async def wait_quiet(self) -> None:
-        while not self.is_quiet:
+        """Nor does a cleaning, which is called off."""
+        cleaning = self._state.cleaning
+        while not self.is_quiet or cleaning.running is not None:
+            if cleaning.running is not None:
+                cleaning.running.call_off()
             await self._wait_for_end()
 
     async def wait_uncut(self) -> None:
@@ -134,7 +138,7 @@ class Syncing:
         self._segments_synced = min(self._segments_synced, self._state.log.segment_count)
 
     def ended(self) -> None:
-        """A sync or a cut has."""
+        """A sync, a cut or a cleaning has."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():

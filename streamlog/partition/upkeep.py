@@ -149,4 +149,9 @@ class Upkeep:
 
 
 def _offsets(partition: Partition) -> Offsets:
-    return Offsets(partition.high_watermark, partition.log_start_offset, partition.recovery_point)
+    return Offsets(
+        partition.high_watermark,
+        partition.log_start_offset,
+        partition.recovery_point,
+        partition.first_dirty_offset,
+    )

@@ -40,7 +40,8 @@ class ProducerTable:
         producer = self._producers.pop(header.producer_id, None)
         if producer is None:
             producer = Producer(header.producer_epoch, now_ms)
-        next_sequence = following(header.base_sequence, header.record_count)
+        count = header.last_offset_delta + 1  # compaction may have left fewer records than it had
+        next_sequence = following(header.base_sequence, count)
         next_offset = base_offset + header.last_offset_delta + 1
         kept = KeptBatch(header.base_sequence, next_sequence, base_offset, next_offset)
         producer.note(header.producer_epoch, kept)

@@ -22,6 +22,7 @@ OFFSET_MAX: Final = 2**63 - 1
 
 LOG_APPEND_TIME: Final = 0x08
 CONTROL: Final = 0x20
+DELETE_HORIZON: Final = 0x40
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 
@@ -100,6 +101,15 @@ def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     if crc != header.crc:
         raise CorruptBatch(f"checksum is {crc:08x}, header says {header.crc:08x}")
     return header
+
+
+def whole_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:
+    """Each whole batch, its checksum right; stops before a cut last one. Raises CorruptBatch."""
+    for header, batch in batches(buffer):
+        crc = crc32c(batch[CRC_START:])
+        if crc != header.crc:
+            raise CorruptBatch(f"checksum is {crc:08x}, header says {header.crc:08x}")
+        yield header, batch
 
 
 def batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:

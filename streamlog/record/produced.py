@@ -22,6 +22,7 @@ from streamlog.record.batch import (
 )
 from streamlog.record.codec import RUN_BYTES_MAX, survey_records
 from streamlog.record.compression import CODEC_MASK, Compression, decompress
+from streamlog.record.keys import first_keyless
 
 TRANSACTIONAL: Final = 0x10
 
@@ -79,15 +80,22 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
     return header
 
 
-def check_inside(header: BatchHeader, data: bytes | memoryview) -> ProducedBatch:
-    """Its records, opened, are as many as ``header`` says, and dense. Raises InvalidRecord."""
+def check_inside(
+    header: BatchHeader, data: bytes | memoryview, *, keyed: bool = False
+) -> ProducedBatch:
+    """Its records, opened, are as many as ``header`` says, and dense, and each has a key if they
+    are to be ``keyed``. Raises InvalidRecord.
+    """
     body: bytes | memoryview = memoryview(data)[HEADER_BYTES:]
     try:
         if header.compression is not Compression.NONE:
             body = decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
         largest, latest = survey_records(body, header.record_count, header.base_timestamp_ms)
+        keyless = first_keyless(body, header.record_count) if keyed else -1
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from None
+    if keyless >= 0:
+        raise InvalidRecord(f"record {keyless} has no key, and the topic is compacted")
     return ProducedBatch(header, data, largest, latest)
 
 

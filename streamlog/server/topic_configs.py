@@ -85,7 +85,27 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         "Which time records of Kafka producers have: CreateTime (the producer's) or LogAppendTime"
         " (the leader's, as those from NATS have).",
     ),
-    "cleanup_policy": TopicConfig(Kind.LIST, "What happens to old records: delete."),
+    "cleanup_policy": TopicConfig(
+        Kind.LIST,
+        "What happens to old records: delete (the retention limits hold), compact (the last record"
+        " of each key is kept, and every record must have a key), or both.",
+    ),
+    "delete_retention_ms": TopicConfig(
+        Kind.LONG,
+        "How long a tombstone, a record without a value, stays once compaction has passed it.",
+    ),
+    "min_compaction_lag_ms": TopicConfig(
+        Kind.LONG,
+        "How long a record is safe from compaction; at least as long as the duplicate window.",
+    ),
+    "max_compaction_lag_ms": TopicConfig(
+        Kind.LONG,
+        "The age at which records are compacted, however few they are. -1: no limit.",
+    ),
+    "min_cleanable_dirty_ratio": TopicConfig(
+        Kind.DOUBLE,
+        "The share of the log that has not been compacted, from which on it is: 0 to 1.",
+    ),
     "discard": TopicConfig(Kind.STRING, "Which records go when a limit is reached: old."),
     "no_ack": TopicConfig(
         Kind.BOOLEAN, "Never acknowledge, although the publisher asks for it with a reply subject."

@@ -11,6 +11,7 @@ It is offered from version 0: an old librdkafka compresses only for who offers t
 
 import asyncio
 from concurrent.futures import Executor
+from functools import partial
 from typing import Final
 
 from streamlog.errors import (
@@ -109,11 +110,12 @@ async def _checked(
     if records is None:
         raise InvalidRecord("no records")
     header = check_outside(records)
+    keyed = context.metadata.image.stream(tp.stream).config.is_compacted
+    check = partial(check_inside, header, records, keyed=keyed)
     if header.compression is Compression.NONE or len(records) <= OPENED_AT_ONCE_BYTES:
-        batch = check_inside(header, records)
+        batch = check()
     else:
-        loop = asyncio.get_running_loop()
-        batch = await loop.run_in_executor(threads, check_inside, header, records)
+        batch = await asyncio.get_running_loop().run_in_executor(threads, check)
     _check_size(tp, batch, context)
     return batch
 

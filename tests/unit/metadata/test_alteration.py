@@ -92,3 +92,16 @@ def test_it_travels_between_nodes() -> None:
     assert decode_command(encode_command(command)) == command
     with pytest.raises(InvalidRequest):
         decode_command(encode_command(command).replace(b"reset", b"forget"))
+
+
+def test_compaction_is_added_to_retention_and_taken_away_again() -> None:
+    config = StreamConfig.of(name="s")
+    both = altered(
+        config, [SettingChange(setting="cleanup_policy", operation="append", text="compact")]
+    )
+    assert both.cleanup_policy == "compact,delete"
+    only = altered(
+        both, [SettingChange(setting="cleanup_policy", operation="subtract", text="delete")]
+    )
+    assert only.cleanup_policy == "compact"
+    assert altered(only, [reset("cleanup_policy")]) == config

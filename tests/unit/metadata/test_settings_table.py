@@ -113,6 +113,8 @@ def test_topic_configs() -> None:
         "cleanup.policy": "delete",
         "subject": "a.b, c.*",
         "streamlog.no_ack": "true",
+        "min.cleanable.dirty.ratio": "0.25",
+        "max.compaction.lag.ms": str(2**63 - 1),
         "compression.type": None,
     }
     config = StreamConfig.of(name="s", **from_topic_configs(configs))
@@ -120,6 +122,8 @@ def test_topic_configs() -> None:
     assert config.segment_bytes == 1_048_576
     assert config.subjects == ("a.b", "c.*")
     assert config.no_ack
+    assert config.min_cleanable_dirty_ratio == 0.25
+    assert config.max_compaction_lag_ms == 2**63 - 1
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,15 @@ def test_bad_names(name: str) -> None:
         {"segment_bytes": 10},
         {"min_isr": 2},
         {"acks": "some"},
-        {"cleanup_policy": "compact"},
+        {"cleanup_policy": "tidy"},
+        {"cleanup_policy": "compact,tidy"},
+        {"cleanup_policy": ""},
+        {"delete_retention_ms": -1},
+        {"min_compaction_lag_ms": -1},
+        {"max_compaction_lag_ms": 0},
+        {"max_compaction_lag_ms": 99, "min_compaction_lag_ms": 100},
+        {"min_cleanable_dirty_ratio": 1.1},
+        {"min_cleanable_dirty_ratio": float("nan")},
         {"discard": "new"},
         {"no_ack": "perhaps"},
         {"description": "x" * 5000},
@@ -71,6 +79,20 @@ def test_bad_settings_name_their_key(settings: dict[str, Any]) -> None:
     with pytest.raises(InvalidStreamConfig, match=next(iter(settings))) as raised:
         StreamConfig.of(name="s", **settings)
     assert "\n" not in str(raised.value)
+
+
+@pytest.mark.parametrize("given", ["compact,delete", "delete,compact", " delete , compact"])
+def test_cleanup_policies_come_in_any_order(given: str) -> None:
+    config = StreamConfig.of(name="s", cleanup_policy=given)
+    assert config.cleanup_policy == "compact,delete"
+    assert config.is_compacted
+    assert config.is_retained
+
+
+def test_either_cleanup_policy_alone() -> None:
+    compacted = StreamConfig.of(name="s", cleanup_policy="compact")
+    assert (compacted.is_compacted, compacted.is_retained) == (True, False)
+    assert not StreamConfig.of(name="s").is_compacted
 
 
 def test_subjects_are_checked() -> None:

@@ -88,6 +88,7 @@ async def test_topic_configs_are_told(node: KafkaNode, version: int) -> None:
         kinds = {name: it["config_type"] for name, it in configs.items()}
         assert (kinds["retention.ms"], kinds["subject"], kinds["segment.bytes"]) == (5, 7, 3)
         assert kinds["unclean.leader.election.enable"] == 1
+        assert kinds["min.cleanable.dirty.ratio"] == 6
         assert all(it["documentation"] for it in configs.values())
 
 
@@ -270,7 +271,9 @@ async def test_only_validating_alters_nothing(node: KafkaNode, key: int) -> None
         (entry("retention.bytes", "0"), 40, "retention_bytes: 0 is not a limit"),
         (entry("segment.bytes", "1"), 40, "segment_bytes"),
         (entry("min.insync.replicas", "2"), 40, "more than the replicas (1)"),
-        (entry("cleanup.policy", "compact"), 40, "cleanup_policy"),
+        (entry("cleanup.policy", "tidy"), 40, "cleanup_policy"),
+        (entry("min.cleanable.dirty.ratio", "1.5"), 40, "min_cleanable_dirty_ratio"),
+        (entry("max.compaction.lag.ms", "0"), 40, "0 is not a limit"),
         (entry("compression.type", "rar"), 40, "compression"),
         (entry("unclean.leader.election.enable", "yes"), 40, "'yes'"),
         (entry("subject", "a..b"), 40, "a..b"),
@@ -300,7 +303,8 @@ async def test_values_that_cannot_be(
         (entry("subject", None, APPEND), 42, "null"),
         (entry("subject", None, SUBTRACT), 42, "null"),
         (entry("subject", "flights", SUBTRACT), 40, "nothing would be left"),
-        (entry("cleanup.policy", "compact", APPEND), 40, "cleanup_policy"),
+        (entry("cleanup.policy", "tidy", APPEND), 40, "cleanup_policy"),
+        (entry("cleanup.policy", "delete", SUBTRACT), 40, "nothing would be left"),
         (entry("subject", "x", 4), 42, "no operation 4"),
         (entry("subject", "x", -1), 42, "no operation -1"),
         (entry("no.such", None, DELETE), 40, "no such topic config"),

@@ -280,7 +280,7 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
         (assigned("new", [7], [7], first=-1), 39, "partitions 0 to 1, once"),
         (topic("new", configs={"no.such.config": "1"}), 40, "no.such.config"),
         (topic("new", configs={"retention.ms": "soon"}), 40, "retention.ms"),
-        (topic("new", configs={"cleanup.policy": "compact"}), 40, "cleanup_policy"),
+        (topic("new", configs={"cleanup.policy": "tidy"}), 40, "cleanup_policy"),
         (topic("new", configs={"subject": "a..b"}), 40, "a..b"),
         (topic("new", configs={"subject": ""}), 40, ""),
         (topic("new", configs={"subject": "$JS.API.>"}), 40, "$JS"),

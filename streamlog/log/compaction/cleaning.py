@@ -1,0 +1,211 @@
+"""One cleaning of one log, step by step, so that what blocks can be left to a worker thread."""
+
+import os
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.log.compaction.cleaned_file import CleanedFile
+from streamlog.log.compaction.plan import first_dirty, fits
+from streamlog.log.compaction.reading import read_batches
+from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.winnowing import Winnowing, opened
+from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.files import FilePool
+from streamlog.log.layout import CLEANED_SUFFIX
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment import Segment
+from streamlog.log.settings import CompactionSettings, LogSettings
+from streamlog.record._keys_plain import SEED_BYTES
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compacted import is_gap
+from streamlog.record.keys import KeyOffsets
+
+MEMORY_BYTES: Final = 32 * 1024 * 1024
+PRODUCERS_MAX: Final = 10_000
+"""Whose last batch is looked for; those of others are kept, empty as they may be."""
+
+
+@dataclass(frozen=True)
+class Terms:
+    """What one cleaning goes by."""
+
+    now_ms: int
+    memory_bytes: int = MEMORY_BYTES
+    """For the table of keys."""
+    may_drop_tombstones: bool = True
+    """Every replica has all that is committed."""
+    producer_expiration_ms: int = 86_400_000
+    """Of a producer that has not written for so long nothing need be kept."""
+    pause: Callable[[int], None] = lambda _: None
+    """Called with the bytes that were read or written; may take its time, or raise."""
+
+
+class Cleaning:
+    """``note_keys``, then ``clean`` while there is anything ``left``, and ``finish``.
+
+    The first two block, and are a worker thread's. ``segments`` are what can be cleaned.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        segments: Sequence[Segment],
+        terms: Terms,
+        *,
+        disk: Disk,
+        pool: FilePool,
+    ) -> None:
+        self.first_dirty_offset = log.first_dirty_offset
+        self.upper_offset = log.first_dirty_offset
+        """All below is clean once this is done."""
+        self.reading_offset = log.first_dirty_offset
+        """Where the segment begins that is read."""
+        self.read_bytes = 0
+        self.removed_bytes = 0
+        self.horizon_ms: int | None = None
+        """When the first of the tombstones that stay may go."""
+        self._log = log
+        self._settings: LogSettings = log.settings
+        self._rules = log.settings.compaction or CompactionSettings()
+        self._segments = list(segments)
+        self._terms = terms
+        self._disk = disk
+        self._pool = pool
+        self._keys: KeyOffsets | None = None
+        self._left: deque[Segment] = deque()
+        """Still to be cleaned."""
+        self._last_of: dict[int, int] = {}
+        """Of each producer with a dirty batch: the base offset of the last one."""
+
+    def note_keys(self) -> None:
+        """Read what is dirty, until the table is full. Raises CorruptBatch, Unavailable."""
+        start = first_dirty(self._segments, self.first_dirty_offset)
+        dirty = self._segments[self._segments.index(start) :] if start else []
+        wanted = dirty[-1].next_offset - self.first_dirty_offset if dirty else 1
+        keys_max = min(self._terms.memory_bytes // KeyOffsets.BYTES_FOR_KEY, wanted)
+        self._keys = KeyOffsets(max(keys_max, 1), os.urandom(SEED_BYTES))
+        full_at = -1
+        for segment in dirty:
+            full_at = self._note_segment(self._keys, segment)
+            if full_at >= 0:
+                break
+            self.upper_offset = segment.next_offset
+        else:
+            self.upper_offset = max(self.upper_offset, self._end())
+        self.upper_offset = max(self.upper_offset, full_at)
+        self._left.extend(it for it in self._segments if it.base_offset < self.upper_offset)
+
+    @property
+    def left(self) -> int:
+        """How many segments are still to be cleaned."""
+        return len(self._left)
+
+    def clean(self) -> Swap | None:
+        """A new segment of as many as fit into one, to be swapped in; None where nothing of them
+        would change. Raises CorruptBatch, Unavailable, and then all is as it was.
+        """
+        assert self._keys is not None
+        first = self._left[0]
+        winnowing = Winnowing(
+            self._keys,
+            upper_offset=self.upper_offset,
+            now_ms=self._terms.now_ms,
+            delete_retention_ms=self._rules.delete_retention_ms,
+            first_dirty_offset=self.first_dirty_offset,
+            may_drop_tombstones=self._terms.may_drop_tombstones,
+            producer_needs=self._producer_needs,
+        )
+        path = first.path + CLEANED_SUFFIX
+        with storage_errors(path):
+            interval_bytes = self._settings.index_interval_bytes
+            cleaned = CleanedFile(self._disk, path, first.base_offset, interval_bytes)
+            try:
+                group, changed = self._write(cleaned, winnowing)
+                if changed:
+                    cleaned.finish()
+            except BaseException:
+                cleaned.abandon()
+                raise
+        self._note_horizon(winnowing.horizon_ms)
+        if not changed:
+            cleaned.abandon()
+            return None
+        return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
+
+    def swapped(self, swap: Swap) -> None:
+        self.removed_bytes += swap.removed_bytes
+
+    def finish(self) -> None:
+        """All groups are swapped in. The log's owner's."""
+        self._log.first_dirty_offset = max(self._log.first_dirty_offset, self.upper_offset)
+
+    def _end(self) -> int:
+        return self._segments[-1].next_offset if self._segments else 0
+
+    def _note_segment(self, keys: KeyOffsets, segment: Segment) -> int:
+        """-1, or the offset at which the table is full."""
+        self.reading_offset = segment.base_offset
+        with storage_errors(segment.path):
+            pooled = self._pool.pin(segment.path)
+            try:
+                for header, batch in read_batches(pooled.file, segment, self._pause):
+                    if header.next_offset <= self.first_dirty_offset:
+                        continue
+                    if header.producer_id >= 0 and len(self._last_of) < PRODUCERS_MAX:
+                        self._last_of[header.producer_id] = header.base_offset
+                    if header.is_control or not header.record_count:
+                        continue
+                    body, count = opened(header, batch), header.record_count
+                    full = keys.note(body, count, header.base_offset, self.first_dirty_offset)
+                    if full >= 0:
+                        return full
+            finally:
+                self._pool.unpin(pooled)
+        return -1
+
+    def _write(self, cleaned: CleanedFile, winnowing: Winnowing) -> tuple[list[Segment], bool]:
+        """The segments that went into it, and whether anything is other than it was."""
+        base_offset, segment_bytes = self._left[0].base_offset, self._settings.segment_bytes
+        group: list[Segment] = []
+        changed = False
+        while self._left:
+            segment = self._left[0]
+            if group and not fits(segment, base_offset, cleaned.reached_bytes, segment_bytes):
+                break
+            changed |= self._write_segment(segment, cleaned, winnowing) or bool(group)
+            group.append(self._left.popleft())
+        return group, changed
+
+    def _write_segment(self, segment: Segment, cleaned: CleanedFile, winnowing: Winnowing) -> bool:
+        changed = False
+        self.reading_offset = segment.base_offset
+        pooled = self._pool.pin(segment.path)
+        try:
+            for header, batch in read_batches(pooled.file, segment, self._pause):
+                kept = winnowing.keep(header, batch)
+                if kept is None:
+                    cleaned.skip(header)
+                    changed |= not is_gap(header)
+                else:
+                    cleaned.keep(header, kept)
+                    changed |= kept is not batch
+        finally:
+            self._pool.unpin(pooled)
+        return changed
+
+    def _producer_needs(self, header: BatchHeader) -> bool:
+        """It is the last one of a producer that may go on: what comes next is held to it."""
+        expired_ms = self._terms.now_ms - self._terms.producer_expiration_ms
+        if header.producer_id < 0 or header.max_timestamp_ms < expired_ms:
+            return False
+        return self._last_of.get(header.producer_id, header.base_offset) <= header.base_offset
+
+    def _note_horizon(self, horizon_ms: int | None) -> None:
+        known = [it for it in (self.horizon_ms, horizon_ms) if it is not None]
+        self.horizon_ms = min(known, default=None)
+
+    def _pause(self, size: int) -> None:
+        self.read_bytes += size
+        self._terms.pause(size)

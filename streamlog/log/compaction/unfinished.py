@@ -1,0 +1,71 @@
+"""What a crash left of a cleaning: thrown away, or brought to its end."""
+
+import contextlib
+
+from streamlog.log.disk import Disk
+from streamlog.log.layout import (
+    CLEANED_SUFFIX,
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    base_offset_of,
+    segment_base_offsets,
+    segment_stem,
+)
+from streamlog.log.report import RecoveryReport
+from streamlog.log.scan import Damage, scan
+
+
+def settle_cleanings(disk: Disk, directory: str, report: RecoveryReport) -> None:
+    """Before the folder is read as a log. Raises OSError; may be called again then.
+
+    A swap file is whole and synced before it has that name, so it replaces whatever there is of the
+    offsets that it reaches over: the segments it was made of, as far as they are still there.
+    """
+    names = disk.sizes(directory)
+    for name in names:
+        if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX):
+            disk.unlink(f"{directory}/{name}")
+            report.removed.append(name)
+    for name, size_bytes in names.items():
+        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
+            _settle(disk, directory, name, size_bytes, report)
+
+
+def _settle(disk: Disk, directory: str, name: str, size_bytes: int, report: RecoveryReport) -> None:
+    base = base_offset_of(name)
+    if base is None:
+        return
+    path, final = f"{directory}/{name}", segment_stem(base) + LOG_SUFFIX
+    names = disk.sizes(directory)
+    end, is_whole = _end_of(disk, path, size_bytes, base)
+    if not is_whole and final in names:
+        disk.unlink(path)  # what it was made of is still there
+        report.removed.append(name)
+        return
+    replaced = [it for it in segment_base_offsets(names) if base <= it < end]
+    for old in sorted({base, *replaced}, reverse=True):
+        stem = f"{directory}/{segment_stem(old)}"
+        suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
+        for suffix in suffixes if old == base else (LOG_SUFFIX, *suffixes):
+            with contextlib.suppress(FileNotFoundError):
+                disk.unlink(stem + suffix)
+    disk.sync_directory(directory)
+    disk.rename(path, f"{directory}/{final}")
+    disk.sync_directory(directory)
+    report.rebuilt.append(f"{directory}/{final}")
+
+
+def _end_of(disk: Disk, path: str, size_bytes: int, base_offset: int) -> tuple[int, bool]:
+    """The offset after its last batch; and whether all of it is sound."""
+    end = base_offset
+    file = disk.open(path, writable=False)
+    try:
+        for place in scan(file, 0, size_bytes, base_offset):
+            if isinstance(place, Damage):
+                return end, False
+            end = place.next_offset
+    finally:
+        file.close()
+    return end, end > base_offset

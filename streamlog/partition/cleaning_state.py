@@ -1,0 +1,48 @@
+"""How a partition stands towards compaction."""
+
+import threading
+from typing import Final
+
+FAILED_PAUSE_S: Final = 300.0
+"""What has failed is not tried again before."""
+
+
+class CalledOff(Exception):
+    """A cleaning was told to end."""
+
+
+class RunningCleaning:
+    """One that runs in a worker thread."""
+
+    def __init__(self, bytes_per_s: int) -> None:
+        self._bytes_per_s = bytes_per_s
+        self._is_off = threading.Event()
+
+    @property
+    def is_off(self) -> bool:
+        return self._is_off.is_set()
+
+    def call_off(self) -> None:
+        """It is to end soon, with what it has done so far. From any thread."""
+        self._is_off.set()
+
+    def pause(self, size: int) -> None:
+        """So many bytes were read. Raises CalledOff."""
+        if self._is_off.wait(size / self._bytes_per_s):
+            raise CalledOff
+
+
+class CleaningState:
+    """Touched on the event loop alone."""
+
+    __slots__ = ("failed_until", "failure", "horizon_ms", "running")
+
+    def __init__(self) -> None:
+        self.running: RunningCleaning | None = None
+        self.failure = ""
+        """Why the last cleaning failed, if it did; the next one is tried ..."""
+        self.failed_until = 0.0
+        """... after this, by the monotonic clock."""
+        self.horizon_ms: int | None = None
+        """When the first tombstone that a cleaning has passed may go, as far as is known since the
+        start."""

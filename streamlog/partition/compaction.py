@@ -1,0 +1,274 @@
+"""Which log is compacted when: one at a time, the dirtiest first, in a thread of its own."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import NamedTuple, TypeVar
+
+from streamlog.config import LogSection
+from streamlog.errors import CorruptData, StorageFailed, StorageFull, StreamlogError
+from streamlog.log.compaction.cleaning import Cleaning, Terms
+from streamlog.log.compaction.plan import Standing, first_dirty, is_due, standing
+from streamlog.log.compaction.swap import Swap
+from streamlog.log.disk import Disk
+from streamlog.log.files import FilePool
+from streamlog.log.segment import Segment
+from streamlog.log.settings import CompactionSettings
+from streamlog.log.times import first_time, latest_time
+from streamlog.metrics import NodeMetrics
+from streamlog.partition.cleaning_state import FAILED_PAUSE_S, CalledOff, RunningCleaning
+from streamlog.partition.owner import Partition
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+class _Candidate(NamedTuple):
+    """A compacted log as it was on the event loop, to be looked at elsewhere."""
+
+    partition: Partition
+    sealed: list[Segment]
+    settings: CompactionSettings
+    first_dirty_offset: int
+    upper_offset: int
+    horizon_ms: int | None
+
+
+class _Chosen(NamedTuple):
+    """One that is worth a cleaning."""
+
+    partition: Partition
+    found: Standing[Segment]
+
+
+class Compaction:
+    """``run`` as a task."""
+
+    def __init__(
+        self,
+        settings: LogSection,
+        partitions: Callable[[], Iterable[Partition]],
+        metrics: NodeMetrics,
+        *,
+        disk: Disk,
+        files: FilePool,
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._metrics = metrics
+        self._disk = disk
+        self._files = files
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="compaction")
+        self._stopping = False
+
+    async def run(self) -> None:
+        """For as long as the node runs; a swap that has begun is brought to its end."""
+        try:
+            while True:
+                await asyncio.sleep(self._settings.compaction_interval_ms / 1000)
+                await self.clean_all()
+        finally:
+            self._worker.shutdown(wait=False)
+
+    async def clean_all(self) -> None:
+        """All that are worth it, each for as long as that helps."""
+        done: set[Partition] = set()
+        self._roll()
+        while (chosen := await self._choose(done)) is not None:
+            partition, before = chosen.partition, chosen.partition.first_dirty_offset
+            await self._clean(chosen)
+            if partition.first_dirty_offset == before:
+                done.add(partition)
+        failing = sum(bool(it.state.cleaning.failure) for it in self._partitions())
+        self._metrics.compaction_failing.set(failing)
+
+    def _roll(self) -> None:
+        """The active segment is never cleaned: where it is old it becomes another."""
+        now_ms = _now_ms()
+        for partition in self._partitions():
+            log, state = partition.state.log, partition.state
+            if log.settings.compaction is None or state.cutting or not self._may_write(partition):
+                continue
+            try:
+                segments = log.segment_count
+                log.roll_if_old(now_ms)
+                if log.segment_count > segments:
+                    partition.syncing.sync_soon()
+            except StreamlogError as error:
+                logger.warning("segment not ended", extra=partition.place(error))
+
+    async def _choose(self, done: set[Partition]) -> _Chosen | None:
+        """The dirtiest of those that are worth it."""
+        now = time.monotonic()
+        candidates: list[_Candidate] = []
+        for partition in self._partitions():
+            state, log = partition.state, partition.state.log
+            settings = log.settings.compaction
+            if settings is None:
+                state.cleaning.failure = ""
+                continue
+            waits = now < state.cleaning.failed_until or state.cutting
+            if partition in done or waits or not self._may_write(partition):
+                continue
+            upper_offset = min(state.high_watermark, log.recovery_point)
+            horizon_ms = state.cleaning.horizon_ms if state.is_whole else None
+            sealed, dirty = log.segments.sealed(), log.first_dirty_offset
+            candidates.append(
+                _Candidate(partition, sealed, settings, dirty, upper_offset, horizon_ms)
+            )
+        if not candidates:
+            self._metrics.compaction_dirty_ratio.set(0)
+            return None
+        now_ms = _now_ms()
+        found = await self._in_worker(lambda: [_judged(it, now_ms) for it in candidates])
+        ratios = [standing.dirty_ratio for standing, _ in found]
+        self._metrics.compaction_dirty_ratio.set(max(ratios))
+        due = [
+            _Chosen(candidate.partition, standing)
+            for candidate, (standing, is_due) in zip(candidates, found, strict=True)
+            if is_due
+        ]
+        return max(due, key=lambda it: it.found.dirty_ratio, default=None)
+
+    def _may_write(self, partition: Partition) -> bool:
+        return not partition.closed and partition.failure is None and partition.state.has_room
+
+    async def _clean(self, chosen: _Chosen) -> None:
+        partition, state = chosen.partition, chosen.partition.state
+        if state.cutting or state.cleaning.running is not None or not self._may_write(partition):
+            return
+        running = state.cleaning.running = RunningCleaning(self._settings.compaction_bytes_per_s)
+        terms = Terms(
+            _now_ms(),
+            memory_bytes=self._settings.compaction_memory_bytes,
+            may_drop_tombstones=state.is_whole,
+            producer_expiration_ms=self._settings.producer_id_expiration_ms,
+            pause=running.pause,
+        )
+        cleaning = Cleaning(
+            state.log, chosen.found.segments, terms, disk=self._disk, pool=self._files
+        )
+        started = time.perf_counter()
+        try:
+            await self._run(partition, cleaning, running)
+        except CalledOff:
+            logger.info("compaction called off", extra=_place(partition))
+        except StreamlogError as error:
+            await self._failed(partition, cleaning, error)
+        finally:
+            state.cleaning.running = None
+            partition.syncing.ended()
+            self._tell(partition, cleaning, time.perf_counter() - started)
+        if self._stopping:
+            raise asyncio.CancelledError
+
+    async def _run(
+        self, partition: Partition, cleaning: Cleaning, running: RunningCleaning
+    ) -> None:
+        """Raises CalledOff, CorruptBatch, Unavailable."""
+        await self._in_worker(cleaning.note_keys, running)
+        while cleaning.left:
+            swap = await self._in_worker(cleaning.clean, running)
+            if running.is_off or partition.failure is not None:
+                if swap is not None:
+                    swap.abandon()
+                raise CalledOff
+            if swap is not None:
+                await self._swap(swap, running)
+                cleaning.swapped(swap)
+        cleaning.finish()
+        partition.state.cleaning.horizon_ms = cleaning.horizon_ms
+        partition.state.cleaning.failure = ""
+        partition.offsets_changed()
+
+    async def _swap(self, swap: Swap, running: RunningCleaning) -> None:
+        """Not called off once it has begun. Raises Unavailable; CalledOff where the segments are no
+        more what they were.
+        """
+        if not swap.begin():
+            raise CalledOff
+        await self._in_worker(swap.commit, running)
+        swap.replace()
+        await self._in_worker(swap.remove_old, running)
+        swap.rename()
+        await self._in_worker(swap.settle, running)
+        swap.finish()
+
+    async def _failed(
+        self, partition: Partition, cleaning: Cleaning, error: StreamlogError
+    ) -> None:
+        """It is told, and others go on; what is damaged is looked at, and mended from others."""
+        state = partition.state
+        state.cleaning.failed_until = time.monotonic() + FAILED_PAUSE_S
+        state.cleaning.failure = str(error)
+        self._metrics.compaction_failures.inc()
+        logger.error("compaction failed", extra=partition.place(error))
+        if isinstance(error, StorageFull):
+            partition.ran_out_of_room(error)
+        elif state.log.failed:
+            state.fail(StorageFailed(state.log.failure))
+            partition.went_offline(error)
+        elif isinstance(error, CorruptData) and not self._stopping:
+            await partition.recheck(cleaning.reading_offset)
+
+    def _tell(self, partition: Partition, cleaning: Cleaning, seconds: float) -> None:
+        metrics = self._metrics
+        metrics.compaction_read_bytes.inc(cleaning.read_bytes)
+        metrics.compaction_removed_bytes.inc(max(0, cleaning.removed_bytes))
+        metrics.compaction_last_seconds.set(seconds)
+        logger.info(
+            "log compacted",
+            extra={
+                **_place(partition),
+                "first_dirty_offset": partition.first_dirty_offset,
+                "read_bytes": cleaning.read_bytes,
+                "removed_bytes": cleaning.removed_bytes,
+                "ms": round(seconds * 1000),
+            },
+        )
+
+    async def _in_worker(self, call: Callable[[], T], running: RunningCleaning | None = None) -> T:
+        """Its end is waited for, even where the node stops: nobody may close the log before."""
+        future = asyncio.get_running_loop().run_in_executor(self._worker, call)
+        while not future.done():
+            try:
+                await asyncio.wait((future,))
+            except asyncio.CancelledError:
+                if running is None:
+                    raise
+                self._stopping = True
+                running.call_off()
+        return future.result()
+
+
+def _judged(candidate: _Candidate, now_ms: int) -> tuple[Standing[Segment], bool]:
+    """How it stands, and whether it is worth a cleaning. Blocking."""
+    settings = candidate.settings
+    try:
+        found = standing(
+            candidate.sealed,
+            settings,
+            first_dirty_offset=candidate.first_dirty_offset,
+            upper_offset=candidate.upper_offset,
+            now_ms=now_ms,
+            latest_time=latest_time,
+        )
+        start = first_dirty(found.segments, candidate.first_dirty_offset)
+        oldest_ms = first_time(start) if start is not None else None
+    except OSError:  # retention may have been quicker
+        return Standing([], 0, 0), False
+    due = is_due(
+        found, settings, now_ms=now_ms, oldest_dirty_ms=oldest_ms, horizon_ms=candidate.horizon_ms
+    )
+    return found, due
+
+
+def _place(partition: Partition) -> dict[str, object]:
+    return {"stream": partition.tp.stream, "partition": partition.tp.partition}
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,371 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""The table of keys, compiled. Its twin ``_keys_plain`` says what it means.
+
+Both loops over a batch's records run without the interpreter's lock: a cleaning is not to be felt by
+the event loop.
+
+Memory: slots of 24 bytes, at most four fifths of them taken. What is read may be anything, so each length
+is checked against the end of what holds it before it is used.
+"""
+
+cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+from streamlog.errors import CorruptBatch
+from streamlog.record._keys_plain import SEED_BYTES, Sifted
+
+cdef enum:
+    VARINT_BYTES_MAX = 10
+    GROWTH_MAX = 20  # of a record whose time is shifted: two varints
+
+cdef enum:
+    SOUND = 0
+    CUT = 1
+    TRAILING = 2
+    FULL = 3
+
+
+cdef struct Slot:
+    uint64_t low
+    uint64_t high
+    int64_t next_offset  # after the last record of the key; 0: the slot is empty
+
+
+cdef struct Found:
+    const uint8_t* start
+    const uint8_t* time_start
+    const uint8_t* delta_start
+    const uint8_t* end
+    const uint8_t* key
+    int64_t key_size  # -1: there is none
+    int64_t time_delta
+    int64_t offset_delta
+    bint has_value
+
+
+cdef inline int get_varint(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
+    cdef uint64_t rest = 0
+    cdef int i
+    cdef uint8_t byte
+    for i in range(VARINT_BYTES_MAX):
+        if at[0] >= end:
+            return CUT
+        byte = at[0][0]
+        at[0] += 1
+        if i == VARINT_BYTES_MAX - 1 and byte > 1:
+            return CUT
+        rest |= <uint64_t>(byte & 0x7F) << (7 * i)
+        if byte < 0x80:
+            value[0] = <int64_t>(rest >> 1) ^ -<int64_t>(rest & 1)
+            return SOUND
+    return CUT
+
+
+cdef inline uint8_t* put_varint(uint8_t* out, int64_t value) noexcept nogil:
+    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
+    while rest >= 0x80:
+        out[0] = <uint8_t>(rest & 0x7F) | 0x80
+        out += 1
+        rest >>= 7
+    out[0] = <uint8_t>rest
+    return out + 1
+
+
+cdef inline int find_record(const uint8_t* at, const uint8_t* end, Found* found) noexcept nogil:
+    cdef int64_t size
+    found.start = at
+    if get_varint(&at, end, &size) or size <= 0 or size > end - at:
+        return CUT
+    found.end = end = at + size
+    found.time_start = at = at + 1
+    if get_varint(&at, end, &found.time_delta):
+        return CUT
+    found.delta_start = at
+    if get_varint(&at, end, &found.offset_delta) or get_varint(&at, end, &size):
+        return CUT
+    if size < -1 or size > end - at:
+        return CUT
+    found.key = at
+    found.key_size = size
+    if size > 0:
+        at += size
+    if get_varint(&at, end, &size):
+        return CUT
+    found.has_value = size >= 0
+    return SOUND
+
+
+cdef inline uint64_t rotated(uint64_t value, int bits) noexcept nogil:
+    return (value << bits) | (value >> (64 - bits))
+
+
+cdef struct Sip:
+    uint64_t a
+    uint64_t b
+    uint64_t c
+    uint64_t d
+
+
+cdef inline void stir(Sip* s, int rounds) noexcept nogil:
+    cdef int i
+    for i in range(rounds):
+        s.a += s.b
+        s.b = rotated(s.b, 13) ^ s.a
+        s.a = rotated(s.a, 32)
+        s.c += s.d
+        s.d = rotated(s.d, 16) ^ s.c
+        s.a += s.d
+        s.d = rotated(s.d, 21) ^ s.a
+        s.c += s.b
+        s.b = rotated(s.b, 17) ^ s.c
+        s.c = rotated(s.c, 32)
+
+
+cdef inline void siphash(
+    const uint8_t* data, int64_t size, uint64_t k0, uint64_t k1, uint64_t* low, uint64_t* high
+) noexcept nogil:
+    """SipHash-2-4 with 128 bits (Aumasson, Bernstein: "SipHash: a fast short-input PRF")."""
+    cdef Sip s
+    cdef uint64_t word
+    cdef int64_t i = 0
+    s.a = k0 ^ <uint64_t>0x736F6D6570736575
+    s.b = k1 ^ <uint64_t>0x646F72616E646F6D ^ <uint64_t>0xEE
+    s.c = k0 ^ <uint64_t>0x6C7967656E657261
+    s.d = k1 ^ <uint64_t>0x7465646279746573
+    while size - i >= 8:
+        memcpy(&word, data + i, 8)
+        s.d ^= word
+        stir(&s, 2)
+        s.a ^= word
+        i += 8
+    word = 0
+    memcpy(&word, data + i, size - i)
+    word |= <uint64_t>size << 56
+    s.d ^= word
+    stir(&s, 2)
+    s.a ^= word
+    s.c ^= <uint64_t>0xEE
+    stir(&s, 4)
+    low[0] = s.a ^ s.b ^ s.c ^ s.d
+    s.b ^= <uint64_t>0xDD
+    stir(&s, 4)
+    high[0] = s.a ^ s.b ^ s.c ^ s.d
+
+
+cdef object corrupt(int problem):
+    return CorruptBatch("bytes follow the last record" if problem == TRAILING else "a record is cut")
+
+
+@cython.final
+cdef class KeyOffsets:
+    """The last offset of each of ``keys_max`` keys at most."""
+
+    BYTES_FOR_KEY = 30
+
+    cdef Slot* _slots
+    cdef uint64_t _slot_count
+    cdef int64_t _keys_max
+    cdef int64_t _count
+    cdef uint64_t _k0
+    cdef uint64_t _k1
+
+    def __cinit__(self, int64_t keys_max, bytes seed not None):
+        if keys_max < 1 or keys_max > 1 << 40 or len(seed) != SEED_BYTES:
+            raise ValueError(f"{keys_max} keys and a seed of {len(seed)} bytes cannot be")
+        self._keys_max = keys_max
+        self._slot_count = keys_max + keys_max // 4 + 1
+        self._slots = <Slot*>calloc(self._slot_count, sizeof(Slot))
+        if self._slots == NULL:
+            raise MemoryError
+        memcpy(&self._k0, PyBytes_AS_STRING(seed), 8)
+        memcpy(&self._k1, PyBytes_AS_STRING(seed) + 8, 8)
+
+    def __dealloc__(self):
+        free(self._slots)
+
+    def __len__(self):
+        return self._count
+
+    cdef inline Slot* _slot(self, const uint8_t* key, int64_t size) noexcept nogil:
+        """Of the key, or the empty one in which it would be; with its hash filled in, if empty."""
+        cdef uint64_t low = 0, high = 0, at
+        cdef Slot* slot
+        siphash(key, size, self._k0, self._k1, &low, &high)
+        at = low % self._slot_count
+        while True:
+            slot = self._slots + at
+            if slot.next_offset == 0:
+                slot.low = low
+                slot.high = high
+                return slot
+            if slot.low == low and slot.high == high:
+                return slot
+            at += 1
+            if at == self._slot_count:
+                at = 0
+
+    def note(self, body, int64_t count, int64_t base_offset, int64_t from_offset):
+        """Held to its plain twin."""
+        cdef Py_buffer view
+        cdef int64_t full_at = -1
+        cdef int problem
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        try:
+            with nogil:
+                problem = self._note(
+                    <const uint8_t*>view.buf, view.len, count, base_offset, from_offset, &full_at
+                )
+        finally:
+            PyBuffer_Release(&view)
+        if problem == CUT or problem == TRAILING:
+            raise corrupt(problem)
+        return full_at
+
+    cdef int _note(
+        self, const uint8_t* at, Py_ssize_t size, int64_t count, int64_t base_offset,
+        int64_t from_offset, int64_t* full_at,
+    ) noexcept nogil:
+        cdef const uint8_t* end = at + size
+        cdef Found found
+        cdef Slot* slot
+        cdef int64_t i, offset
+        for i in range(count):
+            if find_record(at, end, &found):
+                return CUT
+            at = found.end
+            offset = base_offset + found.offset_delta
+            if found.key_size < 0 or offset < from_offset:
+                continue
+            slot = self._slot(found.key, found.key_size)
+            if slot.next_offset == 0:
+                if self._count >= self._keys_max:
+                    full_at[0] = offset
+                    return FULL
+                self._count += 1
+            if slot.next_offset <= offset:
+                slot.next_offset = offset + 1
+        return SOUND if at == end else TRAILING
+
+    def sift(
+        self, body, int64_t count, int64_t base_offset, int64_t upper_offset,
+        *, bint drop_tombstones=False, int64_t shift_ms=0,
+    ):
+        """Held to its plain twin."""
+        cdef Py_buffer view
+        cdef uint8_t* out
+        cdef Py_ssize_t room, size = 0
+        cdef int64_t kept = 0, tombstones = 0
+        cdef int problem
+        PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+        out = NULL
+        try:
+            room = view.len
+            if shift_ms and 0 < count <= view.len:
+                room += GROWTH_MAX * count
+            out = <uint8_t*>malloc(room + 1)
+            if out == NULL:
+                raise MemoryError
+            with nogil:
+                problem = self._sift(
+                    <const uint8_t*>view.buf, view.len, count, base_offset, upper_offset,
+                    drop_tombstones, shift_ms, out, &size, &kept, &tombstones,
+                )
+            if problem:
+                raise corrupt(problem)
+            if not shift_ms and kept == count:
+                return Sifted(None, kept, tombstones)
+            left = PyBytes_FromStringAndSize(<const char*>out, size)
+            return Sifted(left, kept, tombstones)
+        finally:
+            free(out)
+            PyBuffer_Release(&view)
+
+    cdef int _sift(
+        self, const uint8_t* at, Py_ssize_t size, int64_t count, int64_t base_offset,
+        int64_t upper_offset, bint drop_tombstones, int64_t shift_ms,
+        uint8_t* out, Py_ssize_t* out_size, int64_t* kept, int64_t* tombstones,
+    ) noexcept nogil:
+        cdef const uint8_t* end = at + size
+        cdef uint8_t* start = out
+        cdef Found found
+        cdef int64_t i, offset
+        cdef bint is_tombstone
+        if shift_ms and count > size:
+            return CUT  # each takes a byte at least
+        for i in range(count):
+            if find_record(at, end, &found):
+                return CUT
+            at = found.end
+            offset = base_offset + found.offset_delta
+            is_tombstone = found.key_size >= 0 and not found.has_value
+            if found.key_size >= 0 and offset < upper_offset:
+                if is_tombstone and drop_tombstones:
+                    continue
+                if self._slot(found.key, found.key_size).next_offset > offset + 1:
+                    continue
+            kept[0] += 1
+            tombstones[0] += is_tombstone
+            if shift_ms:
+                out = put_shifted(out, &found, shift_ms)
+            else:
+                memcpy(out, found.start, found.end - found.start)
+                out += found.end - found.start
+        out_size[0] = out - start
+        return SOUND if at == end else TRAILING
+
+
+cdef inline int64_t clamped_sum(int64_t a, int64_t b) noexcept nogil:
+    if b > 0 and a > INT64_MAX - b:
+        return INT64_MAX
+    if b < 0 and a < INT64_MIN - b:
+        return INT64_MIN
+    return a + b
+
+
+cdef inline uint8_t* put_shifted(uint8_t* out, Found* found, int64_t shift_ms) noexcept nogil:
+    cdef uint8_t time[VARINT_BYTES_MAX]
+    cdef Py_ssize_t time_size = put_varint(time, clamped_sum(found.time_delta, shift_ms)) - time
+    cdef Py_ssize_t rest = found.end - found.delta_start
+    out = put_varint(out, 1 + time_size + rest)
+    out[0] = found.time_start[-1]
+    memcpy(out + 1, time, time_size)
+    memcpy(out + 1 + time_size, found.delta_start, rest)
+    return out + 1 + time_size + rest
+
+
+def digest(bytes data not None, bytes seed not None):
+    """The hash that keys are told apart by, for who wants to check it."""
+    cdef uint64_t k0, k1, low = 0, high = 0
+    assert len(seed) == SEED_BYTES
+    memcpy(&k0, PyBytes_AS_STRING(seed), 8)
+    memcpy(&k1, PyBytes_AS_STRING(seed) + 8, 8)
+    siphash(<const uint8_t*>PyBytes_AS_STRING(data), len(data), k0, k1, &low, &high)
+    return low.to_bytes(8, "little") + high.to_bytes(8, "little")
+
+
+def first_keyless(body, int64_t count):
+    """Held to its plain twin."""
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef Found found
+    cdef int64_t i
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        at = <const uint8_t*>view.buf
+        end = at + view.len
+        for i in range(count):
+            if find_record(at, end, &found):
+                raise corrupt(CUT)
+            if found.key_size < 0:
+                return i
+            at = found.end
+        if at != end:
+            raise corrupt(TRAILING)
+        return -1
+    finally:
+        PyBuffer_Release(&view)

@@ -1,0 +1,156 @@
+"""The table of keys in plain Python: the twin that the compiled one is held to.
+
+A record is a length, attributes, the deltas of its time and offset, key and value, each with a
+length of its own, -1 for null, and headers; all lengths and deltas are varints.
+"""
+
+import hashlib
+from collections.abc import Iterator
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptBatch
+from streamlog.record._codec_plain import _get_varint as get_varint
+from streamlog.record._codec_plain import _put_varint as put_varint
+from streamlog.record.compression import Buffer
+
+SEED_BYTES: Final = 16
+DELTA_END: Final = 2**63
+_HASH_BYTES: Final = 16
+
+
+class Sifted(NamedTuple):
+    """What a batch's records come to."""
+
+    body: bytes | None
+    """Of those that stay; None: all do, as they are."""
+    kept: int
+    tombstones: int
+    """Of these so many have no value."""
+
+
+class _Span(NamedTuple):
+    """Where a record lies in its batch, and what it says of itself."""
+
+    start: int
+    time_start: int
+    """After the length and the attributes."""
+    delta_start: int
+    end: int
+    time_delta: int
+    offset_delta: int
+    key: bytes | None
+    has_value: bool
+
+
+class KeyOffsets:
+    """The last offset of each of ``keys_max`` keys at most, of which 16 bytes of hash are kept.
+
+    The hash depends on ``seed``: nobody who does not know it can write two keys that pass for one.
+    """
+
+    BYTES_FOR_KEY: Final = 200
+
+    def __init__(self, keys_max: int, seed: bytes) -> None:
+        if keys_max < 1 or len(seed) != SEED_BYTES:
+            raise ValueError(f"{keys_max} keys and a seed of {len(seed)} bytes cannot be")
+        self._keys_max = keys_max
+        self._seed = seed
+        self._offsets: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    def note(self, body: Buffer, count: int, base_offset: int, from_offset: int) -> int:
+        """Take in an opened batch's ``count`` records from ``from_offset`` on; -1, or the offset of
+        the first for which there is no room. Raises CorruptBatch.
+        """
+        for span in _spans(memoryview(body), count):
+            offset = base_offset + span.offset_delta
+            if span.key is None or offset < from_offset:
+                continue
+            digest = self._hash(span.key)
+            if digest not in self._offsets and len(self._offsets) >= self._keys_max:
+                return offset
+            self._offsets[digest] = max(offset, self._offsets.get(digest, -1))
+        return -1
+
+    def sift(
+        self,
+        body: Buffer,
+        count: int,
+        base_offset: int,
+        upper_offset: int,
+        *,
+        drop_tombstones: bool = False,
+        shift_ms: int = 0,
+    ) -> Sifted:
+        """Leave out each record below ``upper_offset`` that is not the last of its key, and, if
+        asked to, tombstones. ``shift_ms`` is added to the deltas of all times, as far as they go.
+
+        A record without a key stays. Raises CorruptBatch.
+        """
+        view, out = memoryview(body), bytearray()
+        kept = tombstones = 0
+        for span in _spans(view, count):
+            offset = base_offset + span.offset_delta
+            is_tombstone = span.key is not None and not span.has_value
+            if span.key is not None and offset < upper_offset:
+                last = self._offsets.get(self._hash(span.key), -1)
+                if last > offset or (is_tombstone and drop_tombstones):
+                    continue
+            kept += 1
+            tombstones += is_tombstone
+            if shift_ms:
+                _put_shifted(out, view, span, shift_ms)
+            else:
+                out += view[span.start : span.end]
+        changed = shift_ms or kept < count
+        return Sifted(bytes(out) if changed else None, kept, tombstones)
+
+    def _hash(self, key: bytes) -> bytes:
+        return hashlib.blake2b(key, digest_size=_HASH_BYTES, key=self._seed).digest()
+
+
+def first_keyless(body: Buffer, count: int) -> int:
+    """The place of the first of an opened batch's records that has no key; -1: each has one.
+
+    Raises CorruptBatch.
+    """
+    spans = enumerate(_spans(memoryview(body), count))
+    return next((place for place, span in spans if span.key is None), -1)
+
+
+def _put_shifted(out: bytearray, view: memoryview, span: _Span, shift_ms: int) -> None:
+    time = bytearray()
+    put_varint(time, min(max(span.time_delta + shift_ms, -DELTA_END), DELTA_END - 1))
+    put_varint(out, 1 + len(time) + span.end - span.delta_start)
+    out += view[span.time_start - 1 : span.time_start]
+    out += time
+    out += view[span.delta_start : span.end]
+
+
+def _spans(view: memoryview, count: int) -> Iterator[_Span]:
+    position = 0
+    for _ in range(count):
+        start = position
+        length, position = get_varint(view, position)
+        end = position + length
+        if length <= 0 or end > len(view):
+            raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
+        yield _span(view[:end], start, position + 1)
+        position = end
+    if position != len(view):
+        raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
+
+
+def _span(view: memoryview, start: int, time_start: int) -> _Span:
+    time_delta, delta_start = get_varint(view, time_start)
+    offset_delta, position = get_varint(view, delta_start)
+    size, position = get_varint(view, position)
+    if size < -1 or size > len(view) - position:
+        raise CorruptBatch(f"field of {size} bytes where {len(view) - position} are left")
+    key = None if size < 0 else bytes(view[position : position + size])
+    value_size, _ = get_varint(view, position + max(size, 0))
+    return _Span(
+        start, time_start, delta_start, len(view), time_delta, offset_delta, key, value_size >= 0
+    )

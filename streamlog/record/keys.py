@@ -1,0 +1,16 @@
+"""Which record is the last of its key: compiled where it was built, else its plain twin."""
+
+from typing import TYPE_CHECKING
+
+from streamlog.record import fallback
+
+if TYPE_CHECKING:
+    from streamlog.record._keys_plain import KeyOffsets, first_keyless
+else:
+    try:
+        from streamlog.record._keys import KeyOffsets, first_keyless
+    except ImportError:
+        fallback.warn()
+        from streamlog.record._keys_plain import KeyOffsets, first_keyless
+
+__all__ = ["KeyOffsets", "first_keyless"]

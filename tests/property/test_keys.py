@@ -1,0 +1,77 @@
+"""The compiled table of keys is equal to its plain twin, and both to a naive one."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.errors import CorruptBatch
+from streamlog.record import _keys_plain
+from tests.record_batches import HandRecord, record_bytes
+
+_keys = pytest.importorskip("streamlog.record._keys")
+
+SEED = b"sixteen bytes.. "
+texts = st.one_of(st.none(), st.binary(max_size=3))
+records = st.lists(
+    st.builds(HandRecord, value=texts, key=texts, timestamp_delta=st.integers(-(2**40), 2**40)),
+    max_size=12,
+)
+
+
+def outcome(call: Any) -> Any:
+    try:
+        return call()
+    except CorruptBatch:
+        return CorruptBatch
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    noted=records, sifted=records, keys_max=st.integers(1, 6), upper=st.integers(0, 40),
+    from_offset=st.integers(0, 30), drop=st.booleans(), shift_ms=st.integers(-(2**50), 2**50),
+)  # fmt: skip
+def test_twins_are_equal(
+    noted: list[HandRecord], sifted: list[HandRecord], keys_max: int, upper: int,
+    from_offset: int, drop: bool, shift_ms: int,
+) -> None:  # fmt: skip
+    told = []
+    for twin in (_keys_plain, _keys):
+        table = twin.KeyOffsets(keys_max, SEED)
+        body = b"".join(record_bytes(it, at) for at, it in enumerate(noted))
+        full = table.note(body, len(noted), 20, from_offset)
+        body = b"".join(record_bytes(it, at) for at, it in enumerate(sifted))
+        left = table.sift(body, len(sifted), 15, upper, drop_tombstones=drop, shift_ms=shift_ms)
+        told.append((full, len(table), left, twin.first_keyless(body, len(sifted))))
+    assert told[0] == told[1]
+
+
+@settings(max_examples=500, deadline=None)
+@given(body=st.binary(max_size=40), count=st.integers(0, 4), shift_ms=st.sampled_from([0, 7]))
+def test_twins_are_equal_on_anything(body: bytes, count: int, shift_ms: int) -> None:
+    told = []
+    for twin in (_keys_plain, _keys):
+        table = twin.KeyOffsets(5, SEED)
+        told.append(
+            [
+                outcome(lambda table=table: table.note(body, count, 0, 0)),
+                outcome(lambda table=table: table.sift(body, count, 0, 9, shift_ms=shift_ms)),
+                outcome(lambda twin=twin: twin.first_keyless(body, count)),
+            ]
+        )
+    assert told[0] == told[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(keys=st.lists(st.binary(max_size=2), max_size=30))
+def test_the_last_offset_of_each_key(keys: list[bytes]) -> None:
+    table = _keys.KeyOffsets(50, SEED)
+    body = b"".join(record_bytes(HandRecord(b"v", key), at) for at, key in enumerate(keys))
+    table.note(body, len(keys), 0, 0)
+    last = {key: at for at, key in enumerate(keys)}
+    wanted = [at for at, key in enumerate(keys) if last[key] == at]
+    left = table.sift(body, len(keys), 0, len(keys))
+    assert left.kept == len(wanted) == len(table)
+    whole = b"".join(record_bytes(HandRecord(b"v", keys[at]), at) for at in wanted)
+    assert (body if left.body is None else left.body) == whole
