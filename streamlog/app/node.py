@@ -15,6 +15,7 @@ from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
@@ -160,7 +161,7 @@ class Node:
             fenced=sum(node.fenced for node in image.nodes.values()),
             leaderless=image.leaderless,
         )
-        return [ClusterGauges(cluster), partitions]
+        return [ClusterGauges(cluster), GroupGauges(self._groups.statistics()), partitions]
 
     async def run(self) -> bool:
         """False: the stop was not clean, so that the next start will recover."""
