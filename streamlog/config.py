@@ -178,6 +178,8 @@ class HttpSection(Section):
 
     host: str = "127.0.0.1"
     port: Port = 9464
+    group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
+    """Of so many a scrape tells the lag; see ``groups.progress``."""
 
 
 class LogSection(Section):

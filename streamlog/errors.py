@@ -25,6 +25,8 @@
         NodeNotFound
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
+        GroupNotFound             there is no consumer group of that name
+        GroupNotEmpty             a consumer group has members, and must not have any for this
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
@@ -149,6 +151,14 @@ class NodeIdTaken(InvalidRequest):
 
 class OtherCluster(InvalidRequest):
     """Two nodes talk that belong to different clusters; nothing was taken in."""
+
+
+class GroupNotFound(InvalidRequest):
+    """There is no consumer group of that name, and nothing was ever committed for it."""
+
+
+class GroupNotEmpty(InvalidRequest):
+    """A consumer group has members; what was asked for is theirs, or needs them gone."""
 
 
 class Unavailable(StreamlogError):

@@ -15,10 +15,14 @@ from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.console.group_gauges import GroupGauges
+from streamlog.console.lag_gauges import LagGauges
+from streamlog.console.log_ends import LogEnds
 from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
+from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
 from streamlog.log.reserve import Reserve
@@ -102,6 +106,11 @@ class Node:
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
         )
+        self._log_ends = LogEnds(
+            wanted=lambda: {tp for group in self._progress() for tp in group.committed},
+            local=self._registry.partition,
+            image=lambda: self._metadata.image,
+        )
         self._life = self._lifecycle()
 
     def _lifecycle(self) -> Lifecycle:
@@ -160,7 +169,18 @@ class Node:
             fenced=sum(node.fenced for node in image.nodes.values()),
             leaderless=image.leaderless,
         )
-        return [ClusterGauges(cluster), partitions]
+        groups = self._groups.statistics()
+        shown = self._progress()
+        lags = LagGauges(
+            shown,
+            hidden=max(0, groups.states.total() - len(shown)),
+            ends=self._log_ends.known({tp for group in shown for tp in group.committed}),
+        )
+        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions]
+
+    def _progress(self) -> list[GroupProgress]:
+        """Of the groups that ``/metrics`` tells the lag of."""
+        return self._groups.progress(self._settings.http.group_partitions_max)
 
     async def run(self) -> bool:
         """False: the stop was not clean, so that the next start will recover."""
@@ -250,6 +270,7 @@ class Node:
 
         await self._metadata.attach(self._groups.reconcile, begin)
         self._run(self._groups.run())
+        self._run(self._log_ends.run())
 
     async def _start_ingest(self) -> None:
         async def begin(image: Image) -> None:

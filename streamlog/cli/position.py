@@ -6,8 +6,11 @@ from streamlog.client.position import EARLIEST, LATEST, Offset, Position, Timest
 from streamlog.errors import ConfigError
 
 
-def parse_position(text: str) -> Position:
-    """Raises ConfigError. A time without a zone is local, as on the clock of whoever asks."""
+def parse_position(text: str, option: str = "--from") -> Position:
+    """What ``option`` was given. Raises ConfigError.
+
+    A time without a zone is local, as on the clock of whoever asks.
+    """
     if text == "earliest":
         return EARLIEST
     if text == "latest":
@@ -18,4 +21,4 @@ def parse_position(text: str) -> Position:
         return Timestamp(int(datetime.fromisoformat(text).astimezone().timestamp() * 1000))
     except (ValueError, OverflowError):
         remedy = "name earliest, latest, an offset, or a time such as 2026-01-31T18:00:00"
-        raise ConfigError("--from", f"{text!r} is no position", remedy) from None
+        raise ConfigError(option, f"{text!r} is no position", remedy) from None

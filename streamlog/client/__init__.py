@@ -2,6 +2,7 @@
 
 - ``connection``  one socket, one request at a time; versions are agreed when it opens
 - ``cluster``     who leads what, a connection to each node that is asked, commands to any of them
+- ``groups``      consumer groups and their coordinators, asked and changed from outside
 - ``position``    where to begin: earliest, latest, an offset, a time
 - ``reader``      the batches or records of one partition, in order, up to an end or for ever
 

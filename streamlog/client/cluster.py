@@ -1,13 +1,16 @@
 import asyncio
+import contextlib
 import json
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
 from streamlog.client.connection import TIMEOUT_MS, Connection
+from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import (
     ConfigError,
+    InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
     NotLeader,
@@ -27,8 +30,6 @@ NOT_FOUND: Final = -1
 
 SILENCE_MS: Final = 5_000
 """After that the next node is asked, where any will do, or who leads now."""
-
-_CONSUMER: Final = -1
 
 T = TypeVar("T")
 
@@ -68,7 +69,7 @@ class Cluster:
         """The nodes, and these streams; None: all of them. Raises StreamNotFound."""
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]
         request = {"topics": topics, "allow_auto_topic_creation": False}
-        topology = Topology.of(await self._ask_any(registry.METADATA, request))
+        topology = Topology.of(await self.ask_any(registry.METADATA, request))
         self._nodes = topology.nodes
         self._topics.update(topology.topics)
         return topology
@@ -108,6 +109,18 @@ class Cluster:
         check(answer["error_code"], "the command")
         return _command_result(answer["response_data"])
 
+    async def ask(self, node: NodeInfo, key: int, values: Message) -> dict[str, Any]:
+        """What this node answers. Raises NodeUnreachable, RequestTimedOut."""
+        return await (await self._connection(node.host, node.port)).request(key, values)
+
+    async def ask_any(self, key: int, values: Message) -> dict[str, Any]:
+        """What the first node to answer says; a question, which may be asked twice."""
+
+        async def ask(host: str, port: int) -> dict[str, Any]:
+            return await (await self._connection(host, port)).request(key, values)
+
+        return await self._any(ask)
+
     async def connect(self, node: NodeInfo) -> Connection:
         """A new connection, the caller's to close; for long polls."""
         timeout_ms = min(self._timeout_ms, SILENCE_MS)
@@ -119,6 +132,31 @@ class Cluster:
     async def latest_offset(self, tp: TopicPartition) -> int:
         """The high watermark."""
         return (await self._list_offset(tp, LATEST))[0]
+
+    async def latest_offsets(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The high watermarks, by one request to each leader.
+
+        What cannot be known just now is left out: streams that are gone, leaders that are away.
+        """
+        by_leader: dict[NodeInfo, dict[TopicPartition, int]] = {}
+        for tp in tps:
+            with contextlib.suppress(InvalidRequest, Unavailable):
+                node, epoch = await self.leader(tp)
+                by_leader.setdefault(node, {})[tp] = epoch
+        ends: dict[TopicPartition, int] = {}
+        for node, epochs in by_leader.items():
+            try:
+                answer = await self.ask(node, registry.LIST_OFFSETS, request_for(epochs, LATEST))
+            except StreamlogError:
+                for tp in epochs:
+                    self.forget(tp.stream)
+                continue
+            for tp, found in found_in(answer).items():
+                if found.error_code == 0:
+                    ends[tp] = found.offset
+                else:
+                    self.forget(tp.stream)
+        return ends
 
     async def offset_for_timestamp(self, tp: TopicPartition, timestamp_ms: int) -> int | None:
         """The first offset of that time or later."""
@@ -132,36 +170,20 @@ class Cluster:
 
     async def _list_offset(self, tp: TopicPartition, timestamp: int) -> tuple[int, int]:
         node, epoch = await self.leader(tp)
-        asked = {
-            "partition_index": tp.partition,
-            "timestamp": timestamp,
-            "current_leader_epoch": epoch,
-        }
-        request = {
-            "replica_id": _CONSUMER,
-            "topics": [{"name": tp.stream, "partitions": [asked]}],
-        }
         try:
-            connection = await self._connection(node.host, node.port)
-            answer = await connection.request(registry.LIST_OFFSETS, request)
-            found = _only_partition(answer)
-            check(found["error_code"], str(tp))
+            answer = await self.ask(
+                node, registry.LIST_OFFSETS, request_for({tp: epoch}, timestamp)
+            )
+            found = found_in(answer)[tp]
+            check(found.error_code, str(tp))
         except StreamlogError:
             self.forget(tp.stream)
             raise
-        return found["offset"], found["timestamp"]
+        return found.offset, found.timestamp_ms
 
     async def _any_connection(self) -> Connection:
         """To whoever can be reached. Raises NodeUnreachable."""
         return await self._any(self._connection)
-
-    async def _ask_any(self, key: int, values: Message) -> dict[str, Any]:
-        """What the first to answer says; a question, which may be asked twice."""
-
-        async def ask(host: str, port: int) -> dict[str, Any]:
-            return await (await self._connection(host, port)).request(key, values)
-
-        return await self._any(ask)
 
     async def _any(self, attempt: Callable[[str, int], Awaitable[T]]) -> T:
         """The nodes connected to, then those known, then those that we were told of at the start.
@@ -209,13 +231,6 @@ def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:
     if error is not None:
         raise error_named(str(error), str(result.get("message", "")))
     return result
-
-
-def _only_partition(answer: dict[str, Any]) -> dict[str, Any]:
-    (topic,) = answer["topics"]
-    (partition,) = topic["partitions"]
-    found: dict[str, Any] = partition
-    return found
 
 
 def _address(text: str) -> tuple[str, int]:

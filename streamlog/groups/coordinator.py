@@ -163,6 +163,10 @@ class Coordinator:
 
     # What is counted
 
+    def groups(self) -> Iterable[Group]:
+        """As they are just now: to be looked at, and not kept."""
+        return self._table.groups.values()
+
     def states(self) -> Counter[str]:
         """How many groups are in each state."""
         return self._table.states()

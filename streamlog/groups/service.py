@@ -16,6 +16,7 @@ from streamlog.groups.loading import Loading
 from streamlog.groups.offsets_stream import Metadata as StreamMetadata
 from streamlog.groups.offsets_stream import OffsetsStream
 from streamlog.groups.partitioning import partition_of
+from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import Reply
 from streamlog.groups.shard import Lease, LedPartition, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
@@ -157,6 +158,11 @@ class GroupService:
             states, offsets, counted["rebalances"], counted["commits"], counted["expired"],
             sum(shard.coordinator is None for shard in self._shards.values()),
         )  # fmt: skip
+
+    def progress(self, partitions_max: int) -> list[GroupProgress]:
+        """Of the groups of this node, as far as ``progress_of`` goes."""
+        known = (it for it in self.coordinators() if isinstance(it, Coordinator))
+        return progress_of((group for it in known for group in it.groups()), partitions_max)
 
     def _shard(self, group: str, *, may_be_empty: bool = False) -> Shard | ErrorCode:
         if not is_name(group) and not (may_be_empty and group == ""):

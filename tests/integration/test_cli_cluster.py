@@ -41,7 +41,7 @@ class Cli:
         """The words of ``text``, and ``--servers`` where the command has it."""
         words = [*text.split(), *more]
         command = " ".join(words[:2])
-        asks = words[0] in {"cluster", "read"} or command in ASKING
+        asks = words[0] in {"cluster", "group", "read"} or command in ASKING
         if asks and "--servers" not in words and command != "cluster force-quorum":
             words += ["--servers", self.servers]
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))

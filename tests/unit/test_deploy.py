@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
+from streamlog.console.lag_gauges import LagGauges
 from streamlog.metadata.voting import configured_voters
 
 ROOT = Path(__file__).parents[2]
@@ -274,3 +275,14 @@ def test_a_pod_may_do_little(pod: dict[str, Any], container: dict[str, Any]) -> 
 def test_no_variable_of_kubernetes_is_taken_for_a_setting(pod: dict[str, Any]) -> None:
     """Of a Service named streamlog it would set STREAMLOG_SERVICE_HOST, which a node refuses."""
     assert pod["enableServiceLinks"] is False
+
+
+def test_alerts_ask_for_series_that_there_are() -> None:
+    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    told = {family.name for family in LagGauges([], hidden=0, ends={}).collect()}
+    for rule in rules:
+        asked = set(re.findall(r"streamlog_\w+", rule["expr"]))
+        assert asked and asked <= told, rule["alert"]
+    scraping = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
+    assert scraping["rule_files"] == ["alerts.yml"]

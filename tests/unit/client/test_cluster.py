@@ -93,6 +93,24 @@ async def test_positions(node: KafkaNode) -> None:
         assert await cluster.latest_timestamp(FLIGHTS) == (10, 3_000)
 
 
+async def test_many_ends_are_asked_of_each_leader_at_once(node: KafkaNode) -> None:
+    tps = [FLIGHTS, TopicPartition("flights", 1), TopicPartition("ships", 0)]
+    await node.add_stream("flights", 2)
+    await node.add_stream("ships")
+    for count, tp in enumerate(tps, start=1):
+        node.local[tp].append([b"x"] * count)
+    gone = [TopicPartition("nowhere", 0), TopicPartition("ships", 7)]
+    async with Cluster.at(node.address) as cluster:
+        assert await cluster.latest_offsets([*tps, *gone]) == dict(zip(tps, (1, 2, 3), strict=True))
+        assert node.metric("streamlog_requests_total", api="ListOffsets") == 1
+        node.metadata.change("ships", 0, leader=NO_LEADER)
+        cluster.forget("ships")
+        node.local[FLIGHTS].leader_epoch = 1
+        node.metadata.change("flights", 0, leader_epoch=1)
+        assert await cluster.latest_offsets(tps) == {tps[1]: 2}, "what is not known is left out"
+        assert await cluster.latest_offsets(tps) == {tps[0]: 1, tps[1]: 2}, "and asked for anew"
+
+
 async def test_an_empty_partition_has_no_latest_timestamp(node: KafkaNode) -> None:
     await node.add_stream("flights")
     async with Cluster.at(node.address) as cluster:

@@ -1,0 +1,68 @@
+"""How the commands ask a cluster about its groups."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
+
+import typer
+
+from streamlog.errors import GroupNotEmpty, GroupNotFound
+
+if TYPE_CHECKING:
+    from streamlog.client.cluster import Cluster
+    from streamlog.client.group_info import Group
+    from streamlog.client.groups import Groups
+
+GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name (group.id).")]
+
+MEMBERS_NAMED = 3
+TIMEOUT_MS = 10_000
+"""A node that is silent for so long is asked again: twice what a commit may take."""
+
+T = TypeVar("T")
+
+
+class Asker(NamedTuple):
+    """What a command may ask."""
+
+    cluster: "Cluster"
+    groups: "Groups"
+
+    async def existing(self, group_id: str) -> "Group":
+        """Raises GroupNotFound."""
+        group = await self.groups.describe(group_id)
+        if not group.exists and not await self.groups.committed(group_id):
+            raise GroupNotFound(
+                f"there is no group {group_id!r}; `streamlog group ls` names those there are"
+            )
+        return group
+
+
+def ask(servers: str, question: Callable[[Asker], Awaitable[T]]) -> T:
+    """What ``question`` finds out from the cluster at ``servers``.
+
+    Where no node answers at all it fails at once; what comes later is waited for.
+    """
+    from streamlog.client.cluster import Cluster
+    from streamlog.client.groups import Groups
+
+    async def asked() -> T:
+        async with Cluster.at(servers, timeout_ms=TIMEOUT_MS) as cluster:
+            await cluster.topology()
+            return await question(Asker(cluster, Groups(cluster)))
+
+    return asyncio.run(asked())
+
+
+def check_empty(group: "Group") -> None:
+    """Raises GroupNotEmpty, with the members' names and the remedy."""
+    if not group.members:
+        return
+    named = [member.name for member in group.members[:MEMBERS_NAMED]]
+    more = len(group.members) - len(named)
+    names = ", ".join((*named, f"and {more} more") if more else named)
+    count = f"{len(group.members)} member{'s' if len(group.members) > 1 else ''}"
+    raise GroupNotEmpty(
+        f"group {group.group_id!r} has {count} ({names}); stop them first"
+        " (one that was killed is gone after its session.timeout.ms)"
+    )

@@ -1,0 +1,12 @@
+import typer
+
+from streamlog.cli.group import info, listing, removal, reset
+
+app = typer.Typer(
+    help="Look at consumer groups, and change what they committed.", no_args_is_help=True
+)
+
+app.command("ls")(listing.list_groups)
+app.command()(info.info)
+app.command()(reset.reset)
+app.command("rm")(removal.remove)

@@ -1,0 +1,230 @@
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.client.cluster import Cluster
+from streamlog.client.group_info import Committed, Group, committed_in
+from streamlog.client.topology import NodeInfo
+from streamlog.errors import (
+    GroupNotEmpty,
+    GroupNotFound,
+    InvalidRequest,
+    RequestTimedOut,
+    Unavailable,
+)
+from streamlog.model import NodeId, TopicPartition
+from streamlog.wire import registry
+from streamlog.wire.control import Message
+from streamlog.wire.errors import check
+
+PATIENCE_MS: Final = 30_000
+BACKOFF_MS: Final = 100
+GROUPS_AT_ONCE: Final = 100
+"""In one request."""
+NAME_SHOWN: Final = 60
+
+_NOT_OURS_TO_COMMIT: Final = frozenset(
+    {
+        ErrorCode.unknown_member_id,
+        ErrorCode.illegal_generation,
+        ErrorCode.rebalance_in_progress,
+        ErrorCode.non_empty_group,
+    }
+)
+"""What a commit from outside is told while the group has members."""
+
+T = TypeVar("T")
+
+
+class Groups:
+    """Consumer groups, for those who are not in one: look at them, set their offsets, remove them.
+
+    Each group has a coordinator, the leader of its partition of the offsets' stream. Who that is
+    is asked once. Where it has moved, is loading, or cannot be reached, it is asked again, for
+    ``patience_ms``, and then RequestTimedOut is raised.
+    """
+
+    def __init__(self, cluster: Cluster, *, patience_ms: int = PATIENCE_MS) -> None:
+        self._cluster = cluster
+        self._patience_ms = patience_ms
+        self._coordinators: dict[str, NodeInfo] = {}  # as last heard; forgotten when proved wrong
+
+    async def ids(self) -> list[str]:
+        """The groups of all nodes, in order. Each node tells of those that it coordinates."""
+        self._coordinators = await self._patiently(self._list)
+        return sorted(self._coordinators)
+
+    async def coordinator(self, group_id: str) -> NodeInfo:
+        """The node that answers for the group; tells of one that there is none of, too."""
+        if group_id not in self._coordinators:
+            self._coordinators[group_id] = await self._find_coordinator(group_id)
+        return self._coordinators[group_id]
+
+    async def describe(self, group_id: str) -> Group:
+        """A group that there is none of is ``DEAD``."""
+
+        def read(answer: Message, node: NodeInfo) -> Group:
+            (fields,) = answer["groups"]
+            return Group.of(fields, node.node_id)
+
+        return await self._ask(group_id, registry.DESCRIBE_GROUPS, {"groups": [group_id]}, read)
+
+    async def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
+        """All that the group has committed and that has not expired."""
+        return (await self.all_committed([group_id]))[group_id]
+
+    async def all_committed(
+        self, group_ids: Iterable[str]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """Of several groups, in one request to each coordinator: it costs that a commit's time."""
+        left, found = set(group_ids), dict[str, dict[TopicPartition, Committed]]()
+
+        async def ask() -> None:
+            by_node: dict[NodeInfo, list[str]] = {}
+            for group_id in sorted(left):
+                by_node.setdefault(await self.coordinator(group_id), []).append(group_id)
+            for node, ids in by_node.items():
+                for start in range(0, len(ids), GROUPS_AT_ONCE):
+                    found.update(await self._committed(node, ids[start : start + GROUPS_AT_ONCE]))
+            left.difference_update(found)
+
+        await self._patiently(ask)
+        return found
+
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+        """For a group without members; it need not be there yet.
+
+        Raises GroupNotEmpty, and what else the coordinator answers for the first partition refused:
+        those before it may have been committed.
+        """
+        values = {
+            "group_id": group_id,
+            "generation_id_or_member_epoch": -1,
+            "generation_id": -1,
+            "member_id": "",
+            "retention_time": -1,
+            "topics": _by_topic(
+                {
+                    tp: {
+                        "committed_offset": it.offset,
+                        "committed_leader_epoch": it.leader_epoch,
+                        "committed_metadata": it.metadata,
+                    }
+                    for tp, it in offsets.items()
+                }
+            ),
+        }
+
+        def read(answer: Message, _: NodeInfo) -> None:
+            for topic in answer["topics"]:
+                for it in topic["partitions"]:
+                    code = it["error_code"]
+                    if code in _NOT_OURS_TO_COMMIT:
+                        raise GroupNotEmpty(f"group {group_id!r} has members")
+                    check(code, f"group {group_id!r}, {topic['name']}-{it['partition_index']}")
+
+        await self._ask(group_id, registry.OFFSET_COMMIT, values, read)
+
+    async def delete(self, group_id: str) -> None:
+        """The group and all that it committed. Raises GroupNotFound, GroupNotEmpty."""
+        asked = 0
+
+        def read(answer: Message, _: NodeInfo) -> None:
+            (result,) = answer["results"]
+            check(result["error_code"], f"group {group_id!r}")
+
+        async def ask() -> None:
+            nonlocal asked
+            asked += 1
+            await self._at_coordinator(
+                group_id, registry.DELETE_GROUPS, {"groups_names": [group_id]}, read
+            )
+
+        try:
+            await self._patiently(ask)
+        except GroupNotFound:
+            if asked == 1:  # else an earlier request has done it, whose answer was lost
+                raise
+
+    async def delete_offsets(self, group_id: str, tps: Iterable[TopicPartition]) -> None:
+        """What the group committed in these. Raises GroupNotFound; GroupNotEmpty where a member
+        reads one of them.
+        """
+
+        def read(answer: Message, _: NodeInfo) -> None:
+            check(answer["error_code"], f"group {group_id!r}")
+            for topic in answer["topics"]:
+                for it in topic["partitions"]:
+                    if it["error_code"] == ErrorCode.group_subscribed_to_topic:
+                        text = f"members of group {group_id!r} read stream {topic['name']!r}"
+                        raise GroupNotEmpty(text)
+                    check(it["error_code"], f"group {group_id!r}, {topic['name']}")
+
+        values = {"group_id": group_id, "topics": _by_topic({tp: {} for tp in tps})}
+        await self._ask(group_id, registry.OFFSET_DELETE, values, read)
+
+    async def _committed(
+        self, node: NodeInfo, group_ids: list[str]
+    ) -> dict[str, dict[TopicPartition, Committed]]:
+        """What ``node`` coordinates; who of them has moved is looked for anew."""
+        groups = [{"group_id": group_id, "topics": None} for group_id in group_ids]
+        try:
+            answer = await self._cluster.ask(node, registry.OFFSET_FETCH, {"groups": groups})
+            return {it["group_id"]: committed_in(it) for it in answer["groups"]}
+        except Unavailable:
+            for group_id in group_ids:
+                self._coordinators.pop(group_id, None)
+            raise
+
+    async def _list(self) -> dict[str, NodeInfo]:
+        found: dict[str, NodeInfo] = {}
+        for node in (await self._cluster.topology([])).nodes.values():
+            answer = await self._cluster.ask(node, registry.LIST_GROUPS, {})
+            check(answer["error_code"], f"the groups of node {node.node_id}")
+            found.update((it["group_id"], node) for it in answer["groups"])
+        return found
+
+    async def _ask(
+        self, group_id: str, key: int, values: Message, read: Callable[[Message, NodeInfo], T]
+    ) -> T:
+        return await self._patiently(lambda: self._at_coordinator(group_id, key, values, read))
+
+    async def _at_coordinator(
+        self, group_id: str, key: int, values: Message, read: Callable[[Message, NodeInfo], T]
+    ) -> T:
+        node = await self.coordinator(group_id)
+        try:
+            return read(await self._cluster.ask(node, key, values), node)
+        except Unavailable:
+            self._coordinators.pop(group_id, None)
+            raise
+
+    async def _find_coordinator(self, group_id: str) -> NodeInfo:
+        request = {"key": group_id, "key_type": 0, "coordinator_keys": [group_id]}
+        answer = await self._cluster.ask_any(registry.FIND_COORDINATOR, request)
+        (found,) = answer.get("coordinators", (answer,))
+        if found["error_code"] == ErrorCode.invalid_group_id:
+            raise InvalidRequest(f"{group_id[:NAME_SHOWN]!r} is no name that a group may have")
+        check(found["error_code"], f"the coordinator of group {group_id!r}")
+        return NodeInfo(NodeId(found["node_id"]), found["host"], found["port"], None)
+
+    async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
+        """Asks again where that may help: another coordinator is there in a moment."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._patience_ms / 1000
+        while True:
+            try:
+                return await ask()
+            except Unavailable as error:
+                if loop.time() >= deadline:
+                    raise RequestTimedOut(f"{error}, for {self._patience_ms} ms") from error
+            await asyncio.sleep(BACKOFF_MS / 1000)
+
+
+def _by_topic(partitions: Mapping[TopicPartition, Message]) -> list[dict[str, Any]]:
+    topics: dict[str, list[dict[str, Any]]] = {}
+    for tp, fields in partitions.items():
+        topics.setdefault(tp.stream, []).append({"partition_index": tp.partition, **fields})
+    return [{"name": name, "partitions": fields} for name, fields in topics.items()]

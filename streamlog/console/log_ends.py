@@ -1,0 +1,102 @@
+"""The high watermarks of what groups have committed in, wherever it is led."""
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Final, Protocol
+
+from streamlog.client.cluster import LATEST, Cluster
+from streamlog.client.list_offsets import found_in, request_for
+from streamlog.client.topology import NodeInfo
+from streamlog.errors import StreamlogError
+from streamlog.metadata.image import Image
+from streamlog.model import TopicPartition
+from streamlog.wire import registry
+
+PERIOD_S: Final = 5.0
+TIMEOUT_MS: Final = 2_000
+
+
+class LocalPartition(Protocol):
+    """What is needed of a partition of this node."""
+
+    @property
+    def may_serve_reads(self) -> bool: ...
+    @property
+    def high_watermark_known(self) -> bool: ...
+    @property
+    def high_watermark(self) -> int: ...
+
+
+class LogEnds:
+    """A replica here that may serve reads knows; it is a fetch behind its leader at most.
+
+    Of all others, each leader is asked every ``PERIOD_S``, in one request; one that does not answer
+    leaves them unknown, until it does. Where replicas are on every node nobody is ever asked.
+    """
+
+    def __init__(
+        self,
+        *,
+        wanted: Callable[[], Collection[TopicPartition]],
+        local: Callable[[TopicPartition], LocalPartition],
+        image: Callable[[], Image],
+    ) -> None:
+        self._wanted = wanted
+        self._local = local  # raises StreamlogError where there is none
+        self._image = image
+        self._remote: dict[TopicPartition, int] = {}  # as leaders have told
+
+    def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Of these, as far as can be told just now."""
+        ends = {}
+        for tp in tps:
+            end = self._here(tp)
+            if end is None:
+                end = self._remote.get(tp)
+            if end is not None:
+                ends[tp] = end
+        return ends
+
+    async def run(self) -> None:
+        async with Cluster([], timeout_ms=TIMEOUT_MS) as cluster:
+            while True:
+                await self.refresh(cluster)
+                await asyncio.sleep(PERIOD_S)
+
+    async def refresh(self, cluster: Cluster) -> None:
+        """Ask the leaders once."""
+        told: dict[TopicPartition, int] = {}
+        for node, epochs in self._by_leader().items():
+            request = request_for(epochs, LATEST)
+            try:
+                answer = await cluster.ask(node, registry.LIST_OFFSETS, request)
+            except StreamlogError:
+                continue
+            told.update((tp, it.offset) for tp, it in found_in(answer).items() if not it.error_code)
+        self._remote = told
+
+    def _here(self, tp: TopicPartition) -> int | None:
+        try:
+            partition = self._local(tp)
+        except StreamlogError:
+            return None
+        if not partition.may_serve_reads or not partition.high_watermark_known:
+            return None
+        return partition.high_watermark
+
+    def _by_leader(self) -> dict[NodeInfo, dict[TopicPartition, int]]:
+        """What is to be asked of whom, with the leader's epoch."""
+        image = self._image()
+        found: dict[NodeInfo, dict[TopicPartition, int]] = {}
+        for tp in self._wanted():
+            stream = image.streams.get(tp.stream)
+            if stream is None or tp.partition >= len(stream.partitions):
+                continue
+            if self._here(tp) is not None:
+                continue
+            partition = stream.partitions[tp.partition]
+            leader = image.nodes.get(partition.leader)
+            if leader is not None:
+                node = NodeInfo(partition.leader, leader.host, leader.port, None)
+                found.setdefault(node, {})[tp] = partition.leader_epoch
+        return found

@@ -1,0 +1,229 @@
+"""A coordinator over a log in memory: whoever asks is answered when the test commits the log."""
+
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+from uuid import UUID
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.config import GroupsSection
+from streamlog.groups.coordinator import Coordinator
+from streamlog.groups.effects import NONE, Answer, Effect, Now, Write
+from streamlog.groups.records import KeptRecord
+from streamlog.groups.replay import Replay
+from streamlog.groups.requests import (
+    Caller,
+    CommitRequest,
+    FoundOffset,
+    Joined,
+    JoinRequest,
+    OffsetToCommit,
+    PartitionId,
+    Synced,
+    SyncRequest,
+)
+
+TOPIC_ID = UUID(int=7)
+ANYBODY = Caller("")
+"""Who assigns partitions itself."""
+WALL_MS = 1_700_000_000_000
+NO_DELAY = GroupsSection(initial_rebalance_delay_ms=0)
+
+
+def subscription(*topics: str, more: bytes = b"") -> bytes:
+    """What a member of type ``consumer`` says of itself."""
+    encoded = [len(topic).to_bytes(2, "big") + topic.encode() for topic in topics]
+    return b"".join((b"\x00\x01", len(topics).to_bytes(4, "big"), *encoded, more))
+
+
+class Token:
+    """A request that waits; ``results`` has what it was answered."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.results: list[Any] = []
+
+    @property
+    def result(self) -> Any:
+        (result,) = self.results
+        return result
+
+    @property
+    def is_answered(self) -> bool:
+        return bool(self.results)
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.results}>"
+
+
+class GroupWorld:
+    """One partition of ``__consumer_offsets``, its coordinator, and the time."""
+
+    def __init__(self, settings: GroupsSection = NO_DELAY, *, commits: bool = True) -> None:
+        """``commits``: what is written is committed at once."""
+        self.settings = settings
+        self.commits = commits
+        self.ms = 0
+        self.log: list[KeptRecord] = []
+        """What is committed."""
+        self.writing: list[Write] = []
+        """What is appended, and waits."""
+        self.refuse: ErrorCode | None = None
+        """What becomes of appends, if they fail at once."""
+        self.numbers = count(1)
+        self.coordinator = self._coordinator([])
+
+    @property
+    def now(self) -> Now:
+        return Now(self.ms, WALL_MS + self.ms)
+
+    def _coordinator(self, groups: list[Any]) -> Coordinator:
+        return Coordinator(self.settings, lambda: f"id{next(self.numbers)}", groups, now=self.now)
+
+    def carry_out(self, effects: list[Effect]) -> None:
+        todo = list(effects)
+        while todo:
+            effect = todo.pop(0)
+            if isinstance(effect, Answer):
+                assert isinstance(effect.token, Token)
+                assert not effect.token.results, f"{effect.token} is answered twice"
+                effect.token.results.append(effect.result)
+            elif self.refuse is not None:
+                todo += effect.then(self.refuse, self.now)
+            else:
+                self.writing.append(effect)
+                if self.commits:
+                    self.commit_log()
+
+    def commit_log(self, at_most: int | None = None) -> None:
+        """What waits is in the log; the oldest ``at_most``."""
+        waiting, self.writing = self.writing[:at_most], self.writing[len(self.writing[:at_most]) :]
+        for write in waiting:
+            self.log += write.records
+            self.carry_out(write.then(NONE, self.now))
+
+    def crash(self, kept: int = 0) -> None:
+        """Another node coordinates, from the log, which has the first ``kept`` of what waits."""
+        for write in self.writing[:kept]:
+            self.log += write.records
+        self.writing.clear()
+        replay = Replay()
+        for key, value in self.log:
+            replay.take(key, value)
+        self.coordinator = self._coordinator(replay.groups())
+
+    def wait(self, ms: int) -> None:
+        """Time goes by, with all that is due meanwhile."""
+        end = self.ms + ms
+        while (next_ms := self.coordinator.next_ms) is not None and next_ms <= end:
+            self.ms = max(self.ms, next_ms)
+            self.carry_out(self.coordinator.tick(self.now))
+        self.ms = end
+
+    # What clients do
+
+    def join(
+        self,
+        member_id: str = "",
+        *,
+        group: str = "g",
+        instance_id: str | None = None,
+        protocols: tuple[tuple[str, bytes], ...] = (("range", subscription("t")),),
+        protocol_type: str = "consumer",
+        session_ms: int = 10_000,
+        rebalance_ms: int = 60_000,
+        needs_known_id: bool = False,
+        may_skip: bool = False,
+    ) -> Token:
+        token = Token(f"join {member_id}")
+        request = JoinRequest(
+            group, Caller(member_id, instance_id), "client", "/host", session_ms, rebalance_ms,
+            protocol_type, protocols, needs_known_id, may_skip,
+        )  # fmt: skip
+        self.carry_out(self.coordinator.join(request, token, self.now))
+        return token
+
+    def sync(
+        self,
+        joined: Joined,
+        assignments: dict[str, bytes] | None = None,
+        *,
+        group: str = "g",
+        instance_id: str | None = None,
+        protocol: str | None = None,
+    ) -> Token:
+        token = Token(f"sync {joined.member_id}")
+        caller = Caller(joined.member_id, instance_id, joined.generation)
+        request = SyncRequest(group, caller, None, protocol, assignments or {})
+        self.carry_out(self.coordinator.sync(request, token, self.now))
+        return token
+
+    def beat(
+        self, joined: Joined, *, group: str = "g", instance_id: str | None = None
+    ) -> ErrorCode:
+        caller = Caller(joined.member_id, instance_id, joined.generation)
+        return self.coordinator.heartbeat(group, caller, self.now)
+
+    def leave(self, *callers: Caller, group: str = "g") -> list[ErrorCode]:
+        token = Token("leave")
+        self.carry_out(self.coordinator.leave(group, callers, token, self.now))
+        found: list[ErrorCode] = token.result
+        return found
+
+    def commit(
+        self,
+        offset: int,
+        caller: Caller = ANYBODY,
+        *,
+        group: str = "g",
+        place: PartitionId = ("t", 0),
+        metadata: str = "",
+        retention_ms: int = -1,
+    ) -> Token:
+        token = Token(f"commit {offset}")
+        offsets = {place: OffsetToCommit(offset, 3, metadata, TOPIC_ID)}
+        request = CommitRequest(group, caller, offsets, retention_ms)
+        self.carry_out(self.coordinator.commit(request, token, self.now))
+        return token
+
+    def committed(
+        self, group: str = "g", place: PartitionId = ("t", 0), *, stable: bool = False
+    ) -> int | ErrorCode | None:
+        found: FoundOffset = self.coordinator.fetch(group, [place], stable=stable)[place]
+        if found.error is not NONE:
+            return found.error
+        return None if found.committed is None else found.committed.offset
+
+    def ask(self, call: Callable[[Token, Now], list[Effect]]) -> Any:
+        """The answer to something that is answered at once."""
+        token = Token("ask")
+        self.carry_out(call(token, self.now))
+        return token.result
+
+    def state(self, group: str = "g") -> str | None:
+        described = self.coordinator.describe(group)
+        return None if described is None else described.state
+
+    # Whole stories
+
+    def stable(self, count_: int = 1, **settings: Any) -> list[Joined]:
+        """So many members, each with an assignment that is its name; the first one leads."""
+        tokens = [self.join(**settings) for _ in range(count_)]
+        while not all(token.is_answered for token in tokens):
+            first = tokens[0].results[0].member_id if tokens[0].is_answered else None
+            if first is not None:  # those who came first join again
+                done = [it for it in tokens if it.is_answered]
+                again = {id(it): self.join(it.result.member_id, **settings) for it in done}
+                tokens = [again.get(id(it), it) for it in tokens]
+            else:
+                self.wait(self.settings.initial_rebalance_delay_ms)
+        joined: list[Joined] = [token.result for token in tokens]
+        leader = next(it for it in joined if it.leader == it.member_id)
+        parts = {it.member_id: it.member_id.encode() for it in leader.members}
+        synced = [self.sync(it, parts if it is leader else None) for it in joined]
+        assert [it.result for it in synced] == [
+            Synced(NONE, leader.protocol_type, leader.protocol, parts[it.member_id])
+            for it in joined
+        ]
+        return joined

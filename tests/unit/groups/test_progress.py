@@ -1,0 +1,34 @@
+"""Which groups are told of, and what."""
+
+from streamlog.groups.group import Group
+from streamlog.groups.progress import progress_of
+from streamlog.groups.records import Committed
+from streamlog.model import TopicPartition
+
+
+def group(name: str, **offsets: int) -> Group:
+    """``offsets``: of partition 0 of each stream."""
+    made = Group(name)
+    made.offsets = {(stream, 0): Committed(it, -1, "", 0) for stream, it in offsets.items()}
+    return made
+
+
+def names(*groups: Group, partitions_max: int) -> list[str]:
+    return [it.group_id for it in progress_of(groups, partitions_max)]
+
+
+def test_a_group() -> None:
+    live = group("x", a=7, b=3)
+    (found,) = progress_of([live], 100)
+    assert (found.group_id, found.state, found.member_count) == ("x", "Empty", 0)
+    assert found.committed == {TopicPartition("a", 0): 7, TopicPartition("b", 0): 3}
+    live.offsets.clear()
+    assert len(found.committed) == 2, "it is of one moment"
+
+
+def test_whole_groups_by_name_as_far_as_the_limit_goes() -> None:
+    groups = [group("z"), group("y", a=1, b=1), group("x", a=1)]
+    assert names(*groups, partitions_max=4) == ["x", "y", "z"]
+    assert names(*groups, partitions_max=3) == ["x", "y"]
+    assert names(*groups, partitions_max=2) == ["x"], "never a part of a group"
+    assert names(*groups, partitions_max=0) == []
