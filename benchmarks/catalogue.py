@@ -2,7 +2,18 @@
 
 from typing import Any, Final
 
-from benchmarks import cases, failover, footprint, many, reading, replicated, starting
+from benchmarks import (
+    audience,
+    cases,
+    failover,
+    footprint,
+    many,
+    polling,
+    producing,
+    reading,
+    replicated,
+    starting,
+)
 from benchmarks.case import Case
 from benchmarks.side import Sides
 from benchmarks.trios import Trios
@@ -10,6 +21,9 @@ from benchmarks.trios import Trios
 NODE: Final[tuple[Case[Sides], ...]] = (
     *cases.CASES,
     *reading.CASES,
+    *producing.CASES,
+    *audience.CASES,
+    *polling.CASES,
     *many.CASES,
     *footprint.CASES,
     *starting.CASES,

@@ -2,6 +2,7 @@
 
 ``python -m benchmarks.consumer MODE ...`` prints one line of JSON.
 The clock runs from just before the first request until the last record is in the program's hands.
+With ``--together`` it prints a line when it could begin, and begins when it reads one.
 """
 
 import argparse
@@ -12,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from benchmarks.connection import BUFFER_BYTES, TAIL_BYTES, BenchmarkError, Connection
@@ -36,7 +37,27 @@ program empties in a tenth of that: whoever is served faster than the program re
 """
 
 
-def read_kafka(servers: str, stream: str, count: int, settings: Mapping[str, str | int]) -> Reading:
+Ready = Callable[[], None]
+"""Called when all is set up; the clock starts when it returns."""
+
+
+def at_once() -> None:
+    pass
+
+
+def together() -> None:
+    """Begin when the others do, whom our parent knows."""
+    print("ready", flush=True)
+    sys.stdin.readline()
+
+
+def read_kafka(
+    servers: str,
+    stream: str,
+    count: int,
+    settings: Mapping[str, str | int],
+    ready: Ready = at_once,
+) -> Reading:
     """One confluent-kafka consumer, records taken in lists."""
     from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -49,6 +70,7 @@ def read_kafka(servers: str, stream: str, count: int, settings: Mapping[str, str
         }
     )
     consumer.list_topics(stream, timeout=TIMEOUT_S)
+    ready()
     start = time.perf_counter()
     consumer.assign([TopicPartition(stream, 0, OFFSET_BEGINNING)])
     seen = seen_bytes = 0
@@ -68,9 +90,12 @@ def read_kafka(servers: str, stream: str, count: int, settings: Mapping[str, str
     return Reading(elapsed, seen, seen_bytes)
 
 
-def read_push(nats: str, deliver_subject: str, count: int, size: int) -> Reading:
+def read_push(
+    nats: str, deliver_subject: str, count: int, size: int, ready: Ready = at_once
+) -> Reading:
     """A JetStream push consumer's messages on a raw socket: line ends are counted."""
     with Connection(nats) as connection:
+        ready()
         start = time.perf_counter()
         connection.send(f"SUB {deliver_subject} 1\r\n".encode())
         lines, buffer = 0, connection.buffer
@@ -142,7 +167,9 @@ def read_again(servers: str, stream: str) -> Reading:
     return Reading(elapsed, seen, seen_bytes)
 
 
-async def read_pull(nats: str, stream: str, count: int) -> Reading:
+async def read_pull(
+    nats: str, stream: str, count: int, name: str, ready: Ready = at_once
+) -> Reading:
     """nats-py's pull consumer, without acks, in batches."""
     import nats as nats_py
     from nats.js.api import AckPolicy, ConsumerConfig
@@ -150,8 +177,9 @@ async def read_pull(nats: str, stream: str, count: int) -> Reading:
     client = await nats_py.connect(f"nats://{nats}")
     config = ConsumerConfig(ack_policy=AckPolicy.NONE)
     subscription = await client.jetstream().pull_subscribe(
-        "", durable="pull", stream=stream, config=config
+        "", durable=name, stream=stream, config=config
     )
+    ready()
     start = time.perf_counter()
     seen = seen_bytes = 0
     while seen < count:
@@ -163,6 +191,26 @@ async def read_pull(nats: str, stream: str, count: int) -> Reading:
     return Reading(elapsed, seen, seen_bytes)
 
 
+def _read(options: argparse.Namespace) -> Reading:
+    server, source = options.server, options.source
+    count, size = options.count, options.size
+    ready = together if options.together else at_once
+    match options.mode:
+        case "kafka" | "kafka-defaults" as mode:
+            settings = QUEUE_BACKOFF if mode == "kafka" else {}
+            return read_kafka(server, source, count, settings, ready)
+        case "push":
+            return read_push(server, source, count, size, ready)
+        case "drop":
+            return read_dropped(server, count, size)
+        case "batches":
+            return asyncio.run(read_batches(server, source, count, size))
+        case "again":
+            return read_again(server, source)
+        case _:
+            return asyncio.run(read_pull(server, source, count, options.name, ready))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("mode", choices=MODES)
@@ -170,26 +218,13 @@ def main() -> int:
     parser.add_argument("--source", required=True, help="stream, or the push consumer's subject")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--name", default="pull", help="of the pull consumer, which is made")
+    parser.add_argument("--together", action="store_true", help="wait for a line before the start")
     options = parser.parse_args()
-    count, size = options.count, options.size
     try:
-        match options.mode:
-            case "kafka":
-                reading = read_kafka(options.server, options.source, count, QUEUE_BACKOFF)
-            case "kafka-defaults":
-                reading = read_kafka(options.server, options.source, count, {})
-            case "push":
-                reading = read_push(options.server, options.source, count, size)
-            case "drop":
-                reading = read_dropped(options.server, count, size)
-            case "batches":
-                reading = asyncio.run(read_batches(options.server, options.source, count, size))
-            case "again":
-                reading = read_again(options.server, options.source)
-            case _:
-                reading = asyncio.run(read_pull(options.server, options.source, count))
-        if reading.size_bytes != reading.records * size:
-            raise BenchmarkError(f"{reading} is not made of records of {size} bytes")
+        reading = _read(options)
+        if reading.size_bytes != reading.records * options.size:
+            raise BenchmarkError(f"{reading} is not made of records of {options.size} bytes")
     except (BenchmarkError, OSError) as error:
         print(json.dumps({"failed": str(error) or type(error).__name__}))
         return 1

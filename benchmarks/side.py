@@ -204,17 +204,17 @@ def delete_stream(side: Side, name: str = STREAM) -> None:
     _ask(side, f"$JS.API.STREAM.DELETE.{name}")
 
 
-def create_push_consumer(side: Side, deliver_subject: str) -> None:
+def create_push_consumer(side: Side, deliver_subject: str, name: str = "push") -> None:
     """A consumer without acks that starts to send as soon as somebody listens."""
     config = {
         "deliver_subject": deliver_subject,
         "deliver_policy": "all",
         "ack_policy": "none",
         "replay_policy": "instant",
-        "durable_name": "push",
+        "durable_name": name,
     }
     body = {"stream_name": STREAM, "config": config}
-    _ask(side, f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.push", body)
+    _ask(side, f"$JS.API.CONSUMER.DURABLE.CREATE.{STREAM}.{name}", body)
 
 
 def delete_consumer(side: Side, name: str) -> None:

@@ -94,13 +94,18 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 def check_batch(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header of a batch that is whole and whose CRC-32C is right, else CorruptBatch."""
     header = read_header(buffer, position)
+    check_bytes(header, buffer, position)
+    return header
+
+
+def check_bytes(header: BatchHeader, buffer: Buffer, position: int = 0) -> None:
+    """Raises CorruptBatch if the batch of this header is cut, or its CRC-32C is wrong."""
     end = position + header.size_bytes
     if end > len(buffer):
         raise CorruptBatch(f"batch is cut: {len(buffer) - position} of {header.size_bytes} bytes")
     crc = crc32c(memoryview(buffer)[position + CRC_START : end])
     if crc != header.crc:
         raise CorruptBatch(f"checksum is {crc:08x}, header says {header.crc:08x}")
-    return header
 
 
 def whole_batches(buffer: Buffer) -> Iterator[tuple[BatchHeader, memoryview]]:

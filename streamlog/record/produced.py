@@ -18,7 +18,8 @@ from streamlog.record.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     BatchHeader,
-    check_batch,
+    check_bytes,
+    read_header,
 )
 from streamlog.record.codec import RUN_BYTES_MAX, survey_records
 from streamlog.record.compression import CODEC_MASK, Compression, decompress
@@ -62,7 +63,8 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
     """
     if len(data) > _MAGIC_POSITION and data[_MAGIC_POSITION] != MAGIC:
         raise InvalidRecord(f"batches of version {data[_MAGIC_POSITION]} are not taken, only 2")
-    header = check_batch(b"".join((_NO_OFFSET, data[8:])))
+    header = read_header(b"".join((_NO_OFFSET, data[8:HEADER_BYTES])))
+    check_bytes(header, data)
     if header.size_bytes != len(data):
         raise InvalidRecord(f"{len(data) - header.size_bytes} bytes follow the one batch")
     if header.attributes & TRANSACTIONAL:
