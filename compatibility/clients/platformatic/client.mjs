@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto';
 import { readFileSync } from 'node:fs';
 import { createInterface } from 'node:readline';
+import zlib from 'node:zlib';
 import { Admin, Consumer, Producer, stringDeserializers, stringSerializers } from '@platformatic/kafka';
 
 const [servers, verb, text] = process.argv.slice(2);
@@ -82,6 +83,10 @@ const verbs = {
   },
 
   async produce({ topic, partition, codec, idempotent }) {
+    if (codec === 'zstd' && !('zstdCompressSync' in zlib)) {
+      put({ not_offered: `Node.js ${process.version} has no zstd` });
+      return;
+    }
     const producer = new Producer({
       ...settings('writer'),
       serializers: stringSerializers,
