@@ -6,7 +6,7 @@ INSTALLED := $(VENV)/.installed
 SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters clean
+.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters compatibility clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -48,6 +48,9 @@ bench: setup ## One node beside others, five rounds: table, chart, benchmarks/RE
 
 bench-clusters: setup ## Three nodes beside three JetStream servers
 	$(BIN)/python -m benchmarks.clusters
+
+compatibility: setup ## Kafka clients of several languages against three nodes: docs/compatibility.md
+	$(BIN)/python -m compatibility
 
 clean: ## Remove what was built, not the environment
 	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,7 +18,7 @@ BANNED_NAMES = {"utils", "util", "helpers", "helper", "manager", "base", "common
 
 OWN = sorted(
     path
-    for folder in ("streamlog", "spark", "demo", "benchmarks", "tests")
+    for folder in ("streamlog", "spark", "demo", "benchmarks", "compatibility", "tests")
     for path in (ROOT / folder).rglob("*.py*")
     if path.suffix in {".py", ".pyx", ".pxd"}
 )

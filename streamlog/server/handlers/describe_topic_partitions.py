@@ -2,7 +2,7 @@
 
 No topics named means all of them. A page ends after the number of partitions that was asked for;
 the cursor in the answer says where the next one begins. Eligible leaders outside the ISR are not
-kept, so they are null.
+kept, so there are none; the field may be null, too, but Java's client fails then.
 """
 
 from typing import Any, Final
@@ -46,6 +46,10 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     return {"topics": topics, "next_cursor": None}
 
 
+_OUT_OF_SYNC: Final = {"eligible_leader_replicas": (), "last_known_elr": ()}
+"""Replicas outside the ISR that have all that is committed: see above."""
+
+
 def _fault(limit: int, cursor: Message | None) -> Refused | None:
     if limit < 1:
         return Refused(ErrorCode.invalid_request, "a page has at least one partition")
@@ -65,7 +69,7 @@ def _topic(name: str, first: int, limit: int, image: Image) -> dict[str, Any]:
         "topic_id": stream.stream_id,
         "is_internal": is_internal(name),
         "partitions": [
-            {**shown_partition(first + i, partition, live), "eligible_leader_replicas": None}
+            {**shown_partition(first + i, partition, live), **_OUT_OF_SYNC}
             for i, partition in enumerate(stream.partitions[first : first + limit])
         ],
         "topic_authorized_operations": OPERATIONS_UNKNOWN,

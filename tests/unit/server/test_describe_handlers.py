@@ -110,7 +110,8 @@ async def test_a_partition_is_told_in_full(node: KafkaNode) -> None:
     assert (partition["error_code"], partition["leader_id"]) == (5, -1)
     assert (partition["replica_nodes"], partition["isr_nodes"]) == ([NODE, 9], [NODE])
     assert partition["offline_replicas"] == [9]
-    assert partition["eligible_leader_replicas"] is None
+    assert list(partition["eligible_leader_replicas"]) == []
+    assert list(partition["last_known_elr"]) == []
 
 
 @pytest.mark.parametrize(

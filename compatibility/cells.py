@@ -1,0 +1,52 @@
+"""Runs one cell, or asks a client for its version."""
+
+import json
+import re
+import tempfile
+from pathlib import Path
+
+from confluent_kafka import KafkaException
+
+from compatibility.checks.check import Check
+from compatibility.cluster import Cluster
+from compatibility.outcome import Failed, NotOffered, Outcome, one_line
+from compatibility.program import Program
+from compatibility.registries import Installed
+from compatibility.scene import Scene
+
+
+def run_cell(
+    cluster: Cluster, installed: Installed, name: str, check: Check, folder: Path
+) -> Outcome:
+    """What came of it; a fault of the check itself is raised. ``name``: no other cell's."""
+    try:
+        with Scene(cluster, installed, name, folder) as scene:
+            note = check.run(scene)
+            return Outcome("pass", "; ".join(filter(None, [note, *scene.notes()])))
+    except NotOffered as reason:
+        return Outcome("not offered", one_line(str(reason)))
+    except Failed as reason:
+        return Outcome("fail", _without_places(str(reason), cluster, folder))
+    except KafkaException as refused:  # of what the check asks by itself
+        return Outcome("fail", _without_places(str(refused), cluster, folder))
+
+
+def version_of(installed: Installed) -> str:
+    """As the client tells it itself."""
+    command = (*installed.command, "-", "version", json.dumps({}))
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        Program(command, Path(folder) / "version.log", installed.environment) as program,
+    ):
+        line = program.line()
+        if line is None:
+            raise Failed("it tells no version")
+        program.finish()
+        return str(line["version"])
+
+
+def _without_places(reason: str, cluster: Cluster, folder: Path) -> str:
+    """Reasons are read by others: no folders and no ports."""
+    for place in (str(folder), str(cluster.folder), *cluster.servers.split(",")):
+        reason = reason.replace(place, "…")
+    return one_line(re.sub(r"127\.0\.0\.1:\d+", "…", reason))

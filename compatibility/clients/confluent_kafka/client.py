@@ -1,0 +1,176 @@
+"""confluent-kafka, which is librdkafka."""
+
+from typing import Any
+
+import confluent_kafka
+from confluent_kafka import (
+    Consumer,
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    Message,
+    Producer,
+    TopicPartition,
+)
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    OffsetSpec,
+    ResourceType,
+)
+from contract import answer_calls, end_of_input, input_lines, put, put_record, run
+
+TIMEOUT_S = 60.0
+AT_ONCE = 100
+
+
+def version() -> str:
+    return f"{confluent_kafka.__version__} (librdkafka {confluent_kafka.libversion()[0]})"
+
+
+def consume(
+    servers: str, topic: str, partition: int, offset: int = 0, time_ms: int | None = None
+) -> None:
+    settings = {"group.id": "none", "enable.auto.commit": False, "auto.offset.reset": "error"}
+    consumer = Consumer({"bootstrap.servers": servers, "check.crcs": True, **settings})
+    start = TopicPartition(topic, partition, offset)
+    if time_ms is not None:
+        start.offset = time_ms
+        (start,) = consumer.offsets_for_times([start], timeout=TIMEOUT_S)
+    consumer.assign([start])
+    ended = end_of_input()
+    while not ended.is_set():
+        for message in consumer.consume(AT_ONCE, timeout=0.1):
+            _put(message)
+    consumer.close()
+
+
+def group(servers: str, topic: str, group: str, client_id: str, count: int | None = None) -> None:
+    settings = {"group.id": group, "client.id": client_id, "auto.offset.reset": "earliest"}
+    consumer = Consumer({"bootstrap.servers": servers, "enable.auto.commit": False, **settings})
+    consumer.subscribe([topic])
+    ended, left = end_of_input(), count
+    while not ended.is_set() and left != 0:
+        messages = consumer.consume(min(AT_ONCE, left or AT_ONCE), timeout=0.1)
+        for message in messages:
+            _put(message)
+        if messages:
+            ends = {it.partition(): it.offset() + 1 for it in messages}
+            _commit(consumer, [TopicPartition(topic, p, end) for p, end in ends.items()])
+        left = None if left is None else left - len(messages)
+    consumer.close()
+
+
+def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
+    """What another member has been given meanwhile is its own to commit."""
+    moved = {KafkaError.REBALANCE_IN_PROGRESS, KafkaError.ILLEGAL_GENERATION}
+    try:
+        consumer.commit(offsets=offsets, asynchronous=False)
+    except KafkaException as refused:
+        if refused.args[0].code() not in moved | {KafkaError.UNKNOWN_MEMBER_ID}:
+            raise
+
+
+def _put(message: Message) -> None:
+    if message.error() is not None:
+        raise KafkaException(message.error())
+    put_record(message.partition(), message.offset(), message.value())
+
+
+def produce(servers: str, topic: str, partition: int, codec: str, idempotent: bool) -> None:
+    def told(error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            put(error=str(error))
+        else:
+            put(offset=message.offset(), value=message.value().decode())
+
+    settings = {"compression.type": codec, "enable.idempotence": idempotent, "acks": "all"}
+    producer = Producer({"bootstrap.servers": servers, "linger.ms": 20, **settings})
+    for line in input_lines():
+        producer.produce(topic, line.encode(), partition=partition, on_delivery=told)
+        producer.poll(0)
+    producer.flush(TIMEOUT_S)
+
+
+def admin(servers: str) -> None:
+    calls = Calls(AdminClient({"bootstrap.servers": servers}))
+    names = [name for name in vars(Calls) if not name.startswith("_")]
+    answer_calls({name: getattr(calls, name) for name in names})
+
+
+def _done(futures: dict[Any, Any]) -> Any:
+    (future,) = futures.values()
+    return future.result(TIMEOUT_S)
+
+
+class Calls:
+    """A method for each operation."""
+
+    def __init__(self, client: AdminClient) -> None:
+        self._client = client
+
+    def create(self, topic: str, partitions: int, replicas: int, configs: dict[str, str]) -> None:
+        _done(self._client.create_topics([NewTopic(topic, partitions, replicas, config=configs)]))
+
+    def widen(self, topic: str, partitions: int) -> None:
+        _done(self._client.create_partitions([NewPartitions(topic, partitions)]))
+
+    def delete(self, topic: str) -> None:
+        _done(self._client.delete_topics([topic]))
+
+    def topics(self) -> dict[str, Any]:
+        return {"topics": list(self._client.list_topics(timeout=TIMEOUT_S).topics)}
+
+    def describe(self, topic: str) -> dict[str, Any]:
+        metadata = self._client.list_topics(topic, timeout=TIMEOUT_S)
+        return {"partitions": len(metadata.topics[topic].partitions)}
+
+    def configs(self, topic: str) -> dict[str, Any]:
+        found = _done(self._client.describe_configs([ConfigResource(ResourceType.TOPIC, topic)]))
+        return {"configs": {name: entry.value for name, entry in found.items()}}
+
+    def set(self, topic: str, configs: dict[str, str]) -> None:
+        entries = [
+            ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+            for name, value in configs.items()
+        ]
+        resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=entries)
+        _done(self._client.incremental_alter_configs([resource]))
+
+    def ends(self, topic: str, partition: int) -> dict[str, Any]:
+        wanted = TopicPartition(topic, partition)
+        asked = {"earliest": OffsetSpec.earliest(), "latest": OffsetSpec.latest()}
+        return {
+            name: _done(self._client.list_offsets({wanted: spec})).offset
+            for name, spec in asked.items()
+        }
+
+    def purge(self, topic: str, partition: int, offset: int) -> None:
+        _done(self._client.delete_records([TopicPartition(topic, partition, offset)]))
+
+    def groups(self) -> dict[str, Any]:
+        found = self._client.list_consumer_groups().result(TIMEOUT_S)
+        return {"groups": [it.group_id for it in found.valid]}
+
+    def members(self, group: str) -> dict[str, Any]:
+        return {"members": len(_done(self._client.describe_consumer_groups([group])).members)}
+
+    def committed(self, group: str, topic: str) -> dict[str, Any]:
+        asked = ConsumerGroupTopicPartitions(group)
+        found = _done(self._client.list_consumer_group_offsets([asked])).topic_partitions
+        return {"offsets": {str(it.partition): it.offset for it in found if it.topic == topic}}
+
+    def reset(self, group: str, topic: str, partition: int, offset: int) -> None:
+        wanted = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, partition, offset)])
+        _done(self._client.alter_consumer_group_offsets([wanted]))
+
+    def forget(self, group: str) -> None:
+        _done(self._client.delete_consumer_groups([group]))
+
+
+if __name__ == "__main__":
+    run(version, {"consume": consume, "group": group, "produce": produce, "admin": admin})

@@ -1,0 +1,68 @@
+"""``docs/compatibility.md``: a row for each client, a column for each check, reasons below."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from compatibility.checks.catalogue import CHECKS, OF_ONE_CLIENT
+from compatibility.outcome import Kind, Outcome
+from compatibility.peer import Peer
+from compatibility.results import Row
+
+PAGE: Final = Path(__file__).parents[1] / "docs" / "compatibility.md"
+BEGIN: Final = "<!-- table: written by `python -m compatibility` -->"
+END: Final = "<!-- end of table -->"
+SIGNS: Final[Mapping[Kind, str]] = {"pass": "✔", "fail": "✘", "not offered": "\N{EN DASH}"}
+
+
+def write(peers: Sequence[Peer], rows: Mapping[str, Row], page: Path = PAGE) -> None:
+    """Replace what is between the marks."""
+    before, _, rest = page.read_text().partition(BEGIN)
+    _, _, after = rest.partition(END)
+    text = "\n".join(markdown(peers, rows))
+    page.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")
+
+
+def markdown(peers: Sequence[Peer], rows: Mapping[str, Row]) -> Iterator[str]:
+    """The table, and a line for each cell that needs one."""
+    columns = [check for check in CHECKS if check.name not in OF_ONE_CLIENT]
+    notes: list[str] = []
+    yield "| client | " + " | ".join(check.title for check in columns) + " |"
+    yield "|---|" + ":-:|" * len(columns)
+    for peer in peers:
+        if peer.name not in rows:
+            continue
+        row = rows[peer.name]
+        cells = []
+        for check in columns:
+            outcome = row.cells.get(check.name)
+            cells.append(_sign(outcome, f"{peer.title}, {check.title}", notes))
+        yield f"| {peer.title} {row.version} | " + " | ".join(cells) + " |"
+    yield ""
+    yield from (f"{number}. {note}" for number, note in enumerate(notes, 1))
+    yield from _beyond(peers, rows)
+
+
+def _sign(outcome: Outcome | None, cell: str, notes: list[str]) -> str:
+    if outcome is None:
+        return " "
+    if not outcome.reason:
+        return SIGNS[outcome.kind]
+    note = f"{cell}: {outcome.reason}"
+    if note not in notes:
+        notes.append(note)
+    return f"{SIGNS[outcome.kind]} <sup>{notes.index(note) + 1}</sup>"
+
+
+def _beyond(peers: Sequence[Peer], rows: Mapping[str, Row]) -> Iterator[str]:
+    """What only one client or two offer."""
+    for check in (check for check in CHECKS if check.name in OF_ONE_CLIENT):
+        for peer in peers:
+            row = rows.get(peer.name)
+            outcome = row.cells.get(check.name) if row is not None else None
+            if row is None or outcome is None or outcome.kind == "not offered":
+                continue
+            told = f" {outcome.reason}" if outcome.reason else ""
+            yield ""
+            what = f"{check.title.capitalize()}, read by {peer.title} {row.version}"
+            yield f"{what}: {SIGNS[outcome.kind]}{told}"
