@@ -195,21 +195,21 @@ def test_a_kill_amid_cleanings_loses_and_resurrects_nothing(new_node: Callable[.
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    log = {"compaction_interval_ms": 50, "checkpoint_interval_ms": 50}
-    with Cluster(tmp_path_factory.mktemp("compaction"), log=log) as cluster:
+    log: dict[str, object] = {"compaction_interval_ms": 50, "checkpoint_interval_ms": 50}
+    with Cluster(tmp_path_factory.mktemp("compaction"), settings={"log": log}) as cluster:
         yield cluster
 
 
 def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> None:
     lane = Lane("compacted")
-    kafka = cluster.bootstrap
+    kafka = cluster.servers
     create(kafka, lane.stream, replicas=3, delete_retention_ms="200")
     last = write(kafka, lane.stream, range(1_000))
     cluster.wait_settled([lane])
     away = next(it for it in (1, 2, 3) if it != cluster.leader(lane))
     cluster.kill(away)
     last |= write(kafka, lane.stream, range(1_000, 4_000))
-    leader = cluster.nodes[cluster.leader(lane)]
+    leader = cluster[cluster.leader(lane)]
     wait_until(lambda: dirty_offset(leader.data_dir, lane.stream) == 4_000, "not compacted")
     threading.Event().wait(0.5)  # the tombstones' time is over, and they are still wanted
     check(read(kafka, lane.stream), last)
@@ -217,7 +217,7 @@ def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> N
     cluster.wait_settled([lane])
     last |= write(kafka, lane.stream, range(4_000, 4_050))
     for number in (1, 2, 3):
-        node = cluster.nodes[number]
+        node = cluster[number]
         wait_until(
             lambda node=node: dirty_offset(node.data_dir, lane.stream) == 4_050, "not compacted"
         )
