@@ -443,9 +443,11 @@ class KafkaNode:
             raise PartitionNotFound(str(tp))
         return self.local[tp]
 
-    async def add_stream(self, name: str, partitions: int = 1) -> FakePartition:
+    async def add_stream(self, name: str, partitions: int = 1, **settings: object) -> FakePartition:
         """The stream's first partition."""
-        await self.metadata.create_stream(StreamConfig.of(name=name, partitions=partitions))
+        await self.metadata.create_stream(
+            StreamConfig.of(name=name, partitions=partitions, **settings)
+        )
         return self.local[TopicPartition(name, 0)]
 
     def metric(self, name: str, **labels: str) -> float:

@@ -61,6 +61,7 @@ class Outcome(NamedTuple):
     batches: list[bytes | None]
     replies: list[bytes]
     oversize: list[list[bytes]]
+    keyless: list[list[bytes]]
     asked: list[tuple[Any, ...]]
     controls: list[tuple[str, bytes]]
     dropped: int
@@ -90,7 +91,8 @@ rubbish = st.binary(max_size=30) | st.sampled_from(
 )
 
 
-def parse(twin: ModuleType, pieces: list[bytes]) -> Outcome:
+def parse(twin: ModuleType, pieces: list[bytes], *, keyed: bool = False) -> Outcome:
+    """``keyed``: the first inflow is of a compacted stream."""
     asked: list[tuple[Any, ...]] = []
 
     def admit(*arguments: Any) -> bool:
@@ -99,6 +101,7 @@ def parse(twin: ModuleType, pieces: list[bytes]) -> Outcome:
 
     parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX)
     inflows = [twin.Inflow(value_bytes_max=VALUE_BYTES_MAX, admit=admit) for _ in SIDS]
+    inflows[0].keyed = keyed
     for sid, inflow in zip(SIDS, inflows, strict=True):
         parser.bind(sid, inflow)
     found: list[tuple[str, bytes]] = []
@@ -119,6 +122,7 @@ def parse(twin: ModuleType, pieces: list[bytes]) -> Outcome:
         ],
         [inflow.take_replies() for inflow in inflows],
         [inflow.take_oversize() for inflow in inflows],
+        [inflow.take_keyless() for inflow in inflows],
         asked,
         found,
         parser.dropped,
@@ -136,14 +140,14 @@ def cut(data: bytes, points: list[int]) -> list[bytes]:
 points = st.lists(st.integers(0, 2**16), max_size=8)
 
 
-@given(st.lists(messages | controls | rubbish, max_size=12), points)
+@given(st.lists(messages | controls | rubbish, max_size=12), points, st.booleans())
 @settings(max_examples=250, deadline=None)
-def test_twins_are_equal_in_any_pieces(parts: list[Any], cuts: list[int]) -> None:
+def test_twins_are_equal_in_any_pieces(parts: list[Any], cuts: list[int], keyed: bool) -> None:
     data = b"".join(part.frame() if isinstance(part, Sent) else part for part in parts)
-    whole = parse(_frames, [data, b"", b""])
-    assert whole == parse(_frames_plain, [data, b"", b""])
-    assert whole == parse(_frames, cut(data, cuts))
-    assert whole == parse(_frames_plain, cut(data, cuts))
+    whole = parse(_frames, [data, b"", b""], keyed=keyed)
+    assert whole == parse(_frames_plain, [data, b"", b""], keyed=keyed)
+    assert whole == parse(_frames, cut(data, cuts), keyed=keyed)
+    assert whole == parse(_frames_plain, cut(data, cuts), keyed=keyed)
 
 
 @given(messages, messages)
@@ -179,16 +183,21 @@ def asks(name: bytes) -> bool:
     return name.lower().startswith((b"nats-", b"streamlog-ack"))
 
 
-@given(st.lists(messages, max_size=12))
+@given(st.lists(messages, max_size=12), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_whole_messages_as_a_naive_model(sent: list[Sent]) -> None:
-    outcome = parse(_frames, [message.frame() for message in sent])
+def test_whole_messages_as_a_naive_model(sent: list[Sent], keyed: bool) -> None:
+    outcome = parse(_frames, [message.frame() for message in sent], keyed=keyed)
     for index, sid in enumerate(SIDS):
-        expected, replies, oversize = [], b"", []
+        expected, replies, oversize, keyless = [], b"", [], []
+        compacted = keyed and index == 0
         for message in (message for message in sent if message.sid == sid):
             headers = [pair for pair in message.headers or [] if is_utf8(pair[0])]
             if len(message.block()) + len(message.payload) > VALUE_BYTES_MAX:
                 oversize.append(message.reply)
+                continue
+            keys = [value for name, value in headers if name == b"Streamlog-Key"]
+            if compacted and not keys:
+                keyless.append(message.reply)
                 continue
             if message.reply == REFUSED and any(asks(name) for name, _ in headers):
                 continue
@@ -197,8 +206,8 @@ def test_whole_messages_as_a_naive_model(sent: list[Sent]) -> None:
             fields = [(b"subject", message.subject)]
             if message.reply and not message.reply.startswith(b"_INBOX."):
                 fields.append((b"reply", message.reply))
-            keys = [value for name, value in headers if name == b"Streamlog-Key"]
-            expected.append((keys[0] if keys else None, message.payload, fields + headers))
+            payload = None if compacted and not message.payload else message.payload
+            expected.append((keys[0] if keys else None, payload, fields + headers))
         batch = outcome.batches[index]
         records = list(iter_records(batch)) if batch else []
         assert [
@@ -207,6 +216,7 @@ def test_whole_messages_as_a_naive_model(sent: list[Sent]) -> None:
         ] == expected
         assert outcome.replies[index] == replies
         assert outcome.oversize[index] == oversize
+        assert outcome.keyless[index] == keyless
     assert outcome.dropped == sum(message.sid not in SIDS for message in sent)
     assert outcome.error is None
 

@@ -337,6 +337,29 @@ class TestOversize:
         assert inflow.take_oversize() == [b"late"]
 
 
+class TestKeyed:
+    def test_a_message_without_a_key_is_not_stored(self, bound: Any) -> None:
+        parser, inflow = bound(admit=lambda *_: True)
+        inflow.keyed = True
+        keyed = hmsg(block(b"Streamlog-Key: k"), b"v", reply=b"a")
+        empty = hmsg(block(b"streamlog-key:"), b"v", reply=b"b")
+        asking = hmsg(block(b"Nats-Msg-Id: 1"), b"v", reply=b"c")
+        assert parser.feed(keyed + empty + asking + msg(b"v")) == [inflow]
+        assert [(it.key, it.value) for it in records(inflow)] == [(b"k", b"v"), (b"", b"v")]
+        assert list(unpacked(inflow.take_replies())) == [(0, b"a"), (1, b"b")]
+        assert inflow.keyless_count == 2
+        assert inflow.take_keyless() == [b"c", b""]
+        assert (inflow.keyless_count, inflow.take_keyless()) == (0, [])
+
+    def test_one_without_a_payload_is_a_tombstone(self, bound: Any) -> None:
+        parser, inflow = bound()
+        deletion = hmsg(block(b"Streamlog-Key: k"))
+        parser.feed(deletion)
+        inflow.keyed = True
+        parser.feed(deletion)
+        assert [(it.key, it.value) for it in records(inflow)] == [(b"k", b""), (b"k", None)]
+
+
 class TestControls:
     def test_each(self, bound: Any) -> None:
         parser, _ = bound()

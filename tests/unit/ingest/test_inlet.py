@@ -13,7 +13,7 @@ from streamlog.errors import (
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.refusal import NOT_ENOUGH_REPLICAS
+from streamlog.ingest.refusal import NO_KEY, NOT_ENOUGH_REPLICAS
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Ack, Sequencer
 from streamlog.metrics import NodeMetrics
@@ -332,3 +332,21 @@ def wrong_last(sequence: int) -> dict[str, object]:
     description = f"wrong last sequence: {sequence}"
     error = {"code": 400, "err_code": 10071, "description": description}
     return {"error": error, "stream": "orders", "seq": 0}
+
+
+async def test_a_compacted_stream_refuses_what_has_no_key(way: Way) -> None:
+    way.inlet.configure(value_bytes_max=100, default_ack=Ack.COMMITTED, answering=True, keyed=True)
+    way.read(
+        message("a"), message("b", Streamlog_Key="k"), message(), message("c", Nats_Msg_Id="1")
+    )
+    error = {"code": 400, "err_code": 10003, "description": NO_KEY.description}
+    assert way.told() == [
+        (reply, {"error": error, "stream": "orders", "seq": 0}) for reply in ("a", "c")
+    ]
+    assert "Streamlog-Key" in NO_KEY.description
+    assert way.count("refusals", reason="no_key") == 3
+    way.partition.commit()
+    assert way.told() == [("b", {"stream": "orders", "seq": 11})]
+    way.read(message("c", Nats_Msg_Id="1", Streamlog_Key="k"))  # its id was not taken
+    way.partition.commit()
+    assert way.told() == [("c", {"stream": "orders", "seq": 12})]

@@ -14,6 +14,7 @@ from streamlog.metadata.records import ProducerIdsAllocated
 from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records
+from streamlog.record.compression import compress
 from streamlog.server.connection import LATE_MAX
 from streamlog.wire.cursor import Cursor, encode_string
 from streamlog.wire.framing import frame
@@ -284,3 +285,20 @@ async def test_transactions_are_refused(node: KafkaNode) -> None:
         request = {"key_type": 1, "coordinator_keys": ["t"]}
         answer = await client.ask(FIND_COORDINATOR, 4, request)
         assert answer["coordinators"][0]["error_code"] == 53
+
+
+@pytest.mark.parametrize("codec", [0, 2])
+async def test_a_compacted_topic_takes_no_record_without_a_key(node: KafkaNode, codec: int) -> None:
+    partition = await node.add_stream("flights", cleanup_policy="compact")
+
+    def batch(*keys: bytes | None) -> bytes:
+        records = [HandRecord(b"v", key) for key in keys]
+        return hand_batch(records, attributes=codec, compress=lambda body: compress(codec, body))
+
+    async with RawClient(node.port) as client:
+        answer = await client.ask(PRODUCE, 8, request_of(batch(b"a", None)))
+        assert result_of(answer) == (87, -1)
+        (told,) = answer["responses"][0]["partition_responses"]
+        assert told["error_message"] == "record 1 has no key, and the topic is compacted"
+        assert partition.log_end_offset == 0
+        assert result_of(await client.ask(PRODUCE, 8, request_of(batch(b"a", b"")))) == (0, 0)

@@ -1,0 +1,229 @@
+"""A compacted topic as stock clients see it: one node, killed while it cleans, and three."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from streamlog.log.verify import Finding, verify
+from tests.cluster import Cluster
+from tests.history import Lane
+from tests.server_process import wait_until
+
+confluent = pytest.importorskip("confluent_kafka")
+
+COMPACT = {
+    "cleanup.policy": "compact",
+    "min.cleanable.dirty.ratio": "0.01",
+    "streamlog.duplicate_window_ms": "100",
+    "segment.ms": "100",
+    "segment.bytes": "65536",
+}
+KEYS = 50
+
+Seen = list[tuple[int, bytes, bytes | None]]
+
+
+def create(kafka: str, topic: str, *, replicas: int = 1, **configs: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    admin = AdminClient({"bootstrap.servers": kafka})
+    config = {**COMPACT, **{key.replace("_", "."): value for key, value in configs.items()}}
+    new = NewTopic(topic, num_partitions=1, replication_factor=replicas, config=config)
+    admin.create_topics([new])[topic].result(30)
+
+
+def write(
+    kafka: str, topic: str, numbers: range, *, keys: int = KEYS, **more: Any
+) -> dict[bytes, bytes | None]:
+    """The last value of each key; each key is deleted now and then."""
+    producer = confluent.Producer(
+        {"bootstrap.servers": kafka, "enable.idempotence": True, "linger.ms": 2, **more}
+    )
+    failed: list[Any] = []
+    last: dict[bytes, bytes | None] = {}
+    for number in numbers:
+        key = b"key-%d" % (number % keys)
+        value = None if number % 7 == 3 else b"%d " % number + b"x" * 200
+        last[key] = value
+        producer.produce(
+            topic, value, key, on_delivery=lambda error, _: error and failed.append(error)
+        )
+        producer.poll(0)
+    assert producer.flush(60) == 0
+    assert not failed
+    return last
+
+
+def read(kafka: str, topic: str) -> Seen:
+    """Everything from the first offset to the end."""
+    consumer = confluent.Consumer(
+        {
+            "bootstrap.servers": kafka,
+            "group.id": "test",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
+            "check.crcs": True,
+        }
+    )
+    found: Seen = []
+    deadline = time.monotonic() + 60
+    try:
+        consumer.assign([confluent.TopicPartition(topic, 0, 0)])
+        while time.monotonic() < deadline:
+            for message in consumer.consume(1_000, timeout=0.5):
+                if message.error() is None:
+                    found.append((message.offset(), message.key(), message.value()))
+                elif message.error().code() == confluent.KafkaError._PARTITION_EOF:
+                    return found
+                else:
+                    raise AssertionError(str(message.error()))
+        raise AssertionError(f"no end after {len(found)} records")
+    finally:
+        consumer.close()
+
+
+def check(found: Seen, last: dict[bytes, bytes | None]) -> None:
+    """In the order of offsets, and the last value of each key is the one that was written last."""
+    offsets = [offset for offset, _, _ in found]
+    assert offsets == sorted(set(offsets))
+    seen = {key: value for _, key, value in found}
+    alive = {key: value for key, value in last.items() if value is not None}
+    assert {key: value for key, value in seen.items() if value is not None} == alive
+
+
+def sizes(data_dir: Path, topic: str) -> int:
+    folder = data_dir / "streams" / topic / "0"
+    total = 0
+    for path in folder.glob("*.log"):
+        try:
+            total += path.stat().st_size
+        except FileNotFoundError:  # replaced meanwhile
+            continue
+    return total
+
+
+def dirty_offset(data_dir: Path, topic: str) -> int:
+    path = data_dir / "cleaner-offset-checkpoint"
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith(f"{topic} 0 ")), 0)
+
+
+@pytest.mark.parametrize("codec", ["none", "zstd", "gzip", "snappy", "lz4"])
+def test_a_consumer_sees_the_last_value_of_each_key(
+    new_node: Callable[..., Any], codec: str
+) -> None:
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t")
+    last = write(node.kafka, "t", range(3_000), **{"compression.type": codec})
+    before = sizes(node.data_dir, "t")
+    wait_until(lambda: dirty_offset(node.data_dir, "t") == 3_000, "not compacted")
+    found = read(node.kafka, "t")
+    check(found, last)
+    assert len(found) == KEYS
+    assert found[-1][0] == 2_999
+    if codec == "none":
+        assert sizes(node.data_dir, "t") < before / 10
+    assert write(node.kafka, "t", range(3_000, 3_010))
+    assert read(node.kafka, "t")[-1][0] == 3_009
+    status, metrics = node.http("/metrics")
+    assert status == 200
+    assert "streamlog_compaction_removed_bytes_total" in metrics
+    assert node.stop() == 0
+    assert not [it for it in verify(node.data_dir) if isinstance(it, Finding)]
+
+
+def test_a_consumer_group_reads_on_over_what_is_gone(new_node: Callable[..., Any]) -> None:
+    """Offsets in the middle of what was compacted away are good ones."""
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t")
+    write(node.kafka, "t", range(1_000))
+    wait_until(lambda: dirty_offset(node.data_dir, "t") == 1_000, "not compacted")
+    consumer = confluent.Consumer({"bootstrap.servers": node.kafka, "group.id": "g"})
+    try:
+        for offset in (0, 1, 17, 500, 949):
+            consumer.assign([confluent.TopicPartition("t", 0, offset)])
+            (message,) = consumer.consume(1, timeout=30)
+            assert message.error() is None
+            assert message.offset() == 950
+    finally:
+        consumer.close()
+
+
+def test_records_without_a_key_are_refused(new_node: Callable[..., Any]) -> None:
+    node = new_node()
+    node.start()
+    create(node.kafka, "t")
+    errors: list[Any] = []
+    producer = confluent.Producer({"bootstrap.servers": node.kafka})
+    producer.produce("t", b"v", on_delivery=lambda error, _: errors.append(error))
+    producer.flush(30)
+    assert errors[0].code() == confluent.KafkaError.INVALID_RECORD
+
+
+def test_a_kill_amid_cleanings_loses_and_resurrects_nothing(new_node: Callable[..., Any]) -> None:
+    node = new_node(
+        compaction_interval_ms=10, checkpoint_interval_ms=50, compaction_bytes_per_s=4_000_000
+    )
+    node.start()
+    create(node.kafka, "t", delete_retention_ms="300")
+    last: dict[bytes, bytes | None] = {}
+    folder = node.data_dir / "streams" / "t" / "0"
+    caught = 0
+    for turn in range(6):
+        last |= write(node.kafka, "t", range(turn * 1_500, (turn + 1) * 1_500))
+        deadline = time.monotonic() + 5
+        while time.monotonic() < deadline:
+            if any(folder.glob("*.cleaned")) or any(folder.glob("*.swap")):
+                caught += 1
+                break
+        node.kill()
+        node.start()
+        check(read(node.kafka, "t"), last)
+    assert caught
+    wait_until(lambda: dirty_offset(node.data_dir, "t") == 9_000, "not compacted")
+    check(read(node.kafka, "t"), last)
+    assert node.stop() == 0
+    assert not [it for it in verify(node.data_dir) if isinstance(it, Finding)]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    log: dict[str, object] = {"compaction_interval_ms": 50, "checkpoint_interval_ms": 50}
+    with Cluster(tmp_path_factory.mktemp("compaction"), settings={"log": log}) as cluster:
+        yield cluster
+
+
+def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> None:
+    lane = Lane("compacted")
+    kafka = cluster.servers
+    create(kafka, lane.stream, replicas=3, delete_retention_ms="200")
+    last = write(kafka, lane.stream, range(1_000))
+    cluster.wait_settled([lane])
+    away = next(it for it in (1, 2, 3) if it != cluster.leader(lane))
+    cluster.kill(away)
+    last |= write(kafka, lane.stream, range(1_000, 4_000))
+    leader = cluster[cluster.leader(lane)]
+    wait_until(lambda: dirty_offset(leader.data_dir, lane.stream) == 4_000, "not compacted")
+    threading.Event().wait(0.5)  # the tombstones' time is over, and they are still wanted
+    check(read(kafka, lane.stream), last)
+    cluster.start(away)
+    cluster.wait_settled([lane])
+    last |= write(kafka, lane.stream, range(4_000, 4_050))
+    for number in (1, 2, 3):
+        node = cluster[number]
+        wait_until(
+            lambda node=node: dirty_offset(node.data_dir, lane.stream) == 4_050, "not compacted"
+        )
+    others = [it for it in (1, 2, 3) if it != away]
+    for number in others:  # what the follower has is what is read then
+        cluster.kill(number)
+        cluster.start(number)
+        cluster.wait_settled([lane])
+    check(read(kafka, lane.stream), last)
