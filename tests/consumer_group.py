@@ -4,6 +4,7 @@ import json
 import sys
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
@@ -15,6 +16,8 @@ PROGRAM: Final = Path(__file__).with_name("group_member.py")
 SESSION_MS: Final = 6_000
 STOP_TIMEOUT_S: Final = 60.0
 FLUSH_S: Final = 120.0
+WAIT_S: Final = 180.0
+LOOK_S: Final = 0.2
 
 
 class Member(ServerProcess):
@@ -94,6 +97,14 @@ class ConsumerGroup:
         for member in members:
             code = member.wait(STOP_TIMEOUT_S)
             assert code == 0, f"{member.name} ended with {code}:\n{member.log_text()[-4000:]}"
+
+    def wait_for(self, condition: Callable[[GroupHistory], bool], what: str) -> None:
+        """Look at what is written down, now and then; fail with ``what`` when it does not come."""
+        deadline = time.monotonic() + WAIT_S
+        while not condition(self.history()):
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{what}: not within {WAIT_S} s, {self.history().committed()}")
+            time.sleep(LOOK_S)
 
     def history(self) -> GroupHistory:
         return GroupHistory.read((it.journal for it in self._members), self.killed)
