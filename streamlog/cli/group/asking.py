@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
-from streamlog.errors import GroupNotEmpty, GroupNotFound
+from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
@@ -49,7 +49,11 @@ def ask(servers: str, question: Callable[[Asker], Awaitable[T]]) -> T:
     async def asked() -> T:
         async with Cluster.at(servers, timeout_ms=TIMEOUT_MS) as cluster:
             await cluster.topology()
-            return await question(Asker(cluster, Groups(cluster)))
+            try:
+                return await question(Asker(cluster, Groups(cluster)))
+            except RequestTimedOut as error:
+                remedy = "`streamlog cluster check` says what is away"
+                raise RequestTimedOut(f"{error}; {remedy}") from error
 
     return asyncio.run(asked())
 
