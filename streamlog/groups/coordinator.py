@@ -59,9 +59,7 @@ class Coordinator:
         self._membership = Membership(table, self._rebalance)
         self._commits = Commits(table, self._rebalance)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_check_ms)
-        for group in table.groups.values():
-            for member in group.members.values():
-                self._rebalance.keep_alive(group, member, now)
+        self._begin_sessions(now)
 
     # What members ask for
 
@@ -137,9 +135,12 @@ class Coordinator:
                 self._act(due, group, now)
         return self._table.take()
 
-    def put_off(self, delay_ms: int) -> None:
-        """Nobody could be heard for so long, by no fault of theirs: all have as much longer."""
-        self._table.deadlines.put_off(delay_ms)
+    def resume(self, away_ms: int, now: Now) -> None:
+        """Nobody could be heard for so long, by no fault of theirs: sessions begin anew, and
+        whatever else has a deadline has as much longer.
+        """
+        self._table.deadlines.put_off(away_ms)
+        self._begin_sessions(now)
 
     def streams_changed(self, ids: Mapping[str, UUID | None]) -> list[Effect]:
         """Streams of these names have these ids now; None: there are none. What was committed of
@@ -190,6 +191,11 @@ class Coordinator:
     def expired(self) -> int:
         """Offsets dropped because nobody had wanted them for too long."""
         return self._table.expired
+
+    def _begin_sessions(self, now: Now) -> None:
+        for group in self._table.groups.values():
+            for member in group.members.values():
+                self._rebalance.keep_alive(group, member, now)
 
     def _act(self, due: Due, group: Group, now: Now) -> None:
         match due.what:
