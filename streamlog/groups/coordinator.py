@@ -66,6 +66,7 @@ class Coordinator:
     def join(self, request: JoinRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``Joined``."""
         self._joining.join(request, token, now)
+        self._table.weigh(request.group)
         return self._table.take()
 
     def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
@@ -79,6 +80,7 @@ class Coordinator:
     def leave(self, group: str, callers: Iterable[Caller], token: object, now: Now) -> list[Effect]:
         """``token`` is answered with an error code for each."""
         codes = [self._membership.leave(group, caller, now) for caller in callers]
+        self._table.weigh(group)
         self._table.answer(token, codes)
         return self._table.take()
 
@@ -133,6 +135,7 @@ class Coordinator:
             group = self._table.groups.get(due.group)
             if group is not None:
                 self._act(due, group, now)
+                self._table.weigh(due.group)
         return self._table.take()
 
     def resume(self, away_ms: int, now: Now) -> None:
