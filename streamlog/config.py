@@ -159,6 +159,8 @@ class GroupsSection(Section):
     """Of one group; more are refused with GROUP_MAX_SIZE_REACHED."""
     group_bytes_max: Annotated[int, Field(ge=KIB, le=64 * MIB)] = 4 * MIB
     """Of what the members of one group have us keep; beyond it likewise."""
+    groups_bytes_max: Annotated[int, Field(ge=KIB)] = 64 * MIB
+    """Of that in one partition of ``__consumer_offsets``, over all its groups; likewise."""
     groups_max: Annotated[int, Field(ge=1)] = 10_000
     """In one partition of ``__consumer_offsets``; more are refused with POLICY_VIOLATION."""
     offsets_max: Annotated[int, Field(ge=1)] = 1_000_000

@@ -39,6 +39,7 @@ from streamlog.record.produced import ProducedBatch, stamp
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from tests.lone_node import started
+from tests.offsets_partition import OffsetsPartitions
 from tests.record_batches import HandRecord, hand_batch
 
 NODE = NodeId(7)
@@ -400,7 +401,7 @@ async def _no_quorum(_: Request) -> Answer:
 class KafkaNode:
     """A listener on a free port, over fake partitions and metadata that are not logged."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, groups: GroupsSection | None = None, **settings: Any) -> None:
         self.settings = KafkaSection(**{"port": 0, **settings})
         self.metrics = NodeMetrics()
         self.local: dict[TopicPartition, FakePartition] = {}
@@ -411,8 +412,12 @@ class KafkaNode:
             log=LogSection(segment_bytes=8 * MIB),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
+        self.offsets = OffsetsPartitions()
         self.groups = GroupService(
-            node_id=NODE, settings=GroupsSection(), metadata=self.metadata, partitions=self
+            node_id=NODE,
+            settings=groups or GroupsSection(),
+            metadata=self.metadata,
+            partitions=self.offsets,
         )
         self.listener = Listener(
             Context(

@@ -59,15 +59,14 @@ class Coordinator:
         self._membership = Membership(table, self._rebalance)
         self._commits = Commits(table, self._rebalance)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_check_ms)
-        for group in table.groups.values():
-            for member in group.members.values():
-                self._rebalance.keep_alive(group, member, now)
+        self._begin_sessions(now)
 
     # What members ask for
 
     def join(self, request: JoinRequest, token: object, now: Now) -> list[Effect]:
         """``token`` is answered with a ``Joined``."""
         self._joining.join(request, token, now)
+        self._table.weigh(request.group)
         return self._table.take()
 
     def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
@@ -81,6 +80,7 @@ class Coordinator:
     def leave(self, group: str, callers: Iterable[Caller], token: object, now: Now) -> list[Effect]:
         """``token`` is answered with an error code for each."""
         codes = [self._membership.leave(group, caller, now) for caller in callers]
+        self._table.weigh(group)
         self._table.answer(token, codes)
         return self._table.take()
 
@@ -135,11 +135,15 @@ class Coordinator:
             group = self._table.groups.get(due.group)
             if group is not None:
                 self._act(due, group, now)
+                self._table.weigh(due.group)
         return self._table.take()
 
-    def put_off(self, delay_ms: int) -> None:
-        """Nobody could be heard for so long, by no fault of theirs: all have as much longer."""
-        self._table.deadlines.put_off(delay_ms)
+    def resume(self, away_ms: int, now: Now) -> None:
+        """Nobody could be heard for so long, by no fault of theirs: sessions begin anew, and
+        whatever else has a deadline has as much longer.
+        """
+        self._table.deadlines.put_off(away_ms)
+        self._begin_sessions(now)
 
     def streams_changed(self, ids: Mapping[str, UUID | None]) -> list[Effect]:
         """Streams of these names have these ids now; None: there are none. What was committed of
@@ -190,6 +194,11 @@ class Coordinator:
     def expired(self) -> int:
         """Offsets dropped because nobody had wanted them for too long."""
         return self._table.expired
+
+    def _begin_sessions(self, now: Now) -> None:
+        for group in self._table.groups.values():
+            for member in group.members.values():
+                self._rebalance.keep_alive(group, member, now)
 
     def _act(self, due: Due, group: Group, now: Now) -> None:
         match due.what:

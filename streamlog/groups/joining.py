@@ -95,9 +95,10 @@ class Joining:
         settings, members = self._table.settings, group.members
         known = members.get(request.caller.member_id) or self._static(group, request)
         wanted = sum(len(name) + len(data) for name, data in request.protocols)
+        more = wanted - (known.size_bytes if known else 0)
         if (
-            group.size_bytes - (known.size_bytes if known else 0) + wanted
-            > settings.group_bytes_max
+            group.size_bytes + more > settings.group_bytes_max
+            or self._table.kept_bytes + more > settings.groups_bytes_max
         ):
             return True
         if known is not None:

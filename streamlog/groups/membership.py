@@ -67,6 +67,7 @@ class Membership:
                 return  # somebody has joined meanwhile
             if error is NONE:
                 self._rebalance.assigned(group, assignments, now)
+                self._table.weigh(group.name)
             else:
                 self._unassign(group, error, now)
 

@@ -279,9 +279,10 @@ class Shard:
             loop = asyncio.get_running_loop()
             self._timer = loop.call_later(LATE_MS / 1000, self._tick)
             return
-        since_ms, self._unheard_since_ms = self._unheard_since_ms or self._timer_ms, None
+        since_ms = self._timer_ms if self._unheard_since_ms is None else self._unheard_since_ms
+        self._unheard_since_ms = None
         if now.ms - since_ms > LATE_MS:
-            self.coordinator.put_off(now.ms - since_ms)
+            self.coordinator.resume(now.ms - since_ms, now)
         self._perform(self.coordinator.tick(now))
 
 

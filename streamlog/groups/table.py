@@ -40,6 +40,9 @@ class GroupTable:
         self.deadlines: Deadlines[Due] = Deadlines()
         self.offsets_count = sum(len(group.offsets) for group in self.groups.values())
         """Over all groups, those on their way to the log among them."""
+        self.kept_bytes = 0
+        """Of what members have us keep, over all groups, as they were weighed last."""
+        self._weights: dict[str, int] = {}
         self.rebalances = 0
         """Generations that were begun."""
         self.commits = 0
@@ -47,6 +50,8 @@ class GroupTable:
         self.expired = 0
         """Offsets that were dropped because nobody had wanted them for too long."""
         self._effects: list[Effect] = []
+        for name in self.groups:
+            self.weigh(name)
 
     def take(self) -> list[Effect]:
         """What has been gathered since the last time, in order."""
@@ -83,6 +88,14 @@ class GroupTable:
             self.offsets_count -= len(group.offsets)
             self.deadlines.clear(Due("join", group.name))
             self.deadlines.clear(Due("sync", group.name))
+
+    def weigh(self, name: str) -> None:
+        """To be called when the members of this group have changed."""
+        group = self.groups.get(name)
+        size_bytes = 0 if group is None else group.size_bytes
+        self.kept_bytes += size_bytes - self._weights.pop(name, 0)
+        if size_bytes:
+            self._weights[name] = size_bytes
 
     def states(self) -> Counter[str]:
         """How many groups are in each state."""

@@ -234,7 +234,6 @@ def test_those_of_a_group_that_lost_its_members_stay_as_long_again() -> None:
     caller = member(world)
     world.commit(5, caller)
     for _ in range(2 * WEEK_MS // 9_000_000):
-        world.coordinator.put_off(0)
         world.ms += 9_000_000
         assert world.coordinator.heartbeat("g", caller, world.now) is NONE
     world.leave(Caller(caller.member_id))

@@ -175,6 +175,19 @@ def test_members_cannot_have_us_keep_without_end() -> None:
     assert long.error is ErrorCode.invalid_request
 
 
+def test_nor_all_groups_together() -> None:
+    world = GroupWorld(NO_DELAY.model_copy(update={"groups_bytes_max": 1024}))
+    (first,) = world.stable(protocols=(("range", bytes(700)),))
+    full = ErrorCode.group_max_size_reached
+    large = (("range", bytes(400)),)
+    assert world.join(group="h", protocols=large).result.error is full
+    assert world.join(first.member_id, protocols=(("range", bytes(900)),)).result.error is NONE
+    world.crash()
+    assert world.join(group="h", protocols=large).result.error is full
+    world.leave(Caller(first.member_id))
+    assert world.join(group="h", protocols=large).result.error is NONE
+
+
 def test_there_are_only_so_many_groups() -> None:
     world = GroupWorld(NO_DELAY.model_copy(update={"groups_max": 1}))
     world.stable()

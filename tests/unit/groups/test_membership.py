@@ -209,8 +209,9 @@ def test_when_another_coordinates_whoever_waits_is_told() -> None:
 def test_while_we_cannot_be_heard_no_session_ends() -> None:
     world = GroupWorld()
     (leader,) = world.stable()
-    world.coordinator.put_off(50_000)
-    world.wait(59_999)
+    world.wait(9_999)
+    world.coordinator.resume(50_000, world.now)
+    world.wait(9_999)
     assert world.beat(leader) is NONE
 
 

@@ -1,0 +1,305 @@
+"""The APIs of consumer groups in every version, over offsets in memory."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from streamlog.config import GroupsSection
+from streamlog.groups.partitioning import partition_of
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
+from streamlog.model import TopicPartition
+from streamlog.wire import registry as r
+from tests.group_world import subscription
+from tests.kafka_node import CLUSTER_ID, KafkaNode
+from tests.offsets_partition import OffsetsPartition
+from tests.raw_client import RawClient
+
+GROUP = "g"
+JOIN = {
+    "group_id": GROUP,
+    "session_timeout": 10_000,
+    "rebalance_timeout": 60_000,
+    "member_id": "",
+    "protocol_type": "consumer",
+    "protocols": [{"name": "range", "metadata": subscription("flights")}],
+}
+
+
+SETTINGS = GroupsSection(offsets_partitions=2, initial_rebalance_delay_ms=0, commit_timeout_ms=200)
+
+
+def log_of(node: KafkaNode) -> OffsetsPartition:
+    """Where the group's offsets are."""
+    return node.offsets.partition(TopicPartition(OFFSETS_STREAM, partition_of(GROUP, 2)))
+
+
+@pytest.fixture
+async def groups() -> AsyncIterator[KafkaNode]:
+    """A node that leads all of ``__consumer_offsets``, and has read it."""
+    async with KafkaNode(SETTINGS) as node:
+        running = asyncio.create_task(node.groups.run())
+        await node.metadata.create_stream(StreamConfig.of(name="flights", partitions=2))
+        assert (await node.groups.find(GROUP)).node is not None
+        await node.groups.reconcile(Image(CLUSTER_ID), node.metadata.image)
+        async with asyncio.timeout(10):
+            while node.groups.statistics().loading:  # noqa: ASYNC110 - nobody tells of it
+                await asyncio.sleep(0)
+        yield node
+        await node.groups.stop()
+        running.cancel()
+        await asyncio.wait([running])
+
+
+async def ask(groups: KafkaNode, key: int, version: int, asked: dict[str, Any]) -> Any:
+    async with RawClient(groups.port) as client:
+        return await client.ask(key, version, asked)
+
+
+async def joined(groups: KafkaNode, version: int = 9, **fields: Any) -> dict[str, Any]:
+    answer: dict[str, Any] = await ask(groups, r.JOIN_GROUP, version, {**JOIN, **fields})
+    if answer["error_code"] == 79:
+        return await joined(groups, version, **{**fields, "member_id": answer["member_id"]})
+    assert answer["error_code"] == 0, answer
+    return answer
+
+
+async def stable(groups: KafkaNode) -> dict[str, Any]:
+    answer = await joined(groups)
+    assignment = [{"member_id": answer["member_id"], "assignment": b"all"}]
+    synced = await ask(groups, r.SYNC_GROUP, 5, sync_of(answer, assignment))
+    assert (synced["error_code"], bytes(synced["assignment"])) == (0, b"all")
+    return answer
+
+
+def sync_of(member: dict[str, Any], assignments: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "group_id": GROUP,
+        "generation_id": member["generation_id"],
+        "member_id": member["member_id"],
+        "protocol_type": "consumer",
+        "protocol_name": "range",
+        "assignments": assignments,
+    }
+
+
+def commit_of(offset: int, member: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
+    one = {
+        "partition_index": 0, "committed_offset": offset, "committed_leader_epoch": 4,
+        "committed_metadata": "note",
+    }  # fmt: skip
+    return {
+        "group_id": GROUP,
+        "generation_id_or_member_epoch": -1 if member is None else member["generation_id"],
+        "member_id": "" if member is None else member["member_id"],
+        "retention_time": -1,
+        "topics": [
+            {"name": "flights", "partitions": [one, {**one, "partition_index": 9}]},
+            {"name": "unknown", "partitions": [one]},
+        ],
+        **fields,
+    }
+
+
+def codes(answer: dict[str, Any]) -> list[int]:
+    return [it["error_code"] for topic in answer["topics"] for it in topic["partitions"]]
+
+
+@pytest.mark.parametrize("version", range(10))
+async def test_join_group(groups: KafkaNode, version: int) -> None:
+    answer = await joined(groups, version)
+    assert answer["generation_id"] == 1
+    assert answer["leader"] == answer["member_id"]
+    assert [bytes(it["metadata"]) for it in answer["members"]] == [subscription("flights")]
+    bad = await ask(groups, r.JOIN_GROUP, version, {**JOIN, "session_timeout": 1})
+    assert (bad["error_code"], bad["protocol_name"]) == (26, "" if version < 7 else None)
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_sync_group(groups: KafkaNode, version: int) -> None:
+    member = await joined(groups)
+    assignment = [{"member_id": member["member_id"], "assignment": b"all"}]
+    answer = await ask(groups, r.SYNC_GROUP, version, sync_of(member, assignment))
+    assert (answer["error_code"], bytes(answer["assignment"])) == (0, b"all")
+
+
+@pytest.mark.parametrize("version", range(5))
+async def test_heartbeat(groups: KafkaNode, version: int) -> None:
+    member = await stable(groups)
+    asked = {"group_id": GROUP, "member_id": member["member_id"], "generation_id": 1}
+    assert (await ask(groups, r.HEARTBEAT, version, asked))["error_code"] == 0
+    asked["generation_id"] = 2
+    assert (await ask(groups, r.HEARTBEAT, version, asked))["error_code"] == 22
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_leave_group(groups: KafkaNode, version: int) -> None:
+    member = await stable(groups)
+    asked: dict[str, Any] = {"group_id": GROUP, "member_id": member["member_id"]}
+    asked["members"] = [{"member_id": member["member_id"]}, {"member_id": "nobody"}]
+    answer = await ask(groups, r.LEAVE_GROUP, version, asked)
+    assert answer["error_code"] == 0
+    if version >= 3:
+        assert [it["error_code"] for it in answer["members"]] == [0, 25]
+
+
+@pytest.mark.parametrize("version", range(2, 10))
+async def test_offset_commit(groups: KafkaNode, version: int) -> None:
+    answer = await ask(groups, r.OFFSET_COMMIT, version, commit_of(5))
+    assert codes(answer) == [0, 3, 3]
+    member = await stable(groups)
+    assert codes(await ask(groups, r.OFFSET_COMMIT, version, commit_of(6, member))) == [0, 3, 3]
+    assert codes(await ask(groups, r.OFFSET_COMMIT, version, commit_of(7))) == [25, 3, 3]
+
+
+@pytest.mark.parametrize("version", range(1, 10))
+async def test_offset_fetch(groups: KafkaNode, version: int) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    topics = [{"name": "flights", "partition_indexes": [0, 1]}]
+    one = {"group_id": GROUP, "topics": topics}
+    answer = await ask(groups, r.OFFSET_FETCH, version, {**one, "groups": [one]})
+    (found,) = answer["groups"] if version >= 8 else [answer]
+    (topic,) = found["topics"]
+    assert [(it["committed_offset"], it["metadata"]) for it in topic["partitions"]] == [
+        (5, "note"), (-1, ""),
+    ]  # fmt: skip
+    if version >= 5:
+        assert topic["partitions"][0]["committed_leader_epoch"] == 4
+    if version >= 2:
+        every = {**one, "topics": None}
+        answer = await ask(groups, r.OFFSET_FETCH, version, {**every, "groups": [every]})
+        (found,) = answer["groups"] if version >= 8 else [answer]
+        assert [len(it["partitions"]) for it in found["topics"]] == [1]
+
+
+async def test_several_groups_are_asked_for_at_once(groups: KafkaNode) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(6, group_id="h"))
+    asked = [{"group_id": name, "topics": None} for name in (GROUP, "h", "i")]
+    answer = await ask(groups, r.OFFSET_FETCH, 8, {"groups": asked})
+    found = {
+        it["group_id"]: [p["committed_offset"] for t in it["topics"] for p in t["partitions"]]
+        for it in answer["groups"]
+    }
+    assert found == {GROUP: [5], "h": [6], "i": []}
+
+
+async def test_an_offset_is_not_told_by_who_cannot_say_that_it_leads(groups: KafkaNode) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    log_of(groups).commits = False
+    asked = {"group_id": GROUP, "topics": None}
+    answer = await ask(groups, r.OFFSET_FETCH, 7, asked)
+    assert (answer["error_code"], answer["topics"]) == (15, [])
+    log_of(groups).resign()
+    assert (await ask(groups, r.OFFSET_FETCH, 7, asked))["error_code"] == 16
+    asked["topics"] = [{"name": "flights", "partition_indexes": [0]}]  # type: ignore[assignment]
+    assert codes(await ask(groups, r.OFFSET_FETCH, 1, asked)) == [16]
+
+
+async def test_a_commit_that_takes_too_long_is_told_so_and_counts_later(groups: KafkaNode) -> None:
+    log_of(groups).commits = False
+    assert codes(await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))) == [15, 3, 3]
+    log_of(groups).commit()
+    log_of(groups).commits = True
+    answer = await ask(groups, r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None})
+    assert [it["committed_offset"] for it in answer["topics"][0]["partitions"]] == [5]
+
+
+@pytest.mark.parametrize("version", range(7))
+async def test_describe_groups(groups: KafkaNode, version: int) -> None:
+    member = await stable(groups)
+    answer = await ask(groups, r.DESCRIBE_GROUPS, version, {"groups": [GROUP, "none"]})
+    known, unknown = answer["groups"]
+    assert (known["error_code"], known["group_state"], known["protocol_data"]) == (
+        0, "Stable", "range",
+    )  # fmt: skip
+    (shown,) = known["members"]
+    assert (shown["member_id"], shown["client_host"]) == (member["member_id"], "/127.0.0.1")
+    assert bytes(shown["member_assignment"]) == b"all"
+    assert (unknown["error_code"], unknown["group_state"]) == (69 if version >= 6 else 0, "Dead")
+
+
+@pytest.mark.parametrize("version", range(6))
+async def test_list_groups(groups: KafkaNode, version: int) -> None:
+    await stable(groups)
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id="h"))
+
+    async def listed(**filters: Any) -> set[str]:
+        answer = await ask(groups, r.LIST_GROUPS, version, filters)
+        assert answer["error_code"] == 0
+        return {it["group_id"] for it in answer["groups"]}
+
+    assert await listed(states_filter=[], types_filter=[]) == {GROUP, "h"}
+    if version >= 4:
+        assert await listed(states_filter=["stable"], types_filter=[]) == {GROUP}
+    if version >= 5:
+        assert await listed(states_filter=[], types_filter=["Classic"]) == {GROUP, "h"}
+        assert await listed(states_filter=[], types_filter=["consumer"]) == set()
+
+
+@pytest.mark.parametrize("version", range(3))
+async def test_delete_groups(groups: KafkaNode, version: int) -> None:
+    await stable(groups)
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5, group_id="h"))
+    answer = await ask(groups, r.DELETE_GROUPS, version, {"groups_names": [GROUP, "h", "i"]})
+    told = {it["group_id"]: it["error_code"] for it in answer["results"]}
+    assert told == {GROUP: 68, "h": 0, "i": 69}
+
+
+async def test_offset_delete(groups: KafkaNode) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    partitions = [{"partition_index": 0}, {"partition_index": 9}]
+    asked = {"group_id": GROUP, "topics": [{"name": "flights", "partitions": partitions}]}
+    answer = await ask(groups, r.OFFSET_DELETE, 0, asked)
+    assert (answer["error_code"], codes(answer)) == (0, [0, 3])
+    answer = await ask(groups, r.OFFSET_DELETE, 0, {**asked, "group_id": "none"})
+    assert answer["error_code"] == 69
+
+
+async def test_whoever_waits_is_no_burden_to_others_and_may_come_back(groups: KafkaNode) -> None:
+    member = await stable(groups)
+    async with RawClient(groups.port) as waiting:
+        waiting.send(r.JOIN_GROUP, 3, JOIN)
+        beat = {"group_id": GROUP, "member_id": member["member_id"], "generation_id": 1}
+        async with asyncio.timeout(10):
+            while (await ask(groups, r.HEARTBEAT, 0, beat))["error_code"] == 0:
+                pass
+    # The one that waited is gone; its group is not told before its session ends.
+    described = await ask(groups, r.DESCRIBE_GROUPS, 0, {"groups": [GROUP]})
+    assert len(described["groups"][0]["members"]) == 2
+
+
+async def test_requests_without_a_coordinator(node: KafkaNode) -> None:
+    for key, version, asked in (
+        (r.JOIN_GROUP, 9, JOIN),
+        (r.HEARTBEAT, 4, {"group_id": GROUP, "member_id": "m", "generation_id": 1}),
+        (r.LEAVE_GROUP, 5, {"group_id": GROUP, "members": []}),
+        (r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None}),
+    ):
+        assert (await ask(node, key, version, asked))["error_code"] == 16, key
+    for key, version, asked in (
+        (r.JOIN_GROUP, 9, {**JOIN, "group_id": ""}),
+        (r.HEARTBEAT, 4, {"group_id": "", "member_id": "m", "generation_id": 1}),
+        (r.FIND_COORDINATOR, 3, {"key": "", "key_type": 0}),
+    ):
+        assert (await ask(node, key, version, asked))["error_code"] == 24, key
+    answer = await ask(node, r.FIND_COORDINATOR, 3, {"key": "x", "key_type": 7})
+    assert answer["error_code"] == 42
+
+
+async def test_nobody_else_writes_to_the_stream_of_offsets(groups: KafkaNode) -> None:
+    asked = {"topics": [{"name": OFFSETS_STREAM, "topic_id": None}], "timeout": 1_000}
+    answer = await ask(groups, r.DELETE_TOPICS, 6, asked)
+    assert [it["error_code"] for it in answer["responses"]] == [17]
+    partitions = [{"partition_index": 0, "offset": -1}]
+    asked = {"topics": [{"name": OFFSETS_STREAM, "partitions": partitions}], "timeout": 1_000}
+    assert codes(await ask(groups, r.DELETE_RECORDS, 2, asked)) == [17]
+    topic = {"name": OFFSETS_STREAM, "count": 9, "assignments": None}
+    asked = {"topics": [topic], "timeout": 1_000, "validate_only": False}
+    answer = await ask(groups, r.CREATE_PARTITIONS, 3, asked)
+    assert [it["error_code"] for it in answer["results"]] == [37]
+    answer = await ask(groups, r.METADATA, 12, {"topics": None})
+    shown = {it["name"]: it["is_internal"] for it in answer["topics"]}
+    assert shown == {OFFSETS_STREAM: True, "flights": False}
