@@ -23,6 +23,7 @@ COMPACT = {
     "segment.bytes": "65536",
 }
 KEYS = 50
+OFFSETS = "__consumer_offsets"
 
 Seen = list[tuple[int, bytes, bytes | None]]
 
@@ -227,3 +228,59 @@ def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> N
         cluster.start(number)
         cluster.wait_settled([lane])
     check(read(kafka, lane.stream), last)
+
+
+def test_committed_offsets_outlive_cleanings_and_a_kill(new_node: Callable[..., Any]) -> None:
+    """``__consumer_offsets`` is a compacted topic like any other: tiny batches of few keys."""
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
+
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t", cleanup_policy="delete")
+    write(node.kafka, "t", range(500))
+
+    def consumer() -> Any:
+        return confluent.Consumer(
+            {"bootstrap.servers": node.kafka, "group.id": "g", "enable.auto.commit": False}
+        )
+
+    def committed() -> int:
+        asking = consumer()
+        try:
+            (found,) = asking.committed([confluent.TopicPartition("t", 0)], timeout=30)
+            return int(found.offset)
+        finally:
+            asking.close()
+
+    committing = consumer()
+    try:
+        for offset in range(1, 301):
+            place = confluent.TopicPartition("t", 0, offset)
+            committing.commit(offsets=[place], asynchronous=False)
+            if offset == 1:
+                entries = [
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in {**COMPACT, "segment.bytes": "4096"}.items()
+                ]
+                resource = ConfigResource(ResourceType.TOPIC, OFFSETS, incremental_configs=entries)
+                admin = AdminClient({"bootstrap.servers": node.kafka})
+                admin.incremental_alter_configs([resource])[resource].result(30)
+    finally:
+        committing.close()
+    cleaner = node.data_dir / "cleaner-offset-checkpoint"
+    wait_until(
+        lambda: any(
+            line.startswith(OFFSETS) and int(line.split()[2]) >= 300
+            for line in (cleaner.read_text().splitlines() if cleaner.exists() else [])
+        ),
+        "not compacted",
+    )
+    node.kill()
+    node.start()
+    assert committed() == 300
