@@ -1,5 +1,6 @@
 """A compacted topic as stock clients see it: one node, killed while it cleans, and three."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -284,3 +285,50 @@ def test_committed_offsets_outlive_cleanings_and_a_kill(new_node: Callable[..., 
     node.kill()
     node.start()
     assert committed() == 300
+
+
+def test_other_clients_read_over_what_is_gone(new_node: Callable[..., Any]) -> None:
+    """Batches without records are Kafka's, too, and every client goes past them."""
+    aiokafka = pytest.importorskip("aiokafka")
+    kafka = pytest.importorskip("kafka")
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t")
+    last = write(node.kafka, "t", range(1_000))
+    wait_until(lambda: dirty_offset(node.data_dir, "t") == 1_000, "not compacted")
+
+    def by_kafka_python() -> Seen:
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=node.kafka, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        )
+        try:
+            place = kafka.TopicPartition("t", 0)
+            consumer.assign([place])
+            consumer.seek(place, 0)
+            found: Seen = []
+            for message in consumer:
+                found.append((message.offset, message.key, message.value))
+                if message.offset == 999:
+                    break
+            return found
+        finally:
+            consumer.close()
+
+    async def by_aiokafka() -> Seen:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=node.kafka)
+        await consumer.start()
+        try:
+            place = aiokafka.TopicPartition("t", 0)
+            consumer.assign([place])
+            consumer.seek(place, 0)
+            found: Seen = []
+            while not found or found[-1][0] < 999:
+                message = await asyncio.wait_for(consumer.getone(), 30)
+                found.append((message.offset, message.key, message.value))
+            return found
+        finally:
+            await consumer.stop()
+
+    for found in (by_kafka_python(), asyncio.run(by_aiokafka())):
+        check(found, last)
+        assert len(found) == KEYS
