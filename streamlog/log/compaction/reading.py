@@ -6,7 +6,7 @@ from streamlog.log.disk import DiskFile
 from streamlog.log.segment import Segment
 from streamlog.record.batch import BatchHeader, dense_batches, read_header
 
-PIECE_BYTES: Final = 256 * 1024
+PIECE_BYTES: Final = 64 * 1024
 """Small enough that nobody waits long for the interpreter."""
 
 
