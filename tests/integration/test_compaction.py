@@ -332,3 +332,42 @@ def test_other_clients_read_over_what_is_gone(new_node: Callable[..., Any]) -> N
     for found in (by_kafka_python(), asyncio.run(by_aiokafka())):
         check(found, last)
         assert len(found) == KEYS
+
+
+async def test_nats_publishers_name_keys_and_delete_them(new_node: Callable[..., Any]) -> None:
+    nats = pytest.importorskip("nats")
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    client = await nats.connect(node.nats_url)
+    try:
+        management = client.jetstream(domain="streamlog")
+        metadata = {
+            "streamlog.cleanup_policy": "compact",
+            "streamlog.segment_age_ms": "100",
+            "streamlog.min_cleanable_dirty_ratio": "0",
+        }
+        config = nats.js.api.StreamConfig(
+            name="prices", subjects=["prices.*"], duplicate_window=0.1, metadata=metadata
+        )
+        info = await management.add_stream(config)
+        assert info.config.metadata["streamlog.cleanup_policy"] == "compact"
+        stream = client.jetstream()
+        for number in range(20):
+            for key in ("a", "b"):
+                headers = {"Streamlog-Key": key}
+                await stream.publish("prices.fx", b"%d" % number, headers=headers)
+        await stream.publish("prices.fx", b"", headers={"Streamlog-Key": "b"})
+        with pytest.raises(nats.js.errors.BadRequestError) as refused:
+            await stream.publish("prices.fx", b"no key")
+        assert "Streamlog-Key" in str(refused.value.description)
+        await asyncio.to_thread(
+            wait_until, lambda: dirty_offset(node.data_dir, "prices") == 41, "not compacted"
+        )
+        found = await asyncio.to_thread(read, node.kafka, "prices")
+        assert found == [(38, b"a", b"19"), (40, b"b", None)]
+        message = await management.get_msg("prices", 39)
+        assert message.data == b"19"
+        with pytest.raises(nats.js.errors.NotFoundError):
+            await management.get_msg("prices", 1)
+    finally:
+        await client.close()
