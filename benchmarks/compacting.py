@@ -44,7 +44,7 @@ SHAPES: Final = (
 
 
 def filled(log: PartitionLog, shape: Shape, log_bytes: int) -> int:
-    """How many bytes of records there are, uncompressed."""
+    """How many bytes of records there are, opened."""
     chosen = random.Random(1)
     value = chosen.randbytes(shape.value_bytes // 2).hex().encode()
     total = 0
@@ -85,10 +85,12 @@ def measured(shape: Shape, folder: Path, log_bytes: int) -> str:
     grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - memory) / 1024
     log.close()
     assert cleaning.upper_offset == records, "the table of keys was too small"
+    read_mib = max(total, before_bytes) / MIB
     return (
         f"{shape.label:54} {before_bytes / MIB:6.0f} -> {log.size_bytes / MIB:5.0f} MiB"
-        f" {total / MIB / wall:6.0f} MiB/s {records / wall / 1e6:5.2f} million records/s"
-        f" {processor:5.1f} s of processor, {grown:3.0f} MiB more memory"
+        f" in {wall:5.1f} s;"
+        f" for a second of processor {read_mib / processor:4.0f} MiB"
+        f" or {records / processor / 1e6:4.2f} million records; {grown:3.0f} MiB more memory"
     )
 
 

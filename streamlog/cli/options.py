@@ -54,6 +54,20 @@ Sync = Annotated[str | None, typer.Option(help="commit, interval or os: when to 
 Compression = Annotated[str | None, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
 SegmentBytes = Annotated[int | None, typer.Option(help="When to begin a new file.")]
 SegmentAgeMs = Annotated[int | None, typer.Option(help="When to begin a new file.")]
+CleanupPolicy = Annotated[
+    str | None,
+    typer.Option(help="delete: retention; compact: the last record of each key; compact,delete."),
+]
+DeleteRetentionMs = Annotated[
+    int | None, typer.Option(help="How long a tombstone stays once compaction has passed it.")
+]
+MinCompactionLagMs = Annotated[int | None, typer.Option(help="Younger records are not compacted.")]
+MaxCompactionLagMs = Annotated[
+    int | None, typer.Option(help="Older ones are, however few. -1: no.")
+]
+MinCleanableDirtyRatio = Annotated[
+    float | None, typer.Option(help="The share not compacted yet, from which on it is: 0 to 1.")
+]
 MinIsr = Annotated[
     int | None,
     typer.Option(

@@ -9,14 +9,14 @@
   ``fetchers`` all;
   ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
   that are away; ``replication`` these together.
-- ``scrubbing`` reads all logs again now and then, for what has been damaged;
-  ``doubts`` when a leader looks at once.
+- ``compaction`` which log is compacted when; ``cleaning_state`` how one stands towards it;
+  ``scrubbing`` reads all logs again for what is damaged; ``doubts`` when a leader looks at once.
 - ``disk_space`` whether the disk they share has room; while it has none nothing is written, others
   lead, and it is looked at now and then.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.
 - ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``);
   ``disposal`` how it goes.
-- ``checkpoints`` the three files of offsets; ``opening`` from a folder to a running partition.
+- ``checkpoints`` the four files of offsets; ``opening`` from a folder to a running partition.
 - ``registry`` all of them: does as the image says; ``upkeep`` checkpoints, retention, interval
   syncs; ``surroundings`` what is needed of the rest of the node.
 

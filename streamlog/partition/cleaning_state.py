@@ -1,6 +1,7 @@
 """How a partition stands towards compaction."""
 
 import threading
+import time
 from typing import Final
 
 FAILED_PAUSE_S: Final = 300.0
@@ -17,6 +18,7 @@ class RunningCleaning:
     def __init__(self, bytes_per_s: int) -> None:
         self._bytes_per_s = bytes_per_s
         self._is_off = threading.Event()
+        self._resumed = time.monotonic()
 
     @property
     def is_off(self) -> bool:
@@ -27,9 +29,15 @@ class RunningCleaning:
         self._is_off.set()
 
     def pause(self, size: int) -> None:
-        """So many bytes were read. Raises CalledOff."""
-        if self._is_off.wait(size / self._bytes_per_s):
+        """So many bytes were read. Raises CalledOff.
+
+        It rests at least as long as it has worked: where batches are tiny, work needs the
+        interpreter, which the event loop is to find free.
+        """
+        worked_s = time.monotonic() - self._resumed
+        if self._is_off.wait(max(size / self._bytes_per_s, worked_s)):
             raise CalledOff
+        self._resumed = time.monotonic()
 
 
 class CleaningState:

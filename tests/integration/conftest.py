@@ -28,6 +28,7 @@ class Node(ServerProcess):
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.data_dir = data_dir or directory / "data"
+        self.nats_url = nats_url
         self.kafka_port, self.http_port = free_port(), free_port()
         self.kafka = f"127.0.0.1:{self.kafka_port}"
         config = directory / "node.toml"

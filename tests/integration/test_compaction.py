@@ -1,5 +1,6 @@
 """A compacted topic as stock clients see it: one node, killed while it cleans, and three."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -23,6 +24,7 @@ COMPACT = {
     "segment.bytes": "65536",
 }
 KEYS = 50
+OFFSETS = "__consumer_offsets"
 
 Seen = list[tuple[int, bytes, bytes | None]]
 
@@ -227,3 +229,145 @@ def test_a_follower_catches_up_through_what_was_compacted(cluster: Cluster) -> N
         cluster.start(number)
         cluster.wait_settled([lane])
     check(read(kafka, lane.stream), last)
+
+
+def test_committed_offsets_outlive_cleanings_and_a_kill(new_node: Callable[..., Any]) -> None:
+    """``__consumer_offsets`` is a compacted topic like any other: tiny batches of few keys."""
+    from confluent_kafka.admin import (
+        AdminClient,
+        AlterConfigOpType,
+        ConfigEntry,
+        ConfigResource,
+        ResourceType,
+    )
+
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t", cleanup_policy="delete")
+    write(node.kafka, "t", range(500))
+
+    def consumer() -> Any:
+        return confluent.Consumer(
+            {"bootstrap.servers": node.kafka, "group.id": "g", "enable.auto.commit": False}
+        )
+
+    def committed() -> int:
+        asking = consumer()
+        try:
+            (found,) = asking.committed([confluent.TopicPartition("t", 0)], timeout=30)
+            return int(found.offset)
+        finally:
+            asking.close()
+
+    committing = consumer()
+    try:
+        for offset in range(1, 301):
+            place = confluent.TopicPartition("t", 0, offset)
+            committing.commit(offsets=[place], asynchronous=False)
+            if offset == 1:
+                entries = [
+                    ConfigEntry(key, value, incremental_operation=AlterConfigOpType.SET)
+                    for key, value in {**COMPACT, "segment.bytes": "4096"}.items()
+                ]
+                resource = ConfigResource(ResourceType.TOPIC, OFFSETS, incremental_configs=entries)
+                admin = AdminClient({"bootstrap.servers": node.kafka})
+                admin.incremental_alter_configs([resource])[resource].result(30)
+    finally:
+        committing.close()
+    cleaner = node.data_dir / "cleaner-offset-checkpoint"
+    wait_until(
+        lambda: any(
+            line.startswith(OFFSETS) and int(line.split()[2]) >= 300
+            for line in (cleaner.read_text().splitlines() if cleaner.exists() else [])
+        ),
+        "not compacted",
+    )
+    node.kill()
+    node.start()
+    assert committed() == 300
+
+
+def test_other_clients_read_over_what_is_gone(new_node: Callable[..., Any]) -> None:
+    """Batches without records are Kafka's, too, and every client goes past them."""
+    aiokafka = pytest.importorskip("aiokafka")
+    kafka = pytest.importorskip("kafka")
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    create(node.kafka, "t")
+    last = write(node.kafka, "t", range(1_000))
+    wait_until(lambda: dirty_offset(node.data_dir, "t") == 1_000, "not compacted")
+
+    def by_kafka_python() -> Seen:
+        consumer = kafka.KafkaConsumer(
+            bootstrap_servers=node.kafka, auto_offset_reset="earliest", consumer_timeout_ms=30_000
+        )
+        try:
+            place = kafka.TopicPartition("t", 0)
+            consumer.assign([place])
+            consumer.seek(place, 0)
+            found: Seen = []
+            for message in consumer:
+                found.append((message.offset, message.key, message.value))
+                if message.offset == 999:
+                    break
+            return found
+        finally:
+            consumer.close()
+
+    async def by_aiokafka() -> Seen:
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=node.kafka)
+        await consumer.start()
+        try:
+            place = aiokafka.TopicPartition("t", 0)
+            consumer.assign([place])
+            consumer.seek(place, 0)
+            found: Seen = []
+            while not found or found[-1][0] < 999:
+                message = await asyncio.wait_for(consumer.getone(), 30)
+                found.append((message.offset, message.key, message.value))
+            return found
+        finally:
+            await consumer.stop()
+
+    for found in (by_kafka_python(), asyncio.run(by_aiokafka())):
+        check(found, last)
+        assert len(found) == KEYS
+
+
+async def test_nats_publishers_name_keys_and_delete_them(new_node: Callable[..., Any]) -> None:
+    nats = pytest.importorskip("nats")
+    node = new_node(compaction_interval_ms=50, checkpoint_interval_ms=50)
+    node.start()
+    client = await nats.connect(node.nats_url)
+    try:
+        management = client.jetstream(domain="streamlog")
+        metadata = {
+            "streamlog.cleanup_policy": "compact",
+            "streamlog.segment_age_ms": "100",
+            "streamlog.min_cleanable_dirty_ratio": "0",
+        }
+        config = nats.js.api.StreamConfig(
+            name="prices", subjects=["prices.*"], duplicate_window=0.1, metadata=metadata
+        )
+        info = await management.add_stream(config)
+        assert info.config.metadata["streamlog.cleanup_policy"] == "compact"
+        stream = client.jetstream()
+        for number in range(20):
+            for key in ("a", "b"):
+                headers = {"Streamlog-Key": key}
+                await stream.publish("prices.fx", b"%d" % number, headers=headers)
+        await stream.publish("prices.fx", b"", headers={"Streamlog-Key": "b"})
+        with pytest.raises(nats.js.errors.BadRequestError) as refused:
+            await stream.publish("prices.fx", b"no key")
+        assert "Streamlog-Key" in str(refused.value.description)
+        await asyncio.to_thread(
+            wait_until, lambda: dirty_offset(node.data_dir, "prices") == 41, "not compacted"
+        )
+        found = await asyncio.to_thread(read, node.kafka, "prices")
+        assert found == [(38, b"a", b"19"), (40, b"b", None)]
+        message = await management.get_msg("prices", 39)
+        assert message.data == b"19"
+        with pytest.raises(nats.js.errors.NotFoundError):
+            await management.get_msg("prices", 1)
+    finally:
+        await client.close()

@@ -18,7 +18,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.segment import Segment
 from streamlog.log.settings import CompactionSettings, LogSettings
 from streamlog.record._keys_plain import SEED_BYTES
-from streamlog.record.batch import BatchHeader
+from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.compacted import is_gap
 from streamlog.record.keys import KeyOffsets
 
@@ -150,15 +150,16 @@ class Cleaning:
         with storage_errors(segment.path):
             pooled = self._pool.pin(segment.path)
             try:
+                start, note = self.first_dirty_offset, keys.note
                 for header, batch in read_batches(pooled.file, segment, self._pause):
-                    if header.next_offset <= self.first_dirty_offset:
+                    if header.next_offset <= start:
                         continue
                     if header.producer_id >= 0 and len(self._last_of) < PRODUCERS_MAX:
                         self._last_of[header.producer_id] = header.base_offset
-                    if header.is_control or not header.record_count:
+                    count = header.record_count
+                    if header.attributes & CONTROL or not count:
                         continue
-                    body, count = opened(header, batch), header.record_count
-                    full = keys.note(body, count, header.base_offset, self.first_dirty_offset)
+                    full = note(opened(header, batch), count, header.base_offset, start)
                     if full >= 0:
                         return full
             finally:

@@ -4,9 +4,10 @@ from typing import Final
 from streamlog.errors import CorruptBatch
 from streamlog.log.disk import DiskFile
 from streamlog.log.segment import Segment
-from streamlog.record.batch import BatchHeader, read_header, whole_batches
+from streamlog.record.batch import BatchHeader, dense_batches, read_header
 
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 64 * 1024
+"""Small enough that nobody waits long for the interpreter."""
 
 
 def read_batches(
@@ -16,24 +17,23 @@ def read_batches(
 
     Raises CorruptBatch unless they are whole and dense from its first offset to its last, OSError.
     """
-    position, next_offset = 0, segment.base_offset
+    position, offset = 0, segment.base_offset
     while position < segment.size_bytes:
         piece = _piece(file, position, segment)
         pause(len(piece))
         before = position
-        for header, batch in whole_batches(piece):
-            if header.base_offset != next_offset:
-                raise CorruptBatch(
-                    f"{segment.path}: base offset {header.base_offset} where {next_offset} should"
-                    f" be, at {position}"
-                )
-            yield header, batch
-            position += len(batch)
-            next_offset = header.next_offset
+        try:
+            for found in dense_batches(piece, offset):
+                yield found
+                header, batch = found
+                position += len(batch)
+                offset += header.last_offset_delta + 1
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{segment.path} position {position}: {error}") from None
         if position == before:
-            raise CorruptBatch(f"{segment.path}: no whole batch at {position}")
-    if next_offset != segment.next_offset:
-        raise CorruptBatch(f"{segment.path}: ends at {next_offset}, not {segment.next_offset}")
+            raise CorruptBatch(f"{segment.path} position {position}: no whole batch")
+    if offset != segment.next_offset:
+        raise CorruptBatch(f"{segment.path}: ends at {offset}, not {segment.next_offset}")
 
 
 def _piece(file: DiskFile, position: int, segment: Segment) -> bytes:

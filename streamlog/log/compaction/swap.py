@@ -6,7 +6,7 @@ from pathlib import PurePath
 from streamlog.errors import StorageFailed
 from streamlog.log.compaction.cleaned_file import CleanedFile
 from streamlog.log.disk import Disk, is_full, storage_error
-from streamlog.log.files import FilePool
+from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.layout import SWAP_SUFFIX
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment import Segment
@@ -40,6 +40,8 @@ class Swap:
         self._final_path = self._new.path
         self._swap_path = self._final_path + SWAP_SUFFIX
         self._indexes_are_stored = False
+        self._held: PooledFile | None = None
+        """The old file, so that its end, which takes its time, is not the owner's to wait for."""
 
     @property
     def removed_bytes(self) -> int:
@@ -135,8 +137,15 @@ class Swap:
             self._pool.remove(*segment.paths)
         self._pool.remove(first.index_path, first.time_index_path)
         self._disk.sync_directory(self._directory)
+        self._held = self._pool.pin(first.path)
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._pool.unpin(held)
 
     def _settle(self) -> None:
+        self._let_go()
         self._disk.sync_directory(self._directory)
         indexer = self._cleaned.indexer
         try:
@@ -152,6 +161,7 @@ class Swap:
         try:
             call()
         except OSError as error:
+            self._let_go()
             problem = f"{self._swap_path}: {error.strerror or error}"
             self._log.fail(problem)
             raise StorageFailed(problem) from error

@@ -3,10 +3,10 @@
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.record.batch import HEADER_BYTES, BatchHeader
+from streamlog.record.batch import CONTROL, HEADER_BYTES, BatchHeader
 from streamlog.record.codec import RUN_BYTES_MAX
 from streamlog.record.compacted import delete_horizon_ms, emptied, is_gap, left_over
-from streamlog.record.compression import Buffer, Compression, decompress
+from streamlog.record.compression import CODEC_MASK, Buffer, decompress
 from streamlog.record.keys import KeyOffsets
 
 TIME_MS_MAX: Final = 2**62
@@ -16,7 +16,7 @@ TIME_MS_MAX: Final = 2**62
 def opened(header: BatchHeader, batch: memoryview) -> Buffer:
     """Its records, back to back. Raises CorruptBatch."""
     body = batch[HEADER_BYTES:]
-    if header.compression is Compression.NONE:
+    if not header.attributes & CODEC_MASK:
         return body
     return decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
 
@@ -48,28 +48,30 @@ class Winnowing:
 
     def keep(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
         """The batch as it is to be; None: nothing is left of it. Raises CorruptBatch."""
-        if header.is_control or header.base_offset >= self._upper_offset:
+        base, upper, count = header.base_offset, self._upper_offset, header.record_count
+        if header.attributes & CONTROL or base >= upper:
             return batch
-        if not header.record_count:
+        if not count:
             needed = not is_gap(header) and self._producer_needs(header)
             return batch if needed else None
         horizon_ms = delete_horizon_ms(header)
-        is_ripe = horizon_ms is not None and horizon_ms <= self._now_ms
-        base, upper, count = header.base_offset, self._upper_offset, header.record_count
+        drop = self._may_drop and horizon_ms is not None and horizon_ms <= self._now_ms
         body = opened(header, batch)
-        drop = is_ripe and self._may_drop
         left = self._keys.sift(body, count, base, upper, drop_tombstones=drop)
         if not left.kept:
             return emptied(header) if self._producer_needs(header) else None
-        # Of those that are not dirty older records might be there that ``keys`` does not know.
-        is_dirty = self._first_dirty_offset < header.next_offset <= upper
-        passed = left.tombstones > 0 and is_dirty
         kept = body if left.body is None else left.body
-        if passed and horizon_ms is None and abs(header.base_timestamp_ms) <= TIME_MS_MAX:
-            return self._passed(header, kept, left.kept)
-        if left.tombstones and horizon_ms is not None:
-            self._note(horizon_ms)
+        if left.tombstones:
+            if horizon_ms is not None:
+                self._note(horizon_ms)
+            elif self._passes(header):
+                return self._passed(header, kept, left.kept)
         return batch if left.body is None else left_over(header, kept, left.kept)
+
+    def _passes(self, header: BatchHeader) -> bool:
+        """Of what is not dirty, older records might be there that ``keys`` does not know."""
+        is_dirty = self._first_dirty_offset < header.next_offset <= self._upper_offset
+        return is_dirty and abs(header.base_timestamp_ms) <= TIME_MS_MAX
 
     def _passed(self, header: BatchHeader, body: Buffer, count: int) -> bytes:
         """The first time there is a tombstone in it: from now on the time runs."""
