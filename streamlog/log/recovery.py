@@ -78,7 +78,6 @@ class Recovery:
     def run(self) -> Recovered:
         """Read, cut, rebuild, sync."""
         self._disk.make_directory(self._directory)
-        settle_cleanings(self._disk, self._directory, self.report)
         self._find_segments()
         active = self._recover_tail() if self._segments else None
         end = active.segment.next_offset if active else self._log_start_offset
@@ -102,6 +101,8 @@ class Recovery:
 
     def _find_segments(self) -> None:
         sizes = self._disk.sizes(self._directory)
+        if settle_cleanings(self._disk, self._directory, sizes, self.report):
+            sizes = self._disk.sizes(self._directory)
         bases = segment_base_offsets(sizes)
         self._remove_strays(sizes, set(bases))
         for base, end in zip(bases, [*bases[1:], bases[-1]] if bases else [], strict=True):

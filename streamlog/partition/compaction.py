@@ -76,7 +76,7 @@ class Compaction:
     async def clean_all(self) -> None:
         """All that are worth it, each for as long as that helps."""
         done: set[Partition] = set()
-        self._roll()
+        await self._roll()
         while (chosen := await self._choose(done)) is not None:
             partition, before = chosen.partition, chosen.partition.first_dirty_offset
             await self._clean(chosen)
@@ -85,7 +85,7 @@ class Compaction:
         failing = sum(bool(it.state.cleaning.failure) for it in self._partitions())
         self._metrics.compaction_failing.set(failing)
 
-    def _roll(self) -> None:
+    async def _roll(self) -> None:
         """The active segment is never cleaned: where it is old it becomes another."""
         now_ms = _now_ms()
         for partition in self._partitions():
@@ -97,6 +97,7 @@ class Compaction:
                 log.roll_if_old(now_ms)
                 if log.segment_count > segments:
                     partition.syncing.sync_soon()
+                    await asyncio.sleep(0)
             except StreamlogError as error:
                 logger.warning("segment not ended", extra=partition.place(error))
 

@@ -1,6 +1,7 @@
 """What a crash left of a cleaning: thrown away, or brought to its end."""
 
 import contextlib
+from collections.abc import Mapping
 
 from streamlog.log.disk import Disk
 from streamlog.log.layout import (
@@ -17,20 +18,23 @@ from streamlog.log.report import RecoveryReport
 from streamlog.log.scan import Damage, scan
 
 
-def settle_cleanings(disk: Disk, directory: str, report: RecoveryReport) -> None:
-    """Before the folder is read as a log. Raises OSError; may be called again then.
+def settle_cleanings(
+    disk: Disk, directory: str, names: Mapping[str, int], report: RecoveryReport
+) -> bool:
+    """Before the folder, which has ``names`` with their sizes, is read as a log; whether it has
+    others now. Raises OSError; may be called again then.
 
     A swap file is whole and synced before it has that name, so it replaces whatever there is of the
     offsets that it reaches over: the segments it was made of, as far as they are still there.
     """
-    names = disk.sizes(directory)
-    for name in names:
-        if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX):
-            disk.unlink(f"{directory}/{name}")
-            report.removed.append(name)
-    for name, size_bytes in names.items():
-        if name.endswith(LOG_SUFFIX + SWAP_SUFFIX):
-            _settle(disk, directory, name, size_bytes, report)
+    cleaned = [name for name in names if name.endswith(LOG_SUFFIX + CLEANED_SUFFIX)]
+    swaps = [name for name in names if name.endswith(LOG_SUFFIX + SWAP_SUFFIX)]
+    for name in cleaned:
+        disk.unlink(f"{directory}/{name}")
+        report.removed.append(name)
+    for name in swaps:
+        _settle(disk, directory, name, names[name], report)
+    return bool(cleaned or swaps)
 
 
 def _settle(disk: Disk, directory: str, name: str, size_bytes: int, report: RecoveryReport) -> None:

@@ -12,6 +12,7 @@ from streamlog.log.compaction.cleaning import Cleaning
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.settings import UNLIMITED
 from streamlog.metadata.stream import StreamConfig
+from streamlog.partition import compaction
 from streamlog.partition.limits import log_settings
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
@@ -92,7 +93,6 @@ async def test_other_streams_are_left_alone(world: World) -> None:
         await until(lambda: all_clean(partition))
         assert len(await pairs_of(plain)) == 30
         assert plain.first_dirty_offset == 0
-        assert len(plain.state.log.segments) == 1
 
 
 async def test_what_is_clean_is_known_after_a_restart(world: World) -> None:
@@ -122,12 +122,16 @@ async def test_the_policy_may_change_at_any_time(world: World) -> None:
         assert len(await pairs_of(partition)) == 12
 
 
-async def test_tombstones_go_after_their_time(world: World) -> None:
+async def test_tombstones_go_after_their_time(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with world.node(**NODE) as registry:
-        partition = await overwritten(world, registry, "s", delete_retention_ms=200)
+        partition = await overwritten(world, registry, "s", delete_retention_ms=3_600_000)
         await put(partition, (b"k0", None))
         await until(lambda: all_clean(partition))
         assert (b"k0", None) in await pairs_of(partition)
+        now_ms = compaction._now_ms
+        monkeypatch.setattr(compaction, "_now_ms", lambda: now_ms() + 3_600_000)
         await until(lambda: partition.state.cleaning.horizon_ms is None)
         assert b"k0" not in dict(await pairs_of(partition))
 
