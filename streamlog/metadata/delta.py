@@ -41,11 +41,13 @@ class ImageDelta:
         leaderless: int,
         *,
         producer_ids_end: int = 0,
+        names: Map[bytes, str],
     ) -> None:
         self.nodes = nodes
         self.voters = voters
         self.leaderless = leaderless
         self.producer_ids_end = producer_ids_end
+        self.names = names
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -133,6 +135,7 @@ class ImageDelta:
             raise CorruptData(f"metadata record at {offset} creates {name!r} a second time")
         stream = StreamImage(record.config, record.stream_id, record.created_ms, ())
         self._streams = self._streams.set(name, stream)
+        self.names = self.names.set(record.stream_id.bytes, name)
         self.touched.add(name)
 
     def _deleted(self, record: StreamDeleted, offset: int) -> None:
@@ -142,6 +145,7 @@ class ImageDelta:
         for partition in self._open.pop(record.name, known.partitions):
             self._count(partition, -1)
         self._streams = self._streams.delete(record.name)
+        self.names = self.names.delete(record.stream_id.bytes)
         self.touched.add(record.name)
 
     def _partition_changed(self, record: PartitionChanged, offset: int) -> None:

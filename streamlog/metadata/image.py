@@ -67,6 +67,8 @@ class Image:
     """Partitions that nobody leads."""
     producer_ids_end: int = 0
     """All below belong to some node's block."""
+    names: Map[bytes, str] = field(default_factory=Map, compare=False)
+    """Of the streams, by the 16 bytes of their ids; follows from ``streams``."""
     parent_offset: int = field(default=-1, compare=False)
     """The offset of the image that this one was made of; makes ``changes`` cheap."""
     touched: frozenset[str] = field(default=frozenset(), compare=False)
@@ -115,7 +117,7 @@ class Image:
             delta.apply(record, 0)
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.names,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -153,13 +155,13 @@ class Image:
     def _delta(self) -> ImageDelta:
         return ImageDelta(
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
-            producer_ids_end=self.producer_ids_end,
+            producer_ids_end=self.producer_ids_end, names=self.names,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched),
         )  # fmt: skip
 

@@ -53,6 +53,10 @@ class LocalPartition(Protocol):
     @property
     def tp(self) -> TopicPartition: ...
     @property
+    def topic_id(self) -> bytes:
+        """Of its stream: a stream that is created anew has another one."""
+
+    @property
     def is_leader(self) -> bool: ...
     @property
     def may_serve_reads(self) -> bool:

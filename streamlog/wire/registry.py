@@ -59,10 +59,10 @@ class Api(NamedTuple):
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        Api(PRODUCE, "Produce", 0, 9, 9),  # 0 to 2 are refused: see its handler
-        Api(FETCH, "Fetch", 4, 12, 12),
-        Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
-        Api(METADATA, "Metadata", 0, 12, 9),
+        Api(PRODUCE, "Produce", 0, 13, 9),  # 0 to 2 are refused: see its handler
+        Api(FETCH, "Fetch", 4, 18, 12),
+        Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
+        Api(METADATA, "Metadata", 0, 13, 9),
         Api(OFFSET_COMMIT, "OffsetCommit", 2, 9, 8),
         Api(OFFSET_FETCH, "OffsetFetch", 1, 9, 6),
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
@@ -77,7 +77,7 @@ APIS: Final[dict[int, Api]] = {
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
-        Api(INIT_PRODUCER_ID, "InitProducerId", 0, 4, 2),
+        Api(INIT_PRODUCER_ID, "InitProducerId", 0, 6, 2),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),

@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4 to 12: record batches from an offset on; waits where there are none.
+"""Fetch (1), versions 4 to 18: record batches from an offset on; waits where there are none.
 
 Answered when ``min_bytes`` are there, when ``max_wait`` is over, when a partition has an error, or
 when the peer is gone or the node stops. The first batch of the first non-empty partition is whole,
@@ -8,13 +8,16 @@ whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
     v9   the caller's leader epoch is checked
     v11  a consumer that tells its rack may be sent to a follower there (KIP-392)
     v12  the epoch of the caller's last batch is checked; the answer says where our history parts
+    v13  topics are named by their ids (KIP-516): who reads a stream that is gone does not get one
+         that was created anew under its name
+    v16  the answer says where the leaders are that it tells of (KIP-951)
 
 A replica asks in version 12 with its node id, and its node epoch in a tagged field (KIP-903). If it
 sends another request while one of its session waits, the waiting one is answered at once.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -25,8 +28,10 @@ from streamlog.server.context import Context
 from streamlog.server.fetch_session import FetchSession
 from streamlog.server.partition_fetch import Caller, PartitionFetch
 from streamlog.server.poll import Poll
+from streamlog.server.topology import endpoints
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.leaders import NodeEndpoint
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
@@ -48,6 +53,8 @@ async def handle(
         return _refused(header, version, ErrorCode.fetch_session_id_not_found)
     if session.busy or session.epoch != request.session_epoch:
         return _refused(header, version, ErrorCode.invalid_fetch_session_epoch)
+    if session.by_id != (version >= wire.TOPIC_IDS_FROM):
+        return _refused(header, version, ErrorCode.fetch_session_topic_id_error)
     session.epoch = wire.next_session_epoch(session.epoch)
     poll.yields = session.caller.is_replica
     try:
@@ -57,7 +64,7 @@ async def handle(
         context.fetch_sessions.remove(request.session_id)
         raise
     told = session.end(everything=False)
-    answer = _answer(told, version, header, request.session_id)
+    answer = _answer(told, version, header, request.session_id, context)
     session.keep(told)
     return answer
 
@@ -69,7 +76,7 @@ async def _answer_in_full(
     sessions = context.fetch_sessions
     if request.session_id != wire.NO_SESSION:
         sessions.remove(request.session_id)
-    session = FetchSession(Caller.of(request))
+    session = FetchSession(Caller.of(request), by_id=version >= wire.TOPIC_IDS_FROM)
     poll.yields = session.caller.is_replica and request.session_epoch == wire.NEW_SESSION
     try:
         await _Gathering(session, request, context, poll).run()
@@ -80,7 +87,7 @@ async def _answer_in_full(
     session_id = None
     if request.session_epoch == wire.NEW_SESSION and session.size:
         session_id = sessions.admit(session, _now_ms())
-    answer = _answer(told, version, header, session_id or wire.NO_SESSION)
+    answer = _answer(told, version, header, session_id or wire.NO_SESSION, context)
     if session_id is None:
         session.drop(told)
     else:
@@ -88,13 +95,19 @@ async def _answer_in_full(
     return answer
 
 
-def _answer(told: Iterable[PartitionFetch], version: int, header: bytes, session_id: int) -> Answer:
-    topics: dict[str, list[PartitionFetch]] = {}
+def _answer(
+    told: Sequence[PartitionFetch], version: int, header: bytes, session_id: int, context: Context
+) -> Answer:
+    topics: dict[str | bytes, list[PartitionFetch]] = {}
     for fetch in told:
-        topics.setdefault(fetch.tp.stream, []).append(fetch)
-    fetched = [(name, [fetch.fetched() for fetch in group]) for name, group in topics.items()]
+        topics.setdefault(fetch.key[0], []).append(fetch)
+    fetched = [(topic, [fetch.fetched() for fetch in group]) for topic, group in topics.items()]
     slices = [it.records for group in topics.values() for it in group if it.records is not None]
-    pieces = wire.encode_response(header, fetched, version, session_id=session_id)
+    nodes: Sequence[NodeEndpoint] = ()
+    if version >= wire.NODES_FROM and any(fetch.final for fetch in told):
+        leaders = (it.current_leader for _, group in fetched for it in group)
+        nodes = endpoints(leaders, context.metadata.image)
+    pieces = wire.encode_response(header, fetched, version, session_id=session_id, nodes=nodes)
     return Answer(pieces, slices)
 
 

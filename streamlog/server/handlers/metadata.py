@@ -1,4 +1,4 @@
-"""Metadata (3), versions 0 to 12: nodes, streams, leaders. It never creates a stream.
+"""Metadata (3), versions 0 to 13: nodes, streams, leaders. It never creates a stream.
 
 v0   no topics named means all of them; later null does, and none means none
 v10  topics may be asked for by id
