@@ -91,6 +91,7 @@ class ProduceAnswer:
 
     def __init__(self, header: bytes, version: int) -> None:
         self.wake: Callable[[], None] = _nobody
+        self.throttle_ms = 0
         self._header = header
         self._version = version
         self.nodes: Sequence[NodeEndpoint] = ()
@@ -130,7 +131,9 @@ class ProduceAnswer:
 
     def frame(self) -> bytes:
         topics = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
-        return encode_response(self._header, topics, self._version, nodes=self.nodes)
+        return encode_response(
+            self._header, topics, self._version, throttle_ms=self.throttle_ms, nodes=self.nodes
+        )
 
     def _told(self) -> None:
         self._waiting -= 1

@@ -87,6 +87,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "timedelta_i32": _number("i"),
     "timedelta_i64": _number("q"),
     "datetime_i64": _Kind(_instant_read, _instant_write, None),
+    "float64": _number("d"),
     "bool": _Kind(Cursor.boolean, _boolean_write, False),
     "uuid": _Kind(Cursor.uuid, _uuid_write, None),
 }
