@@ -93,7 +93,9 @@ async def _described(cluster: "Cluster") -> list[tuple[str | None, dict[str, flo
     from streamlog.wire import registry
     from streamlog.wire.errors import check
 
-    answer = await cluster.ask(registry.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False})
+    answer = await cluster.ask_any(
+        registry.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False}
+    )
     check(answer["error_code"], "the quotas")
     return [
         (entry["entity"][0]["entity_name"], {it["key"]: it["value"] for it in entry["values"]})
@@ -113,7 +115,7 @@ async def _alter(
     ]
     entity = [{"entity_type": "client-id", "entity_name": client_id}]
     request: dict[str, Any] = {"entries": [{"entity": entity, "ops": ops}], "validate_only": False}
-    (entry,) = (await cluster.ask(registry.ALTER_CLIENT_QUOTAS, request))["entries"]
+    (entry,) = (await cluster.ask_any(registry.ALTER_CLIENT_QUOTAS, request))["entries"]
     if entry["error_code"]:
         error = error_of(entry["error_code"], "the quota")
         raise InvalidRequest(entry["error_message"]) if entry["error_message"] else error

@@ -65,13 +65,6 @@ class Cluster:
             connection.close()
         self._connections.clear()
 
-    async def ask(self, key: int, values: Message) -> dict[str, Any]:
-        """The answer of whichever node can be reached; may be asked twice. Error codes are in it.
-
-        Raises NodeUnreachable.
-        """
-        return await self._ask_any(key, values)
-
     async def topology(self, names: Sequence[str] | None = None) -> Topology:
         """The nodes, and these streams; None: all of them. Raises StreamNotFound."""
         topics = None if names is None else [{"name": name, "topic_id": None} for name in names]

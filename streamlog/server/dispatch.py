@@ -49,7 +49,7 @@ from streamlog.server.late_answer import LateAnswer
 from streamlog.server.poll import Poll
 from streamlog.server.quotas import UNCOUNTED, Charge
 from streamlog.wire import control, registry
-from streamlog.wire.cursor import Cursor
+from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
@@ -114,7 +114,7 @@ async def answer(
     """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
     answer fits. ``host``: from which it came.
     """
-    cursor = Cursor(request)
+    cursor = Cursor(request, 0, ELEMENTS_MAX)
     header = read_request_header(cursor)
     api, version = header.api, header.version
     context.metrics.requests[api.name].inc()

@@ -217,9 +217,10 @@ def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> R
             values.update((field.name, _fresh(field.default)) for field in tagged.values())
             for _ in range(cursor.uvarint()):
                 field = tagged.get(cursor.uvarint())
-                content = Cursor(cursor.take(cursor.uvarint()))
+                content = Cursor(cursor.take(cursor.uvarint()), 0, cursor.elements_left)
                 if field is not None:
                     values[field.name] = field.read(content)
+                    cursor.elements_left = content.elements_left
         return values
 
     return read

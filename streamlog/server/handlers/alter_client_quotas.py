@@ -17,6 +17,7 @@ from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QUOTA_KEYS, QuotaKey
 from streamlog.server.context import Context
 from streamlog.server.handlers.describe_client_quotas import CLIENT_ID
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
 _ELSEWHERE = {
@@ -28,7 +29,7 @@ _ELSEWHERE = {
 async def handle(request: Message, _version: int, context: Context) -> Message:
     counts = Counter(map(_key, request["entries"]))
     entries: list[dict[str, Any]] = []
-    for entry in request["entries"]:
+    async for entry in in_turns(request["entries"]):
         outcome: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None}
         try:
             if counts[_key(entry)] > 1:

@@ -17,6 +17,7 @@ from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVers
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import led_partition
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 
@@ -48,10 +49,10 @@ async def handle(request: Message, version: int, context: Context) -> Message:
                 "name": topic["name"],
                 "partitions": [
                     await _partition(topic["name"], asked, version, context)
-                    for asked in topic["partitions"]
+                    async for asked in in_turns(topic["partitions"])
                 ],
             }
-            for topic in request["topics"]
+            async for topic in in_turns(request["topics"])
         ]
     }
 

@@ -97,6 +97,29 @@ async def test_metadata_of_no_topics(node: KafkaNode, version: int) -> None:
     assert len(answer["brokers"]) == 1
 
 
+async def test_what_metadata_is_asked_for_twice_is_told_once(node: KafkaNode) -> None:
+    await node.add_stream("flights")
+    known = node.metadata.image.stream("flights").stream_id
+    asked = [{"name": "flights"}, {"name": "nowhere"}] * 3 + [
+        {"name": "flights", "topic_id": known}
+    ]
+    async with RawClient(node.port) as client:
+        for version in (0, 9, 12):
+            answer = await client.ask(METADATA, version, {"topics": asked})
+            assert [it["name"] for it in answer["topics"]] == ["flights", "nowhere"]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_an_unknown_id_has_an_empty_name_where_it_must_have_one(
+    node: KafkaNode, version: int
+) -> None:
+    unknown = uuid4()
+    request = {"topics": [{"name": None, "topic_id": unknown}]}
+    async with RawClient(node.port) as client:
+        (found,) = (await client.ask(METADATA, version, request))["topics"]
+    assert (found["name"], found["topic_id"], found["error_code"]) == ("", unknown, 100)
+
+
 async def test_metadata_by_id(node: KafkaNode) -> None:
     await node.add_stream("flights")
     known, unknown = node.metadata.image.stream("flights").stream_id, uuid4()
