@@ -94,9 +94,13 @@ class KafkaSection(Section):
     advertised_host: str | None = None
     advertised_port: Port | None = None
     connections_max: Annotated[int, Field(ge=1)] = 10_000
+    connections_per_address_max: Annotated[int, Field(ge=1)] = 10_000
+    """Of clients that come from one address; all that come through a proxy come from its own."""
     frame_bytes_max: Annotated[int, Field(ge=1024)] = 100 * MIB
     fetch_bytes_max: Annotated[int, Field(ge=1)] = 55 * MIB
     idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
+    quota_window_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
+    """What a client that has a quota may use in so long, it may use at once."""
 
 
 class ClusterSection(Section):

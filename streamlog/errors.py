@@ -11,6 +11,7 @@
         StreamExists              the name is taken, with another configuration
         StreamNotFound
         PartitionNotFound
+        UnknownTopicId            no stream has this id, or none has it any more
         OffsetOutOfRange          below the log start or above the end
         RecordTooLarge
         InvalidRecord             a producer's batch is not what it may be
@@ -30,6 +31,7 @@
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
+        InconsistentTopicId       the log here is still, or yet, another stream's of that name
         Overloaded                a named limit is reached
         StorageFull               no room on the disk; nothing of the append was kept
         StorageFailed             the disk failed; the partition is offline until a restart
@@ -89,6 +91,10 @@ class StreamNotFound(InvalidRequest):
 
 class PartitionNotFound(InvalidRequest):
     """The stream has no partition of that number, or not on this node."""
+
+
+class UnknownTopicId(InvalidRequest):
+    """No stream has this id: there never was one, or it is gone, whoever has its name now."""
 
 
 class OffsetOutOfRange(InvalidRequest):
@@ -173,6 +179,10 @@ class NotLeader(Unavailable):
 
 class UnknownLeaderEpoch(Unavailable):
     """The caller's leader epoch is newer than any this node has heard of."""
+
+
+class InconsistentTopicId(Unavailable):
+    """A stream was created anew, and what this node has is still of the other one (KIP-516)."""
 
 
 class Overloaded(Unavailable):

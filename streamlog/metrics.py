@@ -163,6 +163,18 @@ class NodeMetrics:
             ["reason"],
             registry=r,
         )
+        self.throttled = Counter(
+            "streamlog_throttled_requests",
+            "Requests that were answered with a time to wait",
+            ["quota"],
+            registry=r,
+        )
+        self.throttle_seconds = Counter(
+            "streamlog_throttle_seconds",
+            "Times that clients were told to wait",
+            ["quota"],
+            registry=r,
+        )
         self.protocol_errors = Counter(
             "streamlog_protocol_errors", "Connections closed for what they sent", registry=r
         )

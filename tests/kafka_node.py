@@ -98,8 +98,9 @@ class FakeLease:
 class FakePartition:
     """A partition whose high watermark is its log end, unless a test says otherwise."""
 
-    def __init__(self, tp: TopicPartition, directory: Path) -> None:
+    def __init__(self, tp: TopicPartition, directory: Path, topic_id: bytes) -> None:
         self.tp = tp
+        self.topic_id = topic_id
         self.is_leader = True
         self.in_sync = False
         """Of a follower."""
@@ -347,7 +348,8 @@ class FakeMetadata:
     def _keep(self, tp: TopicPartition) -> None:
         directory = self._directory / f"{tp}-{uuid4()}"
         directory.mkdir()
-        self._local[tp] = FakePartition(tp, directory)
+        topic_id = self.image.stream(tp.stream).stream_id.bytes
+        self._local[tp] = FakePartition(tp, directory, topic_id)
 
     async def raft_request(self, request: Request) -> Answer:
         return await self.raft_answers(request)

@@ -106,13 +106,14 @@ class RawClient:
 def wanted(
     *partitions: FetchPartition,
     topic: str = "flights",
+    topic_id: bytes = b"",
     max_wait_ms: int = 0,
     min_bytes: int = 1,
     max_bytes: int = 2**30,
     **more: Any,
 ) -> FetchRequest:
     """A request for partitions of one topic."""
-    topics = [FetchTopic(topic, list(partitions))]
+    topics = [FetchTopic(topic, list(partitions), topic_id)]
     return FetchRequest(topics, max_wait_ms, min_bytes, max_bytes, **more)
 
 

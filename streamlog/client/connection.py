@@ -25,6 +25,9 @@ CLIENT_ID: Final = "streamlog"
 TIMEOUT_MS: Final = 30_000
 FRAME_BYTES_MAX: Final = 1 << 30
 _LENGTH: Final = struct.Struct(">i")
+_BY_NAME: Final = APIS[registry.FETCH]._replace(version_max=fetch.TOPIC_IDS_FROM - 1)
+_SPOKEN: Final = {**APIS, registry.FETCH: _BY_NAME}
+"""Topics are asked for by their names here."""
 
 
 class Connection:
@@ -125,7 +128,7 @@ class Connection:
         theirs = {entry["api_key"]: entry for entry in answer["api_keys"]}
         self._versions = {
             key: min(api.version_max, theirs[key]["max_version"])
-            for key, api in APIS.items()
+            for key, api in _SPOKEN.items()
             if key in theirs
             and theirs[key]["min_version"] <= api.version_max
             and theirs[key]["max_version"] >= api.version_min

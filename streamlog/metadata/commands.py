@@ -4,14 +4,15 @@ Any node takes a command and hands it on; ``decode_command`` is what came over t
 """
 
 import json
-from typing import Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QuotaKey, Rate
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 
@@ -158,6 +159,16 @@ class AllocateProducerIds(Command):
     node_id: NodeId
 
 
+# Clients
+
+
+class AlterQuota(Command):
+    """Limits set, or ended, for one client id; None: for each that has none of its own."""
+
+    client_id: Annotated[str, Field(max_length=CLIENT_ID_CHARS_MAX)] | None
+    values: dict[QuotaKey, Rate | None]
+
+
 # Replication
 
 
@@ -248,6 +259,7 @@ _TYPES: dict[str, type[Command]] = {
         DrainNode,
         RemoveNode,
         AllocateProducerIds,
+        AlterQuota,
         AlterIsr,
         ReportLeader,
         AddVoter,

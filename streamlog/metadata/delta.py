@@ -10,6 +10,7 @@ from immutables import Map
 
 from streamlog.errors import CorruptData
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
+from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
@@ -20,6 +21,7 @@ from streamlog.metadata.records import (
     PartitionChanged,
     ProducerIdsAllocated,
     QuorumLeader,
+    QuotaChanged,
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
@@ -41,11 +43,15 @@ class ImageDelta:
         leaderless: int,
         *,
         producer_ids_end: int = 0,
+        names: Map[bytes, str],
+        quotas: Map[str | None, Quota],
     ) -> None:
         self.nodes = nodes
         self.voters = voters
         self.leaderless = leaderless
         self.producer_ids_end = producer_ids_end
+        self.names = names
+        self.quotas = quotas
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -75,6 +81,8 @@ class ImageDelta:
                 if record.end < self.producer_ids_end:
                     raise CorruptData(f"metadata record at {offset} takes back producer ids")
                 self.producer_ids_end = record.end
+            case QuotaChanged():
+                self._quota_changed(record)
             case QuorumLeader():
                 pass
             case _:
@@ -127,12 +135,19 @@ class ImageDelta:
                 return
         self.nodes = self.nodes.set(node_id, known)
 
+    def _quota_changed(self, record: QuotaChanged) -> None:
+        if record.quota != NO_QUOTA:
+            self.quotas = self.quotas.set(record.client_id, record.quota)
+        elif record.client_id in self.quotas:
+            self.quotas = self.quotas.delete(record.client_id)
+
     def _created(self, record: StreamCreated, offset: int) -> None:
         name = record.config.name
         if name in self._streams:
             raise CorruptData(f"metadata record at {offset} creates {name!r} a second time")
         stream = StreamImage(record.config, record.stream_id, record.created_ms, ())
         self._streams = self._streams.set(name, stream)
+        self.names = self.names.set(record.stream_id.bytes, name)
         self.touched.add(name)
 
     def _deleted(self, record: StreamDeleted, offset: int) -> None:
@@ -142,6 +157,7 @@ class ImageDelta:
         for partition in self._open.pop(record.name, known.partitions):
             self._count(partition, -1)
         self._streams = self._streams.delete(record.name)
+        self.names = self.names.delete(record.stream_id.bytes)
         self.touched.add(record.name)
 
     def _partition_changed(self, record: PartitionChanged, offset: int) -> None:

@@ -18,6 +18,7 @@ from streamlog.metadata.entries import (
     StreamImage,
     partition_changed,
 )
+from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
@@ -25,6 +26,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     ProducerIdsAllocated,
+    QuotaChanged,
     StreamCreated,
     VotersChanged,
 )
@@ -67,6 +69,10 @@ class Image:
     """Partitions that nobody leads."""
     producer_ids_end: int = 0
     """All below belong to some node's block."""
+    quotas: Map[str | None, Quota] = field(default_factory=Map)
+    """By the client id; None: of each that has none of its own."""
+    names: Map[bytes, str] = field(default_factory=Map, compare=False)
+    """Of the streams, by the 16 bytes of their ids; follows from ``streams``."""
     parent_offset: int = field(default=-1, compare=False)
     """The offset of the image that this one was made of; makes ``changes`` cheap."""
     touched: frozenset[str] = field(default=frozenset(), compare=False)
@@ -115,7 +121,7 @@ class Image:
             delta.apply(record, 0)
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -140,6 +146,8 @@ class Image:
             yield VotersChanged.of(self.voters)
         if self.producer_ids_end:
             yield ProducerIdsAllocated(node_id=NO_LEADER, end=self.producer_ids_end)
+        for client_id in sorted(self.quotas, key=lambda it: (it is not None, it or "")):
+            yield QuotaChanged(client_id=client_id, quota=self.quotas[client_id])
         for node_id in sorted(self.nodes):
             yield from _node_records(self.nodes[node_id])
         for name in sorted(self.streams):
@@ -153,13 +161,13 @@ class Image:
     def _delta(self) -> ImageDelta:
         return ImageDelta(
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
-            producer_ids_end=self.producer_ids_end,
+            producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched),
         )  # fmt: skip
 

@@ -17,6 +17,7 @@ from streamlog.metadata.commands import (
     AddVoter,
     AllocateProducerIds,
     AlterIsr,
+    AlterQuota,
     AwaitApplied,
     Command,
     DescribeCluster,
@@ -53,6 +54,7 @@ REPEATABLE: Final = (
     ReportLeader,
     AlterIsr,
     AllocateProducerIds,
+    AlterQuota,
     AwaitApplied,
     DescribeCluster,
 )

@@ -29,6 +29,7 @@ from streamlog.raft.messages import (
 )
 from streamlog.raft.voters import ReplicaKey
 from streamlog.wire import fetch
+from streamlog.wire.leaders import CurrentLeader
 
 Message = Mapping[str, Any]
 
@@ -178,7 +179,7 @@ def encode_fetch_answer(answer: FetchAnswer) -> fetch.FetchedPartition:
         -1,
         len(answer.records),
         answer.diverging,
-        current_leader=fetch.FetchLeader(_id(answer.leader), answer.epoch),
+        current_leader=CurrentLeader(_id(answer.leader), answer.epoch),
         snapshot=snapshot,
     )
 

@@ -11,6 +11,7 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import CorruptData, InvalidRequest
+from streamlog.metadata.quota import Quota
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
@@ -173,6 +174,17 @@ class ProducerIdsAllocated(MetadataRecord):
     end: int
 
 
+# Clients
+
+
+class QuotaChanged(MetadataRecord):
+    """The whole of what a client may use; one without any limit ends what there was."""
+
+    client_id: str | None
+    """None: of each that has none of its own."""
+    quota: Quota
+
+
 _TYPES: dict[str, type[MetadataRecord]] = {
     kind.__name__: kind
     for kind in (
@@ -188,6 +200,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         StreamDeleted,
         PartitionChanged,
         ProducerIdsAllocated,
+        QuotaChanged,
     )
 }
 

@@ -32,7 +32,7 @@ class Partition:
 
     __slots__ = (
         "_doubts", "_log", "_metrics", "_reader", "_surroundings", "_watchers", "config",
-        "following", "producing", "state", "syncing", "tp",
+        "following", "producing", "state", "syncing", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -42,9 +42,11 @@ class Partition:
         config: StreamConfig,
         surroundings: Surroundings,
         *,
+        topic_id: bytes,
         high_watermark: int = 0,
     ) -> None:
         self.tp = tp
+        self.topic_id = topic_id
         self.config = config
         self.state = PartitionState(
             tp,

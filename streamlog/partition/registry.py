@@ -291,6 +291,7 @@ class Registry:
                     result,
                     configs[opening.tp],
                     self._surroundings,
+                    topic_id=opening.stream_id.bytes,
                     high_watermark=opening.offsets.high_watermark,
                 )
                 partition.following.is_short = result.log_end_offset < opening.offsets.kept_end

@@ -9,6 +9,8 @@ class Answer(NamedTuple):
 
     pieces: Sequence[bytes]
     slices: Sequence[Slice] = ()
+    throttle_ms: int = 0
+    """Nothing more is read from the client for so long; it is told so in the answer."""
 
     def close(self) -> None:
         for part in self.slices:

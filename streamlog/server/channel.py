@@ -62,8 +62,28 @@ class Channel:
             self._may_wake = False
         return None
 
+    async def rest_unless(self, due: Callable[[], bool], until_s: float) -> None:
+        """Takes nothing in until then, in loop time, or once ``due`` holds, as above.
+
+        Whoever is kept waiting is not idle.
+        """
+        self._may_wake = True
+        timer = self._loop.call_at(until_s, self.wake)
+        try:
+            while self._loop.time() < until_s and not due():
+                waiter = self._wait()
+                self._waiting_since = until_s
+                try:
+                    with contextlib.suppress(_WokenError):
+                        await waiter
+                finally:
+                    self._waiter = None
+        finally:
+            timer.cancel()
+            self._may_wake = False
+
     def wake(self) -> None:
-        """Who waits in ``receive_unless`` looks again."""
+        """Who waits in ``receive_unless`` or ``rest_unless`` looks again."""
         if self._may_wake and self._waiter is not None and not self._waiter.done():
             self._waiter.set_exception(_WokenError())
 

@@ -15,6 +15,7 @@ from streamlog.metadata.alteration import SettingChange, altered
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
 TOPIC: Final = 2
@@ -29,7 +30,7 @@ async def alter_resources(
     """``changes_of`` a resource may raise errors of streamlog."""
     counts = Counter(_key(resource) for resource in request["resources"])
     responses: list[dict[str, Any]] = []
-    for resource in request["resources"]:
+    async for resource in in_turns(request["resources"]):
         outcome: dict[str, Any] = {"error_code": ErrorCode.none, "error_message": None}
         try:
             if counts[_key(resource)] > 1:

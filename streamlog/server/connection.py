@@ -56,6 +56,7 @@ class Connection:
         self._late: deque[LateAnswer] = deque()  # in the order of their requests
         self._sending_late = False
         self._stopping = False
+        self._muted_until_s: float | None = None  # loop time; the client has used too much
 
     def stop(self) -> None:
         """Ends after the answers being given, which wait no longer; at once if there is none."""
@@ -99,6 +100,9 @@ class Connection:
             if len(self._late) >= LATE_MAX:
                 await until_due(self._late[0])
                 continue
+            if self._muted_until_s is not None:
+                await self._rest(self._muted_until_s)
+                continue
             request = self._frames.next_frame()
             if request is None:
                 data = await self._channel.receive_unless(self._something_is_due)
@@ -130,8 +134,17 @@ class Connection:
             elif answer is not None:
                 answer.wake = self._channel.wake
                 self._late.append(answer)
+            if answer is not None and answer.throttle_ms:
+                now_s = asyncio.get_running_loop().time()
+                self._muted_until_s = now_s + answer.throttle_ms / 1000
         finally:
             self._poll = None
+
+    async def _rest(self, until_s: float) -> None:
+        """What has been answered late is still sent; nothing is read (KIP-219)."""
+        await self._channel.rest_unless(self._something_is_due, until_s)
+        if asyncio.get_running_loop().time() >= until_s:
+            self._muted_until_s = None
 
     def _something_is_due(self) -> bool:
         return self._stopping or (bool(self._late) and self._late[0].is_due)

@@ -16,6 +16,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.server.producer_ids import ProducerIds
+from streamlog.server.quotas import Throttles
 from streamlog.server.session_cache import SessionCache
 
 if TYPE_CHECKING:
@@ -52,6 +53,10 @@ class LocalPartition(Protocol):
 
     @property
     def tp(self) -> TopicPartition: ...
+    @property
+    def topic_id(self) -> bytes:
+        """Of its stream: a stream that is created anew has another one."""
+
     @property
     def is_leader(self) -> bool: ...
     @property
@@ -209,3 +214,4 @@ class Context:
     )
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)
+    throttles: Throttles = field(default_factory=Throttles)

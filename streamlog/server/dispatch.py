@@ -8,6 +8,7 @@ from streamlog.server.answer import Answer
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.handlers import (
+    alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
     api_versions,
@@ -16,6 +17,7 @@ from streamlog.server.handlers import (
     delete_groups,
     delete_records,
     delete_topics,
+    describe_client_quotas,
     describe_cluster,
     describe_configs,
     describe_groups,
@@ -45,8 +47,9 @@ from streamlog.server.handlers import (
 )
 from streamlog.server.late_answer import LateAnswer
 from streamlog.server.poll import Poll
+from streamlog.server.quotas import UNCOUNTED, Charge
 from streamlog.wire import control, registry
-from streamlog.wire.cursor import Cursor
+from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
@@ -76,6 +79,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.INCREMENTAL_ALTER_CONFIGS: incremental_alter_configs.handle,
     registry.ALTER_PARTITION_REASSIGNMENTS: alter_partition_reassignments.handle,
     registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
+    registry.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
+    registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
     registry.VOTE: quorum.vote,
     registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
     registry.END_QUORUM_EPOCH: quorum.end_epoch,
@@ -109,24 +114,49 @@ async def answer(
     """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
     answer fits. ``host``: from which it came.
     """
-    cursor = Cursor(request)
+    cursor = Cursor(request, 0, ELEMENTS_MAX)
     header = read_request_header(cursor)
     api, version = header.api, header.version
     context.metrics.requests[api.name].inc()
     if version > api.version_max:
         return _newer_api_versions(header)
+    charge = None
+    if quotas := context.metadata.image.quotas:
+        charge = context.throttles.charge(
+            header.client_id or "", quotas, context.settings.quota_window_ms, context.metrics
+        )
     response_header = encode_response_header(api, version, header.correlation_id)
     if api.key == registry.FETCH:
-        return await fetch.handle(cursor, version, response_header, context, poll)
+        return await fetch.handle(cursor, version, response_header, context, poll, charge=charge)
     if api.key == registry.PRODUCE:
-        return await produce.handle(cursor, version, response_header, context, threads)
+        produced = await produce.handle(cursor, version, response_header, context, threads)
+        return produced if charge is None else _charged(produced, len(request), charge)
     asked = control.read_request(cursor, api, version)
     waiting = _WAITING_HANDLERS.get(api.key)
     if waiting is not None:
         values = await waiting(asked, version, context, Asker(header.client_id or "", host, poll))
     else:
         values = await _HANDLERS[api.key](asked, version, context)
-    return Answer([frame(response_header, control.encode_response(api, version, values))])
+    throttle_ms = 0
+    if charge is not None and api.key not in UNCOUNTED:
+        charge.request()
+        throttle_ms = charge.throttle_ms
+        values = {**values, "throttle_time": throttle_ms}
+    encoded = control.encode_response(api, version, values)
+    return Answer([frame(response_header, encoded)], throttle_ms=throttle_ms)
+
+
+def _charged(
+    produced: LateAnswer | None, size_bytes: int, charge: Charge
+) -> Answer | LateAnswer | None:
+    """Who wants no answer is not told, and is not read from either."""
+    charge.request()
+    charge.produced(size_bytes)
+    if produced is None and charge.throttle_ms:
+        return Answer([b""], throttle_ms=charge.throttle_ms)
+    if produced is not None:
+        produced.throttle_ms = charge.throttle_ms
+    return produced
 
 
 def _newer_api_versions(header: RequestHeader) -> Answer:

@@ -10,15 +10,17 @@ Without a session, the same lives for one request.
 from collections.abc import Callable, Iterable
 
 from streamlog.model import NodeId, TopicPartition
-from streamlog.server.partition_fetch import Caller, PartitionFetch
+from streamlog.server.partition_fetch import Caller, Key, PartitionFetch
 from streamlog.wire import fetch as wire
 
 
 class FetchSession:
     """Used by one request at a time: ``begin``, then looks at what is ``due``, then ``end``."""
 
-    def __init__(self, caller: Caller) -> None:
+    def __init__(self, caller: Caller, *, by_id: bool = False) -> None:
         self.caller = caller
+        self.by_id = by_id
+        """Topics have ids, not names."""
         self.epoch = wire.next_session_epoch(wire.NEW_SESSION)
         """Of the request that is to come."""
         self.busy = False
@@ -27,7 +29,7 @@ class FetchSession:
         self.news: dict[PartitionFetch, None] = {}
         """A replica may have to hear what is committed there, or does not rest any more."""
         self.closed = False
-        self._fetches: dict[TopicPartition, PartitionFetch] = {}
+        self._fetches: dict[Key, PartitionFetch] = {}
         self._later: dict[PartitionFetch, None] = {}
         """To be looked at with the next request, whatever happens."""
         self._touched: dict[PartitionFetch, None] = {}
@@ -52,13 +54,16 @@ class FetchSession:
         self.busy = True
         self._now = now
         self._touched = {}
-        for tp in request.forgotten:
-            self._forget(tp)
+        for key in request.forgotten:
+            self._forget(key)
         self.due.update(self._later)
         self._later = {}
         for topic in request.topics:
             for wanted in topic.partitions:
-                self._want(TopicPartition(topic.name, wanted.partition), wanted)
+                if self.by_id:
+                    self._want(wire.TopicIdPartition(topic.topic_id, wanted.partition), wanted)
+                else:
+                    self._want(TopicPartition(topic.name, wanted.partition), wanted)
         self._asked_s = now()
 
     def take_due(self) -> Iterable[PartitionFetch]:
@@ -74,7 +79,7 @@ class FetchSession:
 
     def watch(self, fetch: PartitionFetch) -> None:
         """After a look at it while the request waits."""
-        if not self.closed and fetch.tp in self._fetches:
+        if not self.closed and fetch.key in self._fetches:
             fetch.watch(self._changed, self._committed)
 
     def end(self, *, everything: bool) -> list[PartitionFetch]:
@@ -120,18 +125,18 @@ class FetchSession:
         self._fetches = {}
         self.due, self.news, self._later = {}, {}, {}
 
-    def _want(self, tp: TopicPartition, wanted: wire.FetchPartition) -> None:
-        fetch = self._fetches.get(tp)
+    def _want(self, key: Key, wanted: wire.FetchPartition) -> None:
+        fetch = self._fetches.get(key)
         if fetch is None:
-            fetch = self._fetches[tp] = PartitionFetch(tp, wanted, self.caller)
+            fetch = self._fetches[key] = PartitionFetch(key, wanted, self.caller)
         else:
             self._rouse(fetch)
             fetch.want(wanted)
         self.due.pop(fetch, None)
         self.due[fetch] = None
 
-    def _forget(self, tp: TopicPartition) -> None:
-        fetch = self._fetches.pop(tp, None)
+    def _forget(self, key: Key) -> None:
+        fetch = self._fetches.pop(key, None)
         if fetch is not None:
             self._rouse(fetch)
             for some in (self.due, self._later, self.news):

@@ -9,6 +9,8 @@ class LateAnswer(Protocol):
     """``wake``, which its receiver sets, is called when ``is_due`` has become true, once."""
 
     wake: Callable[[], None]
+    throttle_ms: int
+    """As of an ``Answer``; from the request on, not from the answer."""
 
     @property
     def is_due(self) -> bool:

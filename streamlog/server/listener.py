@@ -5,6 +5,7 @@ import ipaddress
 import logging
 import os
 import socket
+from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
@@ -34,6 +35,7 @@ class Listener:
         self._running = False  # run() has begun
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
         self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._hosts: Counter[str] = Counter()  # connections by the address they come from
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
         self._stopping = asyncio.Event()  # set once
         self._ended = asyncio.Event()  # the port and every connection are closed
@@ -129,29 +131,38 @@ class Listener:
                     async with asyncio.timeout(FULL_PAUSE_S):
                         await self._stopping.wait()
                 return
-            self._admit(sock, "{}:{}".format(*address[:2]), tasks)
+            self._admit(sock, address[0], address[1], tasks)
 
-    def _admit(self, sock: socket.socket, peer: str, tasks: asyncio.TaskGroup) -> None:
-        settings = self._context.settings
+    def _admit(self, sock: socket.socket, host: str, port: int, tasks: asyncio.TaskGroup) -> None:
+        settings, peer = self._context.settings, f"{host}:{port}"
         if len(self._connections) >= settings.connections_max:
-            sock.close()
-            self._context.metrics.connections_closed.labels("limit").inc()
-            logger.warning(
-                "connection closed",
-                extra={"peer": peer, "reason": "limit", "limit": settings.connections_max},
-            )
+            self._refuse(sock, peer, "limit", settings.connections_max)
+            return
+        if self._hosts[host] >= settings.connections_per_address_max:
+            self._refuse(sock, peer, "address limit", settings.connections_per_address_max)
             return
         sock.setblocking(False)
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         channel = Channel(sock, asyncio.get_running_loop(), settings.idle_timeout_ms)
         connection = Connection(channel, peer, self._context, self._readers)
         self._context.metrics.connections.inc()
         self._connections[connection] = task = tasks.create_task(connection.run())
-        task.add_done_callback(lambda _: self._forget(connection, channel))
+        self._hosts[host] += 1
+        task.add_done_callback(lambda _: self._forget(connection, channel, host))
 
-    def _forget(self, connection: Connection, channel: Channel) -> None:
+    def _refuse(self, sock: socket.socket, peer: str, reason: str, limit: int) -> None:
+        sock.close()
+        self._context.metrics.connections_closed.labels(reason).inc()
+        extra = {"peer": peer, "reason": reason, "limit": limit}
+        logger.warning("connection closed", extra=extra)
+
+    def _forget(self, connection: Connection, channel: Channel, host: str) -> None:
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]
+        self._hosts[host] -= 1
+        if not self._hosts[host]:
+            del self._hosts[host]
         self._context.metrics.connections.dec()
 
 

@@ -26,6 +26,10 @@ _TABLE: Final = (
     NodeConfig("log.dirs", "node", "data_dir", Kind.STRING, "Where everything is kept."),
     NodeConfig("max.connections", "kafka", "connections_max", Kind.INT, "Of clients, at once."),
     NodeConfig(
+        "max.connections.per.ip", "kafka", "connections_per_address_max", Kind.INT,
+        "Of clients that come from one address, at once.",
+    ),
+    NodeConfig(
         "socket.request.max.bytes", "kafka", "frame_bytes_max", Kind.INT, "The largest request."
     ),
     NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", Kind.INT, "The largest answer."),

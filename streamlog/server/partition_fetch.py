@@ -13,20 +13,27 @@ from kio.schema.errors import ErrorCode
 from streamlog.errors import (
     CorruptData,
     FencedLeaderEpoch,
+    InconsistentTopicId,
     NotLeader,
     OffsetNotAvailable,
     OffsetOutOfRange,
     StreamlogError,
+    UnknownTopicId,
 )
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.server.context import Context, LocalPartition, Slice
 from streamlog.server.guards import led_partition, readable_partition
+from streamlog.server.topology import current_leader
 from streamlog.wire import fetch as wire
 from streamlog.wire.errors import code_of
+from streamlog.wire.leaders import CurrentLeader
 
 logger = logging.getLogger(__name__)
 
 UNKNOWN: Final = -1
+
+Key = TopicPartition | wire.TopicIdPartition
+"""How the caller names a partition."""
 
 
 class Caller(NamedTuple):
@@ -51,12 +58,18 @@ class PartitionFetch:
 
     __slots__ = (
         "_caller", "_changed", "_committed", "_diverging", "_error_code", "_leader", "_partition",
-        "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start", "_watched",
-        "final", "records", "tp", "wanted",
+        "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start", "_topic_id",
+        "_watched", "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
 
-    def __init__(self, tp: TopicPartition, wanted: wire.FetchPartition, caller: Caller) -> None:
-        self.tp = tp
+    def __init__(self, key: Key, wanted: wire.FetchPartition, caller: Caller) -> None:
+        self.key = key
+        self._topic_id: bytes | None = None
+        if isinstance(key, TopicPartition):
+            self.tp = key
+        else:
+            self._topic_id, number = key
+            self.tp = TopicPartition("", number)  # without a name until the id has been found
         self.wanted = wanted
         self.records: Slice | None = None  # open, and not empty; closed by whoever has sent it
         self.final = False  # waiting would not help: an error, or something to be told at once
@@ -65,7 +78,7 @@ class PartitionFetch:
         self._error_code = ErrorCode.none
         self._diverging: EpochEnd | None = None
         self._preferred = NO_LEADER  # where a consumer reads at less cost
-        self._leader: wire.FetchLeader | None = None  # told to who asked the wrong node
+        self._leader: CurrentLeader | None = None  # told to who asked the wrong node
         self._seen: tuple[bool, int, int] | None = None  # the partition's state at the last look
         self._told_high_watermark = self._told_start = UNKNOWN  # in the last answer
         self._watched: LocalPartition | None = None
@@ -158,8 +171,13 @@ class PartitionFetch:
             self.records = records
 
     async def _look(self, context: Context, max_bytes: int, whole_first: bool) -> Slice | None:
+        if self._topic_id is not None:
+            self._find_name(self._topic_id, context)
         find = led_partition if self._caller.is_replica else readable_partition
-        self._partition = partition = find(self.tp, self.wanted.current_leader_epoch, context)
+        partition = find(self.tp, self.wanted.current_leader_epoch, context)
+        if self._topic_id is not None and partition.topic_id != self._topic_id:
+            raise InconsistentTopicId(f"{self.tp}: the log here is another stream's of that name")
+        self._partition = partition
         self._seen = self._state(partition)
         wanted_bytes = min(self.wanted.max_bytes, max_bytes)
         if wanted_bytes <= 0 and whole_first:
@@ -167,6 +185,14 @@ class PartitionFetch:
         if self._caller.is_replica:
             return await self._read_for_replica(partition, wanted_bytes)
         return await self._read_for_consumer(partition, wanted_bytes, context)
+
+    def _find_name(self, topic_id: bytes, context: Context) -> None:
+        """Each time: a stream that was deleted does not have its id any more."""
+        name = context.metadata.image.names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId(f"no stream has the id {topic_id.hex()}")
+        if name != self.tp.stream:
+            self.tp = TopicPartition(name, self.tp.partition)
 
     async def _read_for_replica(self, partition: LocalPartition, wanted_bytes: int) -> Slice | None:
         replica_id, node_epoch, _ = self._caller
@@ -202,7 +228,7 @@ class PartitionFetch:
         self.final = True
         self._error_code = code_of(error)
         if isinstance(error, NotLeader | FencedLeaderEpoch):
-            self._leader = _leader(self.tp, context)
+            self._leader = current_leader(self.tp, context.metadata.image)
         if isinstance(error, CorruptData):
             logger.error("damaged batch not served", extra=self._place(error))
 
@@ -332,14 +358,3 @@ def _nearer_replica(
         if (node := image.nodes.get(node_id)) and node.rack == rack and not node.fenced
     ]
     return near[tp.partition % len(near)] if near else NO_LEADER
-
-
-def _leader(tp: TopicPartition, context: Context) -> wire.FetchLeader | None:
-    """As the image has it, so that the caller need not ask for it (KIP-951)."""
-    stream = context.metadata.image.streams.get(tp.stream)
-    if stream is None or not 0 <= tp.partition < len(stream.partitions):
-        return None
-    found = stream.partitions[tp.partition]
-    if found.leader == NO_LEADER:
-        return None
-    return wire.FetchLeader(found.leader, found.leader_epoch)

@@ -1,7 +1,7 @@
 """One Produce request between its appends and its answer."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamlog.errors import (
@@ -11,6 +11,7 @@ from streamlog.errors import (
 )
 from streamlog.server.context import LocalPartition
 from streamlog.wire.errors import code_of
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import ProduceResult, encode_response
 
 
@@ -44,9 +45,10 @@ class PartitionProduce:
             log_start_offset = -1 if self._partition is None else self._partition.log_start_offset
         self._end(ProduceResult(self._number, 0, base_offset, log_start_offset))
 
-    def failed(self, error: StreamlogError) -> None:
+    def failed(self, error: StreamlogError, leader: CurrentLeader | None = None) -> None:
+        """``leader``: whom to ask instead."""
         text = str(error)
-        self._end(ProduceResult(self._number, code_of(error), error_message=text))
+        self._end(ProduceResult(self._number, code_of(error), error_message=text, leader=leader))
 
     def give_up(self) -> None:
         """The time is over; the records may yet be committed."""
@@ -89,9 +91,12 @@ class ProduceAnswer:
 
     def __init__(self, header: bytes, version: int) -> None:
         self.wake: Callable[[], None] = _nobody
+        self.throttle_ms = 0
         self._header = header
         self._version = version
-        self._topics: list[tuple[str, list[PartitionProduce]]] = []
+        self.nodes: Sequence[NodeEndpoint] = ()
+        """Where the leaders are that it tells of."""
+        self._topics: list[tuple[str | bytes, list[PartitionProduce]]] = []
         self._waiting = 0
         self._timer: asyncio.TimerHandle | None = None
 
@@ -99,9 +104,9 @@ class ProduceAnswer:
     def is_due(self) -> bool:
         return self._waiting == 0
 
-    def topic(self, name: str) -> None:
-        """What is added from now on belongs to it."""
-        self._topics.append((name, []))
+    def topic(self, topic: str | bytes) -> None:
+        """What is added from now on belongs to it: the topic's name, or its id."""
+        self._topics.append((topic, []))
 
     def add(self, number: int) -> PartitionProduce:
         self._waiting += 1
@@ -125,8 +130,10 @@ class ProduceAnswer:
         return [it for it in results if it is not None and it.error_code]
 
     def frame(self) -> bytes:
-        topics = [(name, [part.told() for part in parts]) for name, parts in self._topics]
-        return encode_response(self._header, topics, self._version)
+        topics = [(topic, [part.told() for part in parts]) for topic, parts in self._topics]
+        return encode_response(
+            self._header, topics, self._version, throttle_ms=self.throttle_ms, nodes=self.nodes
+        )
 
     def _told(self) -> None:
         self._waiting -= 1

@@ -7,9 +7,10 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.metadata.image import Image, PartitionImage
-from streamlog.model import NO_LEADER, NodeId
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 
 OPERATIONS_UNKNOWN: Final = -(2**31)
 
@@ -51,6 +52,22 @@ def shown_partition(
         "isr_nodes": partition.isr,
         "offline_replicas": [it for it in partition.replicas if it not in live],
     }
+
+
+def current_leader(tp: TopicPartition, image: Image) -> CurrentLeader | None:
+    """As the image has it, so that who asked another node need not ask for it (KIP-951)."""
+    stream = image.streams.get(tp.stream)
+    if stream is None or not 0 <= tp.partition < len(stream.partitions):
+        return None
+    found = stream.partitions[tp.partition]
+    return None if found.leader == NO_LEADER else CurrentLeader(found.leader, found.leader_epoch)
+
+
+def endpoints(leaders: Iterable[CurrentLeader | None], image: Image) -> list[NodeEndpoint]:
+    """Where they are reached."""
+    node_ids = sorted({NodeId(it.leader_id) for it in leaders if it is not None})
+    nodes = (image.nodes.get(node_id) for node_id in node_ids)
+    return [NodeEndpoint(it.node_id, it.host, it.port, it.rack) for it in nodes if it is not None]
 
 
 def live_nodes(image: Image) -> AbstractSet[NodeId]:

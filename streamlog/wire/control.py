@@ -5,7 +5,7 @@ version; what an older one does not have is left out.
 """
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 from kio.index import UnknownEntity, load_request_schema, load_response_schema
 
@@ -16,13 +16,20 @@ from streamlog.wire.registry import Api
 
 Message = Mapping[str, Any]
 
+ELEMENTS_MAX: Final = 50_000
+"""Of all arrays of one request together: each is carried out, which takes its time."""
+
 
 def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
-    """Raises MalformedFrame, and UnsupportedVersion where there is no schema any more."""
+    """Raises MalformedFrame, and UnsupportedVersion where there is no schema any more.
+
+    No more than ELEMENTS_MAX are read.
+    """
     try:
         schema = load_request_schema(api.key, version)
     except UnknownEntity:
         raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
+    cursor.elements_left = min(cursor.elements_left, ELEMENTS_MAX)
     return entity(schema).read(cursor)
 
 

@@ -13,6 +13,11 @@ _I32: Final = struct.Struct(">i")
 _I64: Final = struct.Struct(">q")
 
 UVARINT_BYTES_MAX: Final = 5
+ELEMENTS_MAX: Final = 400_000
+"""Of all arrays of one Fetch or Produce together. An element of a few bytes on the wire is hundreds
+in memory: a request of the largest size would take gigabytes, and minutes.
+"""
+UNLIMITED: Final = 2**63 - 1
 _SHORT: Final = tuple(bytes([value]) for value in range(0x80))
 NO_UUID: Final = UUID(int=0)
 NO_TAGS: Final = b"\x00"
@@ -20,14 +25,18 @@ NO_TAGS: Final = b"\x00"
 
 
 class Cursor:
-    """Reads forward through a frame; whatever does not fit into it is a MalformedFrame."""
+    """Reads forward through a frame; whatever does not fit into it is a MalformedFrame.
 
-    __slots__ = ("buffer", "end", "position")
+    Of what a stranger sends, no more than ``elements_max`` elements of arrays are read.
+    """
 
-    def __init__(self, buffer: Buffer, position: int = 0) -> None:
+    __slots__ = ("buffer", "elements_left", "end", "position")
+
+    def __init__(self, buffer: Buffer, position: int = 0, elements_max: int = UNLIMITED) -> None:
         self.buffer = buffer
         self.position = position  # of the next byte to be read; <= end
         self.end = len(buffer)
+        self.elements_left = elements_max
 
     @property
     def remaining(self) -> int:
@@ -111,6 +120,9 @@ class Cursor:
             return None
         if not 0 <= length <= self.remaining:
             raise MalformedFrame(f"array of {length} before byte {self.position} of {self.end}")
+        self.elements_left -= length
+        if self.elements_left < 0:
+            raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
         return length
 
     def array_length(self, flexible: bool) -> int:
@@ -130,8 +142,16 @@ class Cursor:
             self.take(self.uvarint())
 
     def tags(self) -> "dict[int, Cursor]":
-        """The tagged fields that end a struct, by tag."""
-        return {self.uvarint(): Cursor(self.take(self.uvarint())) for _ in range(self.uvarint())}
+        """The tagged fields that end a struct, by tag; there are no arrays in what they hold."""
+        count = self.uvarint()
+        if not count:
+            return {}
+        if count > self.end - self.position:
+            raise MalformedFrame(f"{count} tagged fields before byte {self.position}")
+        self.elements_left -= count
+        if self.elements_left < 0:
+            raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
+        return {self.uvarint(): Cursor(self.take(self.uvarint())) for _ in range(count)}
 
 
 def encode_uvarint(value: int) -> bytes:

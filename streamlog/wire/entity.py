@@ -87,6 +87,7 @@ _KINDS: Final[Mapping[str, _Kind]] = {
     "timedelta_i32": _number("i"),
     "timedelta_i64": _number("q"),
     "datetime_i64": _Kind(_instant_read, _instant_write, None),
+    "float64": _number("d"),
     "bool": _Kind(Cursor.boolean, _boolean_write, False),
     "uuid": _Kind(Cursor.uuid, _uuid_write, None),
 }
@@ -216,9 +217,10 @@ def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> R
             values.update((field.name, _fresh(field.default)) for field in tagged.values())
             for _ in range(cursor.uvarint()):
                 field = tagged.get(cursor.uvarint())
-                content = Cursor(cursor.take(cursor.uvarint()))
+                content = Cursor(cursor.take(cursor.uvarint()), 0, cursor.elements_left)
                 if field is not None:
                     values[field.name] = field.read(content)
+                    cursor.elements_left = content.elements_left
         return values
 
     return read

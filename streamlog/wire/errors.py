@@ -13,6 +13,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.CorruptData, ErrorCode.kafka_storage_error),
     (errors.StreamNotFound, ErrorCode.unknown_topic_or_partition),
     (errors.PartitionNotFound, ErrorCode.unknown_topic_or_partition),
+    (errors.UnknownTopicId, ErrorCode.unknown_topic_id),
+    (errors.InconsistentTopicId, ErrorCode.inconsistent_topic_id),
     (errors.NotLeader, ErrorCode.not_leader_or_follower),
     (errors.RequestTimedOut, ErrorCode.request_timed_out),
     (errors.RecordTooLarge, ErrorCode.message_too_large),

@@ -1,4 +1,4 @@
-"""Produce (0) by hand, versions 0 to 9: the record batches stay views into the frame.
+"""Produce (0) by hand, versions 0 to 13: the record batches stay views into the frame.
 
 The schemas of ``kio`` no longer have versions 0 to 2, which are read to be refused in order.
 """
@@ -14,12 +14,19 @@ from streamlog.wire.cursor import (
     Cursor,
     encode_array_length,
     encode_string,
+    encode_tags,
 )
 from streamlog.wire.framing import frame
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint, encode_leader, encode_nodes
 
 VERSION_MIN: Final = 3
 """The first one with record batches v2, which are all that is stored."""
 FLEXIBLE_FROM: Final = 9
+LEADERS_FROM: Final = 10
+"""The first version that says who leads where this node does not (KIP-951)."""
+TOPIC_IDS_FROM: Final = 13
+"""The first version that names topics by their ids (KIP-516)."""
+TOPIC_ID_BYTES: Final = 16
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
@@ -27,10 +34,10 @@ NO_OFFSET: Final = -1
 NO_TIME: Final = -1
 
 _ACKS: Final = struct.Struct(">hi")
-_INDEX: Final = struct.Struct(">i")
+_I32: Final = struct.Struct(">i")
 _RESULT: Final = struct.Struct(">ihq")
 _NUMBER: Final = struct.Struct(">q")
-_NO_THROTTLE: Final = bytes(4)
+_LEADER_TAG: Final = 0
 
 
 class ProducePartition(NamedTuple):
@@ -45,7 +52,8 @@ class ProduceRequest(NamedTuple):
 
     acks: int
     timeout_ms: int
-    topics: list[tuple[str, list[ProducePartition]]]
+    topics: list[tuple[str | bytes, list[ProducePartition]]]
+    """Up to version 12 a topic has a name, from 13 on an id."""
     transactional_id: str | None = None
 
 
@@ -59,6 +67,8 @@ class ProduceResult(NamedTuple):
     error_message: str | None = None
     append_time_ms: int = NO_TIME
     """NO_TIME: the records keep the producer's."""
+    leader: CurrentLeader | None = None
+    """Where this node does not lead."""
 
 
 def read_request(cursor: Cursor, version: int) -> ProduceRequest:
@@ -68,14 +78,18 @@ def read_request(cursor: Cursor, version: int) -> ProduceRequest:
     acks, timeout_ms = cursor.unpack(_ACKS)
     topics = []
     for _ in range(cursor.array_length(flexible)):
-        name = cursor.string(flexible)
+        topic = (
+            bytes(cursor.take(TOPIC_ID_BYTES))
+            if version >= TOPIC_IDS_FROM
+            else cursor.string(flexible)
+        )
         partitions = []
         for _ in range(cursor.array_length(flexible)):
-            (number,) = cursor.unpack(_INDEX)
+            (number,) = cursor.unpack(_I32)
             partitions.append(ProducePartition(number, cursor.nullable_bytes(flexible)))
             if flexible:
                 cursor.skip_tags()
-        topics.append((name, partitions))
+        topics.append((topic, partitions))
         if flexible:
             cursor.skip_tags()
     if flexible:
@@ -84,21 +98,30 @@ def read_request(cursor: Cursor, version: int) -> ProduceRequest:
 
 
 def encode_response(
-    header: bytes, topics: Sequence[tuple[str, Sequence[ProduceResult]]], version: int
+    header: bytes,
+    topics: Sequence[tuple[str | bytes, Sequence[ProduceResult]]],
+    version: int,
+    *,
+    throttle_ms: int = 0,
+    nodes: Sequence[NodeEndpoint] = (),
 ) -> bytes:
     """The whole frame; ``header`` is the encoded response header."""
     flexible = version >= FLEXIBLE_FROM
     tags = NO_TAGS if flexible else b""
     parts = [encode_array_length(len(topics), flexible)]
-    for name, results in topics:
-        parts += encode_string(name, flexible), encode_array_length(len(results), flexible)
+    for topic, results in topics:
+        parts.append(topic if isinstance(topic, bytes) else encode_string(topic, flexible))
+        parts.append(encode_array_length(len(results), flexible))
         for result in results:
             parts.append(_encode_result(result, version, flexible))
-            parts.append(tags)
+            if version >= LEADERS_FROM and result.leader is not None:
+                parts.append(encode_tags({_LEADER_TAG: encode_leader(result.leader)}))
+            else:
+                parts.append(tags)
         parts.append(tags)
     if version >= 1:
-        parts.append(_NO_THROTTLE)
-    return frame(header, *parts, tags)
+        parts.append(_I32.pack(throttle_ms))
+    return frame(header, *parts, encode_nodes(nodes) if version >= LEADERS_FROM else tags)
 
 
 def _encode_result(result: ProduceResult, version: int, flexible: bool) -> bytes:

@@ -33,6 +33,8 @@ INCREMENTAL_ALTER_CONFIGS: Final = 44
 ALTER_PARTITION_REASSIGNMENTS: Final = 45
 LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
+DESCRIBE_CLIENT_QUOTAS: Final = 48
+ALTER_CLIENT_QUOTAS: Final = 49
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
 END_QUORUM_EPOCH: Final = 54
@@ -59,10 +61,10 @@ class Api(NamedTuple):
 APIS: Final[dict[int, Api]] = {
     api.key: api
     for api in (
-        Api(PRODUCE, "Produce", 0, 9, 9),  # 0 to 2 are refused: see its handler
-        Api(FETCH, "Fetch", 4, 12, 12),
-        Api(LIST_OFFSETS, "ListOffsets", 1, 7, 6),
-        Api(METADATA, "Metadata", 0, 12, 9),
+        Api(PRODUCE, "Produce", 0, 13, 9),  # 0 to 2 are refused: see its handler
+        Api(FETCH, "Fetch", 4, 18, 12),
+        Api(LIST_OFFSETS, "ListOffsets", 1, 11, 6),
+        Api(METADATA, "Metadata", 0, 13, 9),
         Api(OFFSET_COMMIT, "OffsetCommit", 2, 9, 8),
         Api(OFFSET_FETCH, "OffsetFetch", 1, 9, 6),
         Api(FIND_COORDINATOR, "FindCoordinator", 0, 4, 3),
@@ -77,7 +79,7 @@ APIS: Final[dict[int, Api]] = {
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
-        Api(INIT_PRODUCER_ID, "InitProducerId", 0, 4, 2),
+        Api(INIT_PRODUCER_ID, "InitProducerId", 0, 6, 2),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
@@ -88,6 +90,8 @@ APIS: Final[dict[int, Api]] = {
         Api(INCREMENTAL_ALTER_CONFIGS, "IncrementalAlterConfigs", 0, 1, 1),
         Api(ALTER_PARTITION_REASSIGNMENTS, "AlterPartitionReassignments", 0, 1, 0),
         Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
+        Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
+        Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes

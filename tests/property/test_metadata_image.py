@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import controller
+from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image import Image
+from streamlog.metadata.quota import QUOTA_KEYS
 from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
@@ -24,12 +26,18 @@ configs = st.builds(
     replicas=st.integers(1, 3),
     retention_ms=st.sampled_from([-1, 1_000]),
 )
+quotas = st.builds(
+    AlterQuota,
+    client_id=st.none() | NAMES,
+    values=st.dictionaries(st.sampled_from(QUOTA_KEYS), st.none() | st.integers(1, 3)),
+)
 requests = st.lists(
     st.one_of(
         st.tuples(st.just("create"), configs),
         st.tuples(st.just("update"), configs),
         st.tuples(st.just("delete"), NAMES),
         st.tuples(st.just("start"), NODES),
+        st.tuples(st.just("quota"), quotas),
     ),
     max_size=40,
 )
@@ -43,6 +51,8 @@ def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
             return controller.update_stream(image, config)
         case ("delete", str(name)):
             return controller.delete_stream(image, name)
+        case ("quota", AlterQuota() as command):
+            return controller.alter_quota(image, command)
         case ("start", int(node)):
             return started(image, NodeId(node), UUID(int=number), port=node)
     raise AssertionError(request)

@@ -13,14 +13,15 @@ from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
     FetchedPartition,
-    FetchLeader,
     FetchPartition,
     FetchRequest,
     FetchSnapshot,
     FetchTopic,
+    TopicIdPartition,
 )
 from streamlog.wire.framing import FrameSplitter, frame
 from streamlog.wire.header import encode_request_header, read_request_header
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.registry import APIS, FETCH, Api
 
 EXAMPLES = 400
@@ -39,6 +40,7 @@ hostile = st.lists(
 int32 = st.integers(-(2**31), 2**31 - 1)
 int64 = st.integers(-(2**63), 2**63 - 1)
 names = st.text(max_size=30)
+topic_ids = st.binary(min_size=16, max_size=16)
 
 
 def read_body(cursor: Cursor, api: Api, version: int) -> object:
@@ -99,31 +101,43 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
 partitions = st.builds(
     FetchPartition, int32, int64, int32, int32, int32, int64, st.none() | st.uuids(), int64
 )
-topics = st.builds(FetchTopic, names, st.lists(partitions, max_size=3))
-requests = st.builds(
-    FetchRequest,
-    st.lists(topics, max_size=3),
-    max_wait_ms=int32,
-    min_bytes=int32,
-    max_bytes=int32,
-    replica_id=int32,
-    isolation_level=st.integers(-128, 127),
-    session_id=int32,
-    session_epoch=int32,
-    rack_id=names,
-    replica_epoch=st.integers(-1, 2**63 - 1),
-    cluster_id=st.none() | names,
-    forgotten=st.lists(st.builds(TopicPartition, names, int32), max_size=3).map(tuple),
-)
+by_name = st.builds(FetchTopic, names, st.lists(partitions, max_size=3), st.just(b""))
+by_id = st.builds(FetchTopic, st.just(""), st.lists(partitions, max_size=3), topic_ids)
+
+
+def requests(version: int) -> st.SearchStrategy[FetchRequest]:
+    """Of all that the version can say."""
+    has_ids = version >= fetch.TOPIC_IDS_FROM
+    gone = (
+        st.builds(TopicIdPartition, topic_ids, int32)
+        if has_ids
+        else st.builds(TopicPartition, names, int32)
+    )
+    return st.builds(
+        FetchRequest,
+        st.lists(by_id if has_ids else by_name, max_size=3),
+        max_wait_ms=int32,
+        min_bytes=int32,
+        max_bytes=int32,
+        replica_id=int32,
+        isolation_level=st.integers(-128, 127),
+        session_id=int32,
+        session_epoch=int32,
+        rack_id=names,
+        replica_epoch=st.integers(-1, 2**63 - 1),
+        cluster_id=st.none() | names,
+        forgotten=st.lists(gone, max_size=3).map(tuple),
+    )
 
 
 @settings(max_examples=EXAMPLES, deadline=None)
-@given(request=requests)
-def test_any_fetch_request_comes_back(request: FetchRequest) -> None:
-    head = encode_request_header(APIS[FETCH], 12, 1, "c")
-    cursor = Cursor(head + fetch.encode_request(request, 12))
+@given(data=st.data(), version=st.integers(12, 18))
+def test_any_fetch_request_comes_back(data: st.DataObject, version: int) -> None:
+    request = data.draw(requests(version))
+    head = encode_request_header(APIS[FETCH], version, 1, "c")
+    cursor = Cursor(head + fetch.encode_request(request, version))
     read_request_header(cursor)
-    assert fetch.read_request(cursor, 12) == request
+    assert fetch.read_request(cursor, version) == request
     assert cursor.remaining == 0
 
 
@@ -133,7 +147,7 @@ tags = st.fixed_dictionaries(
     optional={
         "diverging": st.builds(EpochEnd, int32, int64),
         "preferred_read_replica": int32,
-        "current_leader": st.builds(FetchLeader, int32, int32),
+        "current_leader": st.builds(CurrentLeader, int32, int32),
         "snapshot": st.builds(FetchSnapshot, int64, int32),
     },
 )
@@ -150,26 +164,46 @@ def test_whatever_an_answer_tells_beside_records_comes_back(
     assert [it.fetched for it in read.partitions] == partitions
 
 
+nodes = st.builds(NodeEndpoint, int32, names, int32, st.none() | names)
+
+
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(
-    answer=st.lists(st.tuples(names, st.lists(fetched, max_size=4)), max_size=4),
-    version=st.integers(5, 12),
+    answer=st.lists(st.tuples(names, topic_ids, st.lists(fetched, max_size=4)), max_size=4),
+    version=st.integers(5, 18),
+    throttle_ms=st.integers(0, 2**31 - 1),
+    nodes=st.lists(nodes, max_size=3).map(tuple),
 )
 def test_any_fetch_answer_comes_back_with_its_holes_filled(
-    answer: list[tuple[str, list[tuple[int, int, int, int, bytes]]]], version: int
+    answer: list[tuple[str, bytes, list[tuple[int, int, int, int, bytes]]]],
+    version: int,
+    throttle_ms: int,
+    nodes: tuple[NodeEndpoint, ...],
 ) -> None:
+    by_id = version >= fetch.TOPIC_IDS_FROM
     told = [
-        (name, [FetchedPartition(*fields, len(records)) for *fields, records in group])
-        for name, group in answer
+        (
+            topic_id if by_id else name,
+            [FetchedPartition(*fields, len(records)) for *fields, records in group],
+        )
+        for name, topic_id, group in answer
     ]
-    runs = [records for _, group in answer for *_, records in group if records]
-    pieces = fetch.encode_response(b"head", told, version)
+    runs = [records for *_, group in answer for *_, records in group if records]
+    pieces = fetch.encode_response(
+        b"head", told, version, session_id=3, throttle_ms=throttle_ms, nodes=nodes
+    )
     assert len(pieces) == len(runs) + 1
     whole = b"".join(part for pair in zip(pieces, runs, strict=False) for part in pair) + pieces[-1]
     assert int.from_bytes(whole[:4], "big") == len(whole) - 4
     read = fetch.read_response(Cursor(whole, 8), version)
-    assert [(it.topic, it.fetched, bytes(it.records)) for it in read.partitions] == [
-        (name, partition, group[index][-1])
-        for (name, ours), (_, group) in zip(told, answer, strict=True)
+    assert read.throttle_ms == throttle_ms
+    assert read.nodes == (nodes if version >= fetch.NODES_FROM else ())
+    found = [
+        (it.topic_id if by_id else it.topic, it.fetched, bytes(it.records))
+        for it in read.partitions
+    ]
+    assert found == [
+        (topic, partition, group[index][-1])
+        for (topic, ours), (*_, group) in zip(told, answer, strict=True)
         for index, partition in enumerate(ours)
     ]

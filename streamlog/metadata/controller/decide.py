@@ -7,7 +7,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import election, isr, moves, nodes, producers, streams
+from streamlog.metadata.controller import election, isr, moves, nodes, producers, quotas, streams
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
 from streamlog.metadata.image import Image
@@ -69,13 +69,21 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
-        case commands.AllocateProducerIds():
-            decision = producers.allocate_ids(image, command)
+        case commands.AllocateProducerIds() | commands.AlterQuota():
+            decision = _about_clients(image, command)
         case commands.RemoveNode():
             decision = nodes.remove_node(image, command, voters)
         case _:
             decision = _about_partitions(Draft(image, available_nodes(image, live)), command)
     return decision
+
+
+def _about_clients(
+    image: Image, command: commands.AllocateProducerIds | commands.AlterQuota
+) -> Decision:
+    if isinstance(command, commands.AlterQuota):
+        return quotas.alter_quota(image, command)
+    return producers.allocate_ids(image, command)
 
 
 def _about_partitions(draft: Draft, command: Command) -> Decision:

@@ -19,6 +19,7 @@ from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
 
@@ -26,7 +27,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     image = await newest_image(context)
     counts = Counter(topic["name"] for topic in request["topics"])
     results: list[dict[str, Any]] = []
-    for topic in request["topics"]:
+    async for topic in in_turns(request["topics"]):
         outcome: dict[str, Any] = {"error_code": ErrorCode.none}
         try:
             if counts[topic["name"]] > 1:

@@ -25,6 +25,7 @@ from streamlog.server.assignments import NONE, Assignments, check_assignments, r
 from streamlog.server.context import Context
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
 DEFAULT: Final = -1
@@ -37,7 +38,7 @@ _SOURCE_DEFAULT: Final = 5
 async def handle(request: Message, _version: int, context: Context) -> Message:
     counts = Counter(topic["name"] for topic in request["topics"])
     results = []
-    for topic in request["topics"]:
+    async for topic in in_turns(request["topics"]):
         if counts[topic["name"]] > 1:
             results.append(_error(topic, ErrorCode.invalid_request, NAMED_TWICE))
         else:

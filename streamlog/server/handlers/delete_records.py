@@ -14,6 +14,7 @@ from streamlog.metadata.stream import check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import led_partition
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 
@@ -27,10 +28,11 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
             {
                 "name": topic["name"],
                 "partitions": [
-                    await _partition(topic["name"], asked, context) for asked in topic["partitions"]
+                    await _partition(topic["name"], asked, context)
+                    async for asked in in_turns(topic["partitions"])
                 ],
             }
-            for topic in request["topics"]
+            async for topic in in_turns(request["topics"])
         ]
     }
 

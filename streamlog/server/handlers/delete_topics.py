@@ -12,6 +12,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.server.context import Context
 from streamlog.server.guards import stream_named
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 
@@ -21,7 +22,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     return {
         "responses": [
             await _delete(topic["name"], topic["topic_id"], context)
-            for topic in (*named, *request.get("topics", ()))
+            async for topic in in_turns((*named, *request.get("topics", ())))
         ]
     }
 

@@ -4,7 +4,7 @@ v1  synonyms (KIP-226)
 v3  types and documentation (KIP-569)
 
 What is a stream's own, what the node's and what a default is told by the source. A setting counts
-as the stream's own where it is not the default.
+as the stream's own where it is not the default. Who is asked about twice is told of once.
 """
 
 from collections.abc import Iterable
@@ -26,7 +26,8 @@ from streamlog.wire.control import Message
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
     image = await newest_image(context)
-    return {"results": [_result(it, request, image, context) for it in request["resources"]]}
+    resources = {(it["resource_type"], it["resource_name"]): it for it in request["resources"]}
+    return {"results": [_result(it, request, image, context) for it in resources.values()]}
 
 
 def _result(resource: Message, request: Message, image: Image, context: Context) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Fetch (1), versions 4 to 12: record batches from an offset on; waits where there are none.
+"""Fetch (1), versions 4 to 18: record batches from an offset on; waits where there are none.
 
 Answered when ``min_bytes`` are there, when ``max_wait`` is over, when a partition has an error, or
 when the peer is gone or the node stops. The first batch of the first non-empty partition is whole,
@@ -8,13 +8,16 @@ whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
     v9   the caller's leader epoch is checked
     v11  a consumer that tells its rack may be sent to a follower there (KIP-392)
     v12  the epoch of the caller's last batch is checked; the answer says where our history parts
+    v13  topics are named by their ids (KIP-516): who reads a stream that is gone does not get one
+         that was created anew under its name
+    v16  the answer says where the leaders are that it tells of (KIP-951)
 
 A replica asks in version 12 with its node id, and its node epoch in a tagged field (KIP-903). If it
 sends another request while one of its session waits, the waiting one is answered at once.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from kio.schema.errors import ErrorCode
@@ -25,8 +28,11 @@ from streamlog.server.context import Context
 from streamlog.server.fetch_session import FetchSession
 from streamlog.server.partition_fetch import Caller, PartitionFetch
 from streamlog.server.poll import Poll
+from streamlog.server.quotas import Charge
+from streamlog.server.topology import endpoints
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.leaders import NodeEndpoint
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
@@ -35,52 +41,89 @@ NEWS_WAIT_MS: Final = 20
 
 
 async def handle(
-    cursor: Cursor, version: int, header: bytes, context: Context, poll: Poll
+    cursor: Cursor,
+    version: int,
+    header: bytes,
+    context: Context,
+    poll: Poll,
+    *,
+    charge: Charge | None = None,
 ) -> Answer:
-    """The answer's slices are open; its receiver closes them."""
+    """The answer's slices are open; its receiver closes them.
+
+    A consumer that has to wait is told so at once, and nothing else.
+    """
     request = wire.read_request(cursor, version)
+    if charge is not None:
+        charge = _charged(charge, request)
     if metadata_fetch.is_for(request):
         return await metadata_fetch.handle(request, version, header, context, poll)
     if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
-        return await _answer_in_full(request, version, header, context, poll)
+        return await _answer_in_full(request, version, header, context, poll, charge=charge)
     session = context.fetch_sessions.use(request.session_id, _now_ms())
     if session is None or session.caller != Caller.of(request):
         return _refused(header, version, ErrorCode.fetch_session_id_not_found)
     if session.busy or session.epoch != request.session_epoch:
         return _refused(header, version, ErrorCode.invalid_fetch_session_epoch)
+    if session.by_id != (version >= wire.TOPIC_IDS_FROM):
+        return _refused(header, version, ErrorCode.fetch_session_topic_id_error)
     session.epoch = wire.next_session_epoch(session.epoch)
     poll.yields = session.caller.is_replica
     try:
-        await _Gathering(session, request, context, poll).run()
+        gathering = _Gathering(session, request, context, poll, charge)
+        if charge is None or charge.may_fetch():
+            await gathering.run()
     except BaseException:
         session.fail()
         context.fetch_sessions.remove(request.session_id)
         raise
     told = session.end(everything=False)
-    answer = _answer(told, version, header, request.session_id)
+    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
+    answer = _answer(
+        told, version, header, context, session_id=request.session_id, throttle_ms=throttle_ms
+    )
     session.keep(told)
     return answer
 
 
 async def _answer_in_full(
-    request: wire.FetchRequest, version: int, header: bytes, context: Context, poll: Poll
+    request: wire.FetchRequest,
+    version: int,
+    header: bytes,
+    context: Context,
+    poll: Poll,
+    *,
+    charge: Charge | None,
 ) -> Answer:
-    """Of every partition, in a new session if one is wanted and there is room for it."""
+    """Of every partition, in a new session if one is wanted and there is room for it.
+
+    Of none to who has to wait, as KIP-219 has it.
+    """
+    if charge is not None and not charge.may_fetch():
+        return _answer([], version, header, context, throttle_ms=charge.throttle_ms)
     sessions = context.fetch_sessions
     if request.session_id != wire.NO_SESSION:
         sessions.remove(request.session_id)
-    session = FetchSession(Caller.of(request))
+    session = FetchSession(Caller.of(request), by_id=version >= wire.TOPIC_IDS_FROM)
     poll.yields = session.caller.is_replica and request.session_epoch == wire.NEW_SESSION
     try:
-        await _Gathering(session, request, context, poll).run()
+        await _Gathering(session, request, context, poll, charge).run()
     except BaseException:
         session.fail()
         raise
     told = session.end(everything=True)
+    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
     session_id = None
     if request.session_epoch == wire.NEW_SESSION and session.size:
         session_id = sessions.admit(session, _now_ms())
-    answer = _answer(told, version, header, session_id or wire.NO_SESSION)
+    answer = _answer(
+        told,
+        version,
+        header,
+        context,
+        session_id=session_id or wire.NO_SESSION,
+        throttle_ms=throttle_ms,
+    )
     if session_id is None:
         session.drop(told)
     else:
@@ -88,14 +131,41 @@ async def _answer_in_full(
     return answer
 
 
-def _answer(told: Iterable[PartitionFetch], version: int, header: bytes, session_id: int) -> Answer:
-    topics: dict[str, list[PartitionFetch]] = {}
+def _answer(
+    told: Sequence[PartitionFetch],
+    version: int,
+    header: bytes,
+    context: Context,
+    *,
+    session_id: int = wire.NO_SESSION,
+    throttle_ms: int = 0,
+) -> Answer:
+    topics: dict[str | bytes, list[PartitionFetch]] = {}
     for fetch in told:
-        topics.setdefault(fetch.tp.stream, []).append(fetch)
-    fetched = [(name, [fetch.fetched() for fetch in group]) for name, group in topics.items()]
+        topics.setdefault(fetch.key[0], []).append(fetch)
+    fetched = [(topic, [fetch.fetched() for fetch in group]) for topic, group in topics.items()]
     slices = [it.records for group in topics.values() for it in group if it.records is not None]
-    pieces = wire.encode_response(header, fetched, version, session_id=session_id)
-    return Answer(pieces, slices)
+    nodes: Sequence[NodeEndpoint] = ()
+    if version >= wire.NODES_FROM and any(fetch.final for fetch in told):
+        leaders = (it.current_leader for _, group in fetched for it in group)
+        nodes = endpoints(leaders, context.metadata.image)
+    pieces = wire.encode_response(
+        header, fetched, version, session_id=session_id, throttle_ms=throttle_ms, nodes=nodes
+    )
+    return Answer(pieces, slices, throttle_ms)
+
+
+def _charged(charge: Charge, request: wire.FetchRequest) -> Charge | None:
+    """What replicas fetch is not counted."""
+    if request.replica_id >= 0:
+        return None
+    charge.request()
+    return charge
+
+
+def _throttle_ms(told: Sequence[PartitionFetch], charge: Charge) -> int:
+    charge.fetched(sum(fetch.size_bytes for fetch in told))
+    return charge.throttle_ms
 
 
 def _refused(header: bytes, version: int, code: ErrorCode) -> Answer:
@@ -112,12 +182,20 @@ class _Gathering:
     """
 
     def __init__(
-        self, session: FetchSession, request: wire.FetchRequest, context: Context, poll: Poll
+        self,
+        session: FetchSession,
+        request: wire.FetchRequest,
+        context: Context,
+        poll: Poll,
+        charge: Charge | None,
     ) -> None:
         self._session = session
         self._context = context
         self._poll = poll
-        self._max_bytes = max(0, min(request.max_bytes, context.settings.fetch_bytes_max))
+        limit = context.settings.fetch_bytes_max
+        if charge is not None:
+            limit = min(limit, charge.fetch_bytes_max() or limit)
+        self._max_bytes = max(0, min(request.max_bytes, limit))
         self._enough = min(request.min_bytes, self._max_bytes)
         # A peer that vanished without a word must not be waited for longer than a silent one.
         self._max_wait_ms = min(request.max_wait_ms, context.settings.idle_timeout_ms)

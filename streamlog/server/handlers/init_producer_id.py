@@ -1,4 +1,4 @@
-"""InitProducerId (22), versions 0 to 4: an id that no other producer has, in epoch 0.
+"""InitProducerId (22), versions 0 to 6: an id that no other producer has, in epoch 0.
 
 Who has a transactional id is refused: there are no transactions.
 

@@ -1,7 +1,8 @@
-"""Metadata (3), versions 0 to 12: nodes, streams, leaders. It never creates a stream.
+"""Metadata (3), versions 0 to 13: nodes, streams, leaders. It never creates a stream.
 
 v0   no topics named means all of them; later null does, and none means none
 v10  topics may be asked for by id
+v12  one that is not known by its id has no name in the answer, not an empty one
 """
 
 from collections.abc import Iterable
@@ -31,7 +32,7 @@ async def handle(request: Message, version: int, context: Context) -> Message:
         live = live_nodes(image)
         topics = [_topic(name, stream, live) for name, stream in image.streams.items()]
     else:
-        topics = list(_asked_topics(asked, image))
+        topics = list(_asked_topics(asked, version, image))
     return {
         "brokers": list(shown_nodes(context)),
         "cluster_id": image.cluster_id,
@@ -41,17 +42,18 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     }
 
 
-def _asked_topics(asked: Iterable[Message], image: Image) -> Iterable[Message]:
+def _asked_topics(asked: Iterable[Message], version: int, image: Image) -> Iterable[Message]:
+    """What is named twice is told once."""
     live = live_nodes(image)
-    for topic in asked:
-        name, topic_id = topic["name"], topic.get("topic_id")
-        if name is None:
-            name = stream_named(topic_id, image)
+    keys = (it.get("topic_id") if it["name"] is None else it["name"] for it in asked)
+    for key in dict.fromkeys(keys):
+        name = key if isinstance(key, str) else stream_named(key, image)
         stream = None if name is None else image.streams.get(name)
-        if stream is not None:
+        if name is not None and stream is not None:
             yield _topic(name, stream, live)
         elif name is None:
-            yield {"error_code": ErrorCode.unknown_topic_id, "name": None, "topic_id": topic_id}
+            unnamed = None if version >= 12 else ""
+            yield {"error_code": ErrorCode.unknown_topic_id, "name": unnamed, "topic_id": key}
         else:
             yield {"error_code": ErrorCode.unknown_topic_or_partition, "name": name}
 

@@ -11,6 +11,7 @@ from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import led_partition
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 
@@ -21,10 +22,11 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
             {
                 "topic": topic["topic"],
                 "partitions": [
-                    _partition(topic["topic"], asked, context) for asked in topic["partitions"]
+                    _partition(topic["topic"], asked, context)
+                    async for asked in in_turns(topic["partitions"])
                 ],
             }
-            for topic in request["topics"]
+            async for topic in in_turns(request["topics"])
         ]
     }
 

@@ -1,4 +1,4 @@
-"""Produce (0), versions 3 to 9: one record batch v2 for each partition, kept as it was sent.
+"""Produce (0), versions 3 to 13: one record batch v2 for each partition, kept as it was sent.
 
 Appended as it comes, in the order of the connection; with acks=all answered when it is committed,
 while the requests behind it are appended already, so that they share its sync. No transactions.
@@ -7,6 +7,8 @@ It is offered from version 0: an old librdkafka compresses only for who offers t
 
     v5  the answer tells the log start offset
     v8  the answer says in words what is wrong (KIP-467)
+    v10 the answer says who leads where this node does not (KIP-951)
+    v13 topics are named by their ids (KIP-516)
 """
 
 import asyncio
@@ -15,24 +17,29 @@ from functools import partial
 from typing import Final
 
 from streamlog.errors import (
+    InconsistentTopicId,
     InvalidRecord,
     InvalidRequiredAcks,
     NotEnoughReplicas,
+    NotLeader,
     NoTransactions,
     ProtocolViolation,
     RecordTooLarge,
     StreamlogError,
+    UnknownTopicId,
     UnsupportedVersion,
 )
 from streamlog.metadata.stream import NO_LIMIT, check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.compression import Compression
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
-from streamlog.server.context import Context
+from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import led_partition
 from streamlog.server.producing import UNAWAITED, PartitionProduce, ProduceAnswer
+from streamlog.server.topology import current_leader, endpoints
 from streamlog.wire import produce as wire
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.leaders import CurrentLeader
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
@@ -49,6 +56,7 @@ async def handle(
     """
     request = wire.read_request(cursor, version)
     answer = ProduceAnswer(header, version)
+    leaders: list[CurrentLeader | None] = []
     loop = asyncio.get_running_loop()
     turn_ends = loop.time() + TURN_S
     for topic, partitions in request.topics:
@@ -57,9 +65,13 @@ async def handle(
             part = answer.add(asked.partition)
             try:
                 _check_request(request, version)
-                tp = TopicPartition(topic, asked.partition)
-                batch = await _checked(tp, asked.records, context, threads)
-                await _produce(tp, batch, request.acks, part, context)
+                tp = TopicPartition(_name_of(topic, context), asked.partition)
+                await _take(
+                    topic, tp, asked.records, request.acks, part, context=context, threads=threads
+                )
+            except NotLeader as error:
+                leaders.append(current_leader(tp, context.metadata.image))
+                part.failed(error, leaders[-1])
             except StreamlogError as error:
                 part.failed(error)
             if loop.time() >= turn_ends:
@@ -69,23 +81,54 @@ async def handle(
         for failure in answer.failures():
             raise ProtocolViolation(f"Produce without an answer: {failure.error_message}")
         return None
+    if leaders:
+        answer.nodes = endpoints(leaders, context.metadata.image)
     answer.wait_at_most(min(request.timeout_ms, context.settings.idle_timeout_ms))
     return answer
 
 
 def _check_request(request: wire.ProduceRequest, version: int) -> None:
     if version < wire.VERSION_MIN:
-        raise UnsupportedVersion(f"Produce version {version}: 3 to 9 are served")
+        raise UnsupportedVersion(f"Produce version {version}: 3 and later are served")
     if request.transactional_id is not None:
         raise NoTransactions("transactions are not supported")
     if request.acks not in (wire.ACKS_NONE, wire.ACKS_LEADER, wire.ACKS_ALL):
         raise InvalidRequiredAcks(f"acks of {request.acks}: -1, 0 and 1 are known")
 
 
-async def _produce(
-    tp: TopicPartition, batch: ProducedBatch, acks: int, part: PartitionProduce, context: Context
-) -> None:
+def _name_of(topic: str | bytes, context: Context) -> str:
+    """Raises UnknownTopicId."""
+    if isinstance(topic, str):
+        return topic
+    name = context.metadata.image.names.get(topic)
+    if name is None:
+        raise UnknownTopicId(f"no stream has the id {topic.hex()}")
+    return name
+
+
+def _led(topic: str | bytes, tp: TopicPartition, context: Context) -> LocalPartition:
+    """Raises PartitionNotFound, NotLeader, InconsistentTopicId."""
     partition = led_partition(tp, NO_EPOCH, context)
+    if isinstance(topic, bytes) and partition.topic_id != topic:
+        raise InconsistentTopicId(f"{tp}: the log here is another stream's of that name")
+    return partition
+
+
+async def _take(
+    topic: str | bytes,
+    tp: TopicPartition,
+    records: memoryview | None,
+    acks: int,
+    part: PartitionProduce,
+    *,
+    context: Context,
+    threads: Executor,
+) -> None:
+    """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
+    check_writable_by_clients(tp.stream)
+    _led(topic, tp, context)
+    batch = await _checked(tp, records, context, threads)
+    partition = _led(topic, tp, context)
     if batch.is_sequenced:
         await partition.know_producers()
     if acks == wire.ACKS_ALL:
@@ -102,11 +145,7 @@ async def _produce(
 async def _checked(
     tp: TopicPartition, records: memoryview | None, context: Context, threads: Executor
 ) -> ProducedBatch:
-    """Raises PartitionNotFound, NotLeader, InvalidStreamName, before anything is looked into, and
-    CorruptBatch, InvalidRecord, RecordTooLarge, NoTransactions.
-    """
-    check_writable_by_clients(tp.stream)
-    led_partition(tp, NO_EPOCH, context)
+    """Raises CorruptBatch, InvalidRecord, RecordTooLarge, NoTransactions."""
     if records is None:
         raise InvalidRecord("no records")
     header = check_outside(records)

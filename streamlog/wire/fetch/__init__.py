@@ -1,17 +1,21 @@
-"""Fetch, versions 4 to 12, by hand: the request and the response that move all the bytes.
+"""Fetch, versions 4 to 18, by hand: the request and the response that move all the bytes.
 
 A response is a frame with holes: the record bytes are not here but in segment files.
 ``encode_response`` gives the bytes before, between and after the holes, so that a shell sends them
-in turn. Version 12 is flexible: it has a byte of (no) tagged fields after each partition's records.
+in turn. From version 12 on a byte of (no) tagged fields comes after each partition's records.
 
     v5   the request names the replica's log start, the response the leader's
     v7   fetch sessions (KIP-227): what has not changed since the last request is left out
     v9   the client's leader epoch
     v11  the client's rack; the response's preferred replica (-1: this node)
     v12  the epoch of the last batch fetched; a diverging epoch may come back
+    v13  topics have ids instead of names (KIP-516)
+    v15  a replica's id goes to a tagged field, with its node epoch (KIP-903)
+    v16  the response says where the leaders that it tells of are reached (KIP-951)
 
-A replica's node epoch (KIP-903), folder (KIP-853) and high watermark (KIP-1166) travel as the
-tagged fields that they are from v15, v17 and v18 on: who does not know them passes over them.
+Our own nodes ask in version 12, by name. A replica's node epoch, folder (KIP-853) and high
+watermark (KIP-1166) travel there as the tagged fields that they are from v15, v17 and v18 on: who
+does not know them passes over them.
 """
 
 from streamlog.wire.fetch.request import (
@@ -20,19 +24,21 @@ from streamlog.wire.fetch.request import (
     NO_SESSION,
     NOT_TOLD,
     SESSIONLESS,
+    TOPIC_IDS_FROM,
     FetchPartition,
     FetchRequest,
     FetchTopic,
+    TopicIdPartition,
     encode_request,
     next_session_epoch,
     read_request,
 )
 from streamlog.wire.fetch.response import (
     NO_REPLICA,
+    NODES_FROM,
     FetchedPartition,
     FetchedRecords,
     FetchedTopic,
-    FetchLeader,
     FetchResponse,
     FetchSnapshot,
     encode_response,
@@ -42,11 +48,12 @@ from streamlog.wire.fetch.response import (
 __all__ = [
     "CONSUMER",
     "NEW_SESSION",
+    "NODES_FROM",
     "NOT_TOLD",
     "NO_REPLICA",
     "NO_SESSION",
     "SESSIONLESS",
-    "FetchLeader",
+    "TOPIC_IDS_FROM",
     "FetchPartition",
     "FetchRequest",
     "FetchResponse",
@@ -55,6 +62,7 @@ __all__ = [
     "FetchedPartition",
     "FetchedRecords",
     "FetchedTopic",
+    "TopicIdPartition",
     "encode_request",
     "encode_response",
     "next_session_epoch",

@@ -1,7 +1,8 @@
 """The request: what is wanted, and by whom."""
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -27,7 +28,14 @@ SESSION_EPOCH_MAX: Final = 2**31 - 1
 NOT_TOLD: Final = 2**63 - 1
 """Of a high watermark."""
 
+TOPIC_IDS_FROM: Final = 13
+"""The first version that names topics by their ids."""
+REPLICA_STATE_FROM: Final = 15
+"""The first version in which a replica's id stands beside its epoch, and nowhere else."""
+TOPIC_ID_BYTES: Final = 16
+
 _REQUEST_V4: Final = struct.Struct(">iiiib")
+_REQUEST_V15: Final = struct.Struct(">iiib")
 _SESSION: Final = struct.Struct(">ii")
 _FORGOTTEN: Final = struct.Struct(">i")
 _PARTITION_V4: Final = struct.Struct(">iqi")
@@ -57,10 +65,18 @@ class FetchPartition(NamedTuple):
 
 
 class FetchTopic(NamedTuple):
-    """What is wanted of one topic."""
+    """What is wanted of one topic; up to version 12 it has a name, from 13 on an id."""
 
     name: str
     partitions: Sequence[FetchPartition]
+    topic_id: bytes = b""
+
+
+class TopicIdPartition(NamedTuple):
+    """A partition of the topic with this id."""
+
+    topic_id: bytes
+    partition: int
 
 
 class FetchRequest(NamedTuple):
@@ -79,7 +95,7 @@ class FetchRequest(NamedTuple):
     """The replica's node epoch; -1: not told."""
     cluster_id: str | None = None
     """Of a member of the metadata quorum."""
-    forgotten: Sequence[TopicPartition] = ()
+    forgotten: Sequence[TopicPartition | TopicIdPartition] = ()
     """To be left out of the session from now on."""
 
 
@@ -91,16 +107,22 @@ def next_session_epoch(epoch: int) -> int:
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
     """The body of a request. Raises MalformedFrame."""
     flexible = version >= 12
-    replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
+    if version >= REPLICA_STATE_FROM:
+        replica_id = CONSUMER
+        max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V15)
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
     session_id, session_epoch = (
         cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
     )
     topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
-    forgotten = _read_forgotten(cursor, flexible) if version >= 7 else ()
+    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
     rack_id = cursor.string(flexible) if version >= 11 else ""
     tags = cursor.tags() if flexible else {}
     state = tags.get(_REPLICA_STATE_TAG)
-    _, replica_epoch = (CONSUMER, -1) if state is None else state.unpack(_REPLICA_STATE)
+    told_id, replica_epoch = (CONSUMER, -1) if state is None else state.unpack(_REPLICA_STATE)
+    if version >= REPLICA_STATE_FROM:
+        replica_id = told_id
     cluster = tags.get(_CLUSTER_ID_TAG)
     return FetchRequest(
         topics,
@@ -120,11 +142,13 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
 
 def _read_topic(cursor: Cursor, version: int) -> FetchTopic:
     flexible = version >= 12
-    name = cursor.string(flexible)
+    by_id = version >= TOPIC_IDS_FROM
+    topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
+    name = "" if by_id else cursor.string(flexible)
     partitions = [_read_partition(cursor, version) for _ in range(cursor.array_length(flexible))]
     if flexible:
         cursor.skip_tags()
-    return FetchTopic(name, partitions)
+    return FetchTopic(name, partitions, topic_id)
 
 
 def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
@@ -150,13 +174,16 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     )
 
 
-def _read_forgotten(cursor: Cursor, flexible: bool) -> Sequence[TopicPartition]:
-    forgotten: list[TopicPartition] = []
+def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | TopicIdPartition]:
+    flexible = version >= 12
+    forgotten: list[TopicPartition | TopicIdPartition] = []
     for _ in range(cursor.array_length(flexible)):
-        name = cursor.string(flexible)
-        forgotten += [
-            TopicPartition(name, cursor.i32()) for _ in range(cursor.array_length(flexible))
-        ]
+        of: Callable[[int], TopicPartition | TopicIdPartition]
+        if version >= TOPIC_IDS_FROM:
+            of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
+        else:
+            of = partial(TopicPartition, cursor.string(flexible))
+        forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
         if flexible:
             cursor.skip_tags()
     return tuple(forgotten)
@@ -166,20 +193,17 @@ def encode_request(request: FetchRequest, version: int) -> bytes:
     """The body of a request."""
     flexible = version >= 12
     tags = b"\x00" if flexible else b""
-    out = bytearray(
-        _REQUEST_V4.pack(
-            request.replica_id,
-            request.max_wait_ms,
-            request.min_bytes,
-            request.max_bytes,
-            request.isolation_level,
-        )
-    )
+    limits = request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level
+    if version >= REPLICA_STATE_FROM:
+        out = bytearray(_REQUEST_V15.pack(*limits))
+    else:
+        out = bytearray(_REQUEST_V4.pack(request.replica_id, *limits))
     if version >= 7:
         out += _SESSION.pack(request.session_id, request.session_epoch)
     out += encode_array_length(len(request.topics), flexible)
     for topic in request.topics:
-        out += encode_string(topic.name, flexible)
+        by_id = version >= TOPIC_IDS_FROM
+        out += topic.topic_id if by_id else encode_string(topic.name, flexible)
         out += encode_array_length(len(topic.partitions), flexible)
         for partition in topic.partitions:
             out += _encode_partition(partition, version)
@@ -189,26 +213,29 @@ def encode_request(request: FetchRequest, version: int) -> bytes:
     if version >= 11:
         out += encode_string(request.rack_id, flexible)
     if flexible:
-        out += _encode_request_tags(request)
+        out += _encode_request_tags(request, version)
     return bytes(out)
 
 
-def _encode_forgotten(forgotten: Sequence[TopicPartition], flexible: bool) -> bytes:
+def _encode_forgotten(
+    forgotten: Sequence[TopicPartition | TopicIdPartition], flexible: bool
+) -> bytes:
     """A topic may come more than once: nobody minds."""
     out = bytearray(encode_array_length(len(forgotten), flexible))
-    for tp in forgotten:
-        out += encode_string(tp.stream, flexible) + encode_array_length(1, flexible)
-        out += _FORGOTTEN.pack(tp.partition)
+    for topic, partition in forgotten:
+        out += topic if isinstance(topic, bytes) else encode_string(topic, flexible)
+        out += encode_array_length(1, flexible) + _FORGOTTEN.pack(partition)
         if flexible:
             out += NO_TAGS
     return bytes(out)
 
 
-def _encode_request_tags(request: FetchRequest) -> bytes:
+def _encode_request_tags(request: FetchRequest, version: int) -> bytes:
     tags: dict[int, bytes] = {}
     if request.cluster_id is not None:
         tags[_CLUSTER_ID_TAG] = encode_string(request.cluster_id, flexible=True)
-    if request.replica_epoch >= 0:
+    is_replica = version >= REPLICA_STATE_FROM and request.replica_id != CONSUMER
+    if request.replica_epoch >= 0 or is_replica:
         state = _REPLICA_STATE.pack(request.replica_id, request.replica_epoch)
         tags[_REPLICA_STATE_TAG] = state + NO_TAGS
     return encode_tags(tags)

@@ -13,7 +13,15 @@ from streamlog.wire.cursor import (
     encode_tags,
     encode_uvarint,
 )
-from streamlog.wire.fetch.request import NO_SESSION
+from streamlog.wire.fetch.request import NO_SESSION, TOPIC_ID_BYTES, TOPIC_IDS_FROM
+from streamlog.wire.leaders import (
+    CurrentLeader,
+    NodeEndpoint,
+    encode_leader,
+    encode_nodes,
+    read_leader,
+    read_nodes,
+)
 
 NO_REPLICA: Final = -1
 
@@ -28,18 +36,12 @@ _DIVERGING_EPOCH_TAG: Final = 0
 _CURRENT_LEADER_TAG: Final = 1
 _SNAPSHOT_TAG: Final = 2
 _EPOCH_END: Final = struct.Struct(">iq")
-_LEADER: Final = struct.Struct(">ii")
 _SNAPSHOT: Final = struct.Struct(">qi")
 
+NODES_FROM: Final = 16
+"""The first version that tells where leaders are reached (KIP-951)."""
+
 _NO_LENGTH_YET: Final = bytes(4)
-_NO_THROTTLE: Final = bytes(4)
-
-
-class FetchLeader(NamedTuple):
-    """Who leads, for whoever asked somebody else."""
-
-    leader_id: int
-    leader_epoch: int
 
 
 class FetchSnapshot(NamedTuple):
@@ -59,11 +61,12 @@ class FetchedPartition(NamedTuple):
     records_bytes: int = 0
     diverging: EpochEnd | None = None  # v12: the caller's history leaves ours at this epoch's end
     preferred_read_replica: int = NO_REPLICA  # v11: where the caller should rather read
-    current_leader: FetchLeader | None = None  # v12
+    current_leader: CurrentLeader | None = None  # v12
     snapshot: FetchSnapshot | None = None  # v12
 
 
-FetchedTopic = tuple[str, Sequence[FetchedPartition]]
+FetchedTopic = tuple[str | bytes, Sequence[FetchedPartition]]
+"""A topic's name or, from version 13 on, its id."""
 
 
 class FetchedRecords(NamedTuple):
@@ -72,6 +75,8 @@ class FetchedRecords(NamedTuple):
     topic: str
     fetched: FetchedPartition
     records: memoryview
+    topic_id: bytes = b""
+    """From version 13 on, instead of the name."""
 
 
 def encode_response(
@@ -81,21 +86,24 @@ def encode_response(
     *,
     error_code: int = 0,
     session_id: int = NO_SESSION,
+    throttle_ms: int = 0,
+    nodes: Sequence[NodeEndpoint] = (),
 ) -> list[bytes]:
     """The frame around its holes: ``result[i]`` goes before the i-th non-empty run of records.
 
     ``header`` is the response's header; the frame's length is put before it. The last piece follows
-    the last run, and is empty where nothing does.
+    the last run, and is empty where nothing does. ``nodes`` are told from version 16 on.
     """
     flexible = version >= 12
-    piece = bytearray(_NO_LENGTH_YET + header + _NO_THROTTLE)
+    piece = bytearray(_NO_LENGTH_YET + header + _I32.pack(throttle_ms))
     if version >= 7:
         piece += _ERROR_SESSION.pack(error_code, session_id)
     pieces = [piece]
     records_bytes = 0
     piece += encode_array_length(len(topics), flexible)
-    for name, partitions in topics:
-        piece += encode_string(name, flexible) + encode_array_length(len(partitions), flexible)
+    for topic, partitions in topics:
+        piece += topic if isinstance(topic, bytes) else encode_string(topic, flexible)
+        piece += encode_array_length(len(partitions), flexible)
         for fetched in partitions:
             piece += _encode_fetched(fetched, version)
             if fetched.records_bytes:
@@ -107,7 +115,7 @@ def encode_response(
         if flexible:
             piece.append(0)
     if flexible:
-        piece.append(0)
+        piece += encode_nodes(nodes) if version >= NODES_FROM else NO_TAGS
     length = sum(map(len, pieces)) - 4 + records_bytes
     pieces[0][:4] = _I32.pack(length)
     return [bytes(piece) for piece in pieces]
@@ -138,7 +146,7 @@ def _encode_fetched_tags(fetched: FetchedPartition) -> bytes:
     if fetched.diverging is not None:
         tags[_DIVERGING_EPOCH_TAG] = _EPOCH_END.pack(*fetched.diverging) + NO_TAGS
     if fetched.current_leader is not None:
-        tags[_CURRENT_LEADER_TAG] = _LEADER.pack(*fetched.current_leader) + NO_TAGS
+        tags[_CURRENT_LEADER_TAG] = encode_leader(fetched.current_leader)
     if fetched.snapshot is not None:
         tags[_SNAPSHOT_TAG] = _SNAPSHOT.pack(*fetched.snapshot) + NO_TAGS
     return encode_tags(tags) if tags else NO_TAGS
@@ -150,25 +158,29 @@ class FetchResponse(NamedTuple):
     error_code: int
     partitions: Sequence[FetchedRecords]
     session_id: int = NO_SESSION
+    throttle_ms: int = 0
+    """The node takes nothing more in for so long."""
+    nodes: Sequence[NodeEndpoint] = ()
 
 
 def read_response(cursor: Cursor, version: int) -> FetchResponse:
     """The body of a response; records are views into the frame. Raises MalformedFrame."""
     flexible = version >= 12
-    cursor.i32()  # throttle time: we have none
+    throttle_ms = cursor.i32()
     error_code, session_id = cursor.unpack(_ERROR_SESSION) if version >= 7 else (0, NO_SESSION)
     partitions: list[FetchedRecords] = []
     for _ in range(cursor.array_length(flexible)):
-        name = cursor.string(flexible)
+        by_id = version >= TOPIC_IDS_FROM
+        topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
+        name = "" if by_id else cursor.string(flexible)
         partitions += [
-            FetchedRecords(name, *_read_fetched(cursor, version))
+            FetchedRecords(name, *_read_fetched(cursor, version), topic_id)
             for _ in range(cursor.array_length(flexible))
         ]
         if flexible:
             cursor.skip_tags()
-    if flexible:
-        cursor.skip_tags()
-    return FetchResponse(error_code, partitions, session_id)
+    nodes = read_nodes(cursor) if flexible else ()
+    return FetchResponse(error_code, partitions, session_id, throttle_ms, nodes)
 
 
 def _read_fetched(cursor: Cursor, version: int) -> tuple[FetchedPartition, memoryview]:
@@ -198,7 +210,7 @@ def _read_fetched(cursor: Cursor, version: int) -> tuple[FetchedPartition, memor
     snapshot = tags.get(_SNAPSHOT_TAG)
     fetched = fetched._replace(
         diverging=None if end is None else EpochEnd(*end.unpack(_EPOCH_END)),
-        current_leader=None if leader is None else FetchLeader(*leader.unpack(_LEADER)),
+        current_leader=None if leader is None else read_leader(leader),
         snapshot=None if snapshot is None else FetchSnapshot(*snapshot.unpack(_SNAPSHOT)),
     )
     return fetched, records

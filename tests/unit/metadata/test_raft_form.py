@@ -28,6 +28,7 @@ from streamlog.raft.messages import (
 from streamlog.raft.voters import ReplicaKey
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
+from streamlog.wire.leaders import CurrentLeader
 from streamlog.wire.registry import (
     APIS,
     BEGIN_QUORUM_EPOCH,
@@ -182,11 +183,11 @@ def test_what_no_voter_says_is_malformed(message: form.Message) -> None:
 
 @pytest.mark.parametrize(
     ("name", "code", "leader"),
-    [("flights", 0, fetch.FetchLeader(1, 1)), (METADATA_LOG.stream, 0, None),
-     (METADATA_LOG.stream, 3, fetch.FetchLeader(1, 1))],
+    [("flights", 0, CurrentLeader(1, 1)), (METADATA_LOG.stream, 0, None),
+     (METADATA_LOG.stream, 3, CurrentLeader(1, 1))],
 )  # fmt: skip
 def test_what_no_leader_says_is_malformed(
-    name: str, code: int, leader: fetch.FetchLeader | None
+    name: str, code: int, leader: CurrentLeader | None
 ) -> None:
     told = fetch.FetchedPartition(0, code, 1, 0, current_leader=leader)
     response = fetch.FetchResponse(0, [fetch.FetchedRecords(name, told, memoryview(b""))])

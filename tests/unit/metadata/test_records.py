@@ -4,6 +4,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptData
+from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
     MetadataRecord,
     NodeDraining,
@@ -14,6 +15,7 @@ from streamlog.metadata.records import (
     PartitionChanged,
     ProducerIdsAllocated,
     QuorumLeader,
+    QuotaChanged,
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
@@ -48,6 +50,8 @@ RECORDS: list[MetadataRecord] = [
     NodeRemoved(node_id=ONE),
     QuorumLeader(node_id=ONE),
     ProducerIdsAllocated(node_id=ONE, end=1000),
+    QuotaChanged(client_id=None, quota=Quota(producer_byte_rate=1.5)),
+    QuotaChanged(client_id="a", quota=Quota()),
     VotersChanged.of(VoterSet.of([Voter(ONE, "::1", 9092, ID), Voter(NodeId(2), "h", 9092)])),
 ]  # fmt: skip
 

@@ -45,9 +45,9 @@ async def still_serves(node: KafkaNode) -> None:
         (frame(b"\x00\x03\x00\x0c"), "frame ends inside a field"),
         (frame(b"\x00\x63\x00\x00" + bytes(20)), "API key 99 is not offered"),
         (frame(b"\x00\x01\x00\x03" + bytes(20)), "Fetch version 3 is not offered"),
-        (frame(b"\x00\x01\x00\x10" + bytes(20)), "Fetch version 16 is not offered"),
-        (frame(b"\x00\x03\x00\x0d" + bytes(20)), "Metadata version 13 is not offered"),
-        (frame(b"\x00\x00\x00\x0a" + bytes(20)), "Produce version 10 is not offered"),
+        (frame(b"\x00\x01\x00\x13" + bytes(20)), "Fetch version 19 is not offered"),
+        (frame(b"\x00\x03\x00\x0e" + bytes(20)), "Metadata version 14 is not offered"),
+        (frame(b"\x00\x00\x00\x0e" + bytes(20)), "Produce version 14 is not offered"),
         (
             frame(encode_request_header(APIS[METADATA], 12, 1, "x"), b"\xff\xff\xff\xff\x0f"),
             "array of 4294967294",

@@ -11,7 +11,7 @@ from streamlog.wire.fetch import FetchedRecords, FetchRequest, FetchTopic
 from tests.kafka_node import FakePartition, KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 19)
 
 
 async def fill(node: KafkaNode, count: int = 10, partitions: int = 1) -> FakePartition:
@@ -37,7 +37,8 @@ def offsets(found: FetchedRecords) -> list[tuple[int, int]]:
 async def test_batches_come_as_they_are_in_the_file(node: KafkaNode, version: int) -> None:
     partition = await fill(node)
     async with RawClient(node.port) as client:
-        (found,) = (await client.fetch(wanted(at(0)), version)).partitions
+        request = wanted(at(0), topic_id=partition.topic_id)
+        (found,) = (await client.fetch(request, version)).partitions
     assert offsets(found) == [(10 * i, 10 * i + 10) for i in range(5)]
     assert found.fetched.error_code == 0
     assert found.fetched.high_watermark == 100

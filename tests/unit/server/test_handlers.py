@@ -47,7 +47,7 @@ async def test_a_newer_api_versions_is_answered_as_version_0_with_the_list(
         assert (await client.ask(API_VERSIONS, 3, {}))["error_code"] == 0
 
 
-@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("version", range(14))
 async def test_metadata_of_all_topics(node: KafkaNode, version: int) -> None:
     await node.add_stream("flights", 2)
     await node.add_stream("ships")
@@ -76,7 +76,7 @@ async def test_metadata_of_all_topics(node: KafkaNode, version: int) -> None:
         assert flights["topic_id"] == node.metadata.image.stream("flights").stream_id
 
 
-@pytest.mark.parametrize("version", range(13))
+@pytest.mark.parametrize("version", range(14))
 async def test_metadata_of_some_topics_creates_none(node: KafkaNode, version: int) -> None:
     await node.add_stream("flights")
     asked = [{"name": "flights"}, {"name": "nowhere"}, {"name": "not a name!"}]
@@ -88,13 +88,36 @@ async def test_metadata_of_some_topics_creates_none(node: KafkaNode, version: in
     assert set(node.metadata.image.streams) == {"flights"}
 
 
-@pytest.mark.parametrize("version", range(1, 13))
+@pytest.mark.parametrize("version", range(1, 14))
 async def test_metadata_of_no_topics(node: KafkaNode, version: int) -> None:
     await node.add_stream("flights")
     async with RawClient(node.port) as client:
         answer = await client.ask(METADATA, version, {"topics": []})
     assert answer["topics"] == []
     assert len(answer["brokers"]) == 1
+
+
+async def test_what_metadata_is_asked_for_twice_is_told_once(node: KafkaNode) -> None:
+    await node.add_stream("flights")
+    known = node.metadata.image.stream("flights").stream_id
+    asked = [{"name": "flights"}, {"name": "nowhere"}] * 3 + [
+        {"name": "flights", "topic_id": known}
+    ]
+    async with RawClient(node.port) as client:
+        for version in (0, 9, 12):
+            answer = await client.ask(METADATA, version, {"topics": asked})
+            assert [it["name"] for it in answer["topics"]] == ["flights", "nowhere"]
+
+
+@pytest.mark.parametrize("version", [10, 11])
+async def test_an_unknown_id_has_an_empty_name_where_it_must_have_one(
+    node: KafkaNode, version: int
+) -> None:
+    unknown = uuid4()
+    request = {"topics": [{"name": None, "topic_id": unknown}]}
+    async with RawClient(node.port) as client:
+        (found,) = (await client.ask(METADATA, version, request))["topics"]
+    assert (found["name"], found["topic_id"], found["error_code"]) == ("", unknown, 100)
 
 
 async def test_metadata_by_id(node: KafkaNode) -> None:
@@ -107,18 +130,26 @@ async def test_metadata_by_id(node: KafkaNode) -> None:
     assert told == [("flights", known, 0), (None, unknown, 100)]
 
 
+KNOWN_FROM = {-1: 1, -2: 1, -3: 7, -4: 8, -5: 9, -6: 11}
+UNSUPPORTED_VERSION = 35
+
+
 def offsets_of(timestamp: int, *, partition: int = 0, epoch: int = -1) -> dict[str, object]:
     asked = {"partition_index": partition, "timestamp": timestamp, "current_leader_epoch": epoch}
     return {"replica_id": -1, "topics": [{"name": "flights", "partitions": [asked]}]}
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 12))
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
         (-2, (3, -1)),
         (-1, (30, -1)),
         (-3, (10, 2_000)),
+        (-4, (3, -1)),
+        (-5, (-1, -1)),
+        (-6, (-1, -1)),
+        (-7, None),
         (0, (0, 1_000)),
         (1_000, (0, 1_000)),
         (1_001, (10, 2_000)),
@@ -127,7 +158,7 @@ def offsets_of(timestamp: int, *, partition: int = 0, epoch: int = -1) -> dict[s
     ],
 )
 async def test_list_offsets(
-    node: KafkaNode, version: int, asked: int, told: tuple[int, int]
+    node: KafkaNode, version: int, asked: int, told: tuple[int, int] | None
 ) -> None:
     partition = await node.add_stream("flights")
     for timestamp_ms in (1_000, 2_000, 1_500):
@@ -138,8 +169,10 @@ async def test_list_offsets(
         answer = await client.ask(LIST_OFFSETS, version, offsets_of(asked))
     ((topic,),) = [answer["topics"]]
     (found,) = topic["partitions"]
-    assert (topic["name"], found["partition_index"], found["error_code"]) == ("flights", 0, 0)
-    assert (found["offset"], found["timestamp"]) == told
+    known = asked >= 0 or version >= KNOWN_FROM.get(asked, 99)
+    code = 0 if known else UNSUPPORTED_VERSION
+    assert (topic["name"], found["partition_index"], found["error_code"]) == ("flights", 0, code)
+    assert (found["offset"], found["timestamp"]) == (told if known else (-1, -1))
 
 
 async def test_list_offsets_of_an_empty_partition(node: KafkaNode) -> None:
@@ -414,7 +447,7 @@ async def test_without_a_known_controller_any_node_will_do(node: KafkaNode) -> N
         assert (await client.ask(METADATA, 12, {"topics": []}))["controller_id"] == NODE
 
 
-@pytest.mark.parametrize("version", range(1, 8))
+@pytest.mark.parametrize("version", range(1, 12))
 async def test_a_new_leader_does_not_guess_what_is_committed(node: KafkaNode, version: int) -> None:
     partition = await node.add_stream("flights")
     partition.append([b"x"])

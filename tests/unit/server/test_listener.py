@@ -73,6 +73,34 @@ async def test_connections_over_the_limit_are_closed(caplog: pytest.LogCaptureFi
             await next_one.ask(METADATA, 12, ALL_TOPICS)
 
 
+async def test_connections_of_one_address_over_its_limit_are_closed(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with KafkaNode(connections_per_address_max=1, host="0.0.0.0") as node:
+        async with RawClient(node.port) as one:
+            await one.ask(METADATA, 12, ALL_TOPICS)
+            async with RawClient(node.port) as two:
+                assert await two.closed()
+            loop = asyncio.get_running_loop()
+            with socket.socket() as other:
+                other.setblocking(False)
+                other.bind(("127.0.0.2", 0))
+                await loop.sock_connect(other, ("127.0.0.1", node.port))
+                header = encode_request_header(APIS[API_VERSIONS], 0, 7, "x")
+                await loop.sock_sendall(other, frame(header))
+                assert await loop.sock_recv(other, 4), "another address has a limit of its own"
+        await until(lambda: node.metric("streamlog_connections") == 0)
+        async with RawClient(node.port) as next_one:
+            await next_one.ask(METADATA, 12, ALL_TOPICS)
+        closed = node.metric("streamlog_connections_closed_total", reason="address limit")
+        assert closed == 1
+        (line,) = [it for it in caplog.records if it.message == "connection closed"]
+        told = line.__dict__
+        assert (told["reason"], told["limit"]) == ("address limit", 1)
+        assert told["peer"].startswith("127.0.0.1:")
+    assert not node.listener._hosts
+
+
 async def test_the_gauge_follows_connections(node: KafkaNode) -> None:
     for _ in range(3):
         async with RawClient(node.port) as client:

@@ -54,7 +54,7 @@ async def stored(partition: FakePartition) -> list[bytes | None]:
     return values
 
 
-@pytest.mark.parametrize("version", range(3, 10))
+@pytest.mark.parametrize("version", range(3, 13))
 @pytest.mark.parametrize("acks", [1, -1])
 async def test_a_batch_is_appended_and_answered(node: KafkaNode, version: int, acks: int) -> None:
     partition = await node.add_stream("flights")

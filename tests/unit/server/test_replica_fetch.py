@@ -8,7 +8,8 @@ import pytest
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.record.batch import batches
 from streamlog.server.handlers.fetch import NEWS_WAIT_MS
-from streamlog.wire.fetch import FetchedRecords, FetchLeader, FetchRequest
+from streamlog.wire.fetch import FetchedRecords, FetchRequest
+from streamlog.wire.leaders import CurrentLeader
 from tests.kafka_node import NODE, FakePartition, KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 
@@ -242,7 +243,7 @@ async def test_a_follower_that_is_not_in_sync_names_the_leader(node: KafkaNode) 
     async with RawClient(node.port) as client:
         (found,) = (await client.fetch(wanted(at(0)))).partitions
     assert found.fetched.error_code == 6
-    assert found.fetched.current_leader == FetchLeader(FOLLOWER, 5)
+    assert found.fetched.current_leader == CurrentLeader(FOLLOWER, 5)
 
 
 async def test_an_older_epoch_hears_of_the_present_one(node: KafkaNode) -> None:
@@ -252,4 +253,4 @@ async def test_an_older_epoch_hears_of_the_present_one(node: KafkaNode) -> None:
     async with RawClient(node.port) as client:
         (found,) = (await client.fetch(wanted(at(0, current_leader_epoch=4)))).partitions
     assert found.fetched.error_code == 74
-    assert found.fetched.current_leader == FetchLeader(NODE, 5)
+    assert found.fetched.current_leader == CurrentLeader(NODE, 5)

@@ -98,3 +98,17 @@ def test_unknown_tags_are_passed_over() -> None:
 def test_a_tag_longer_than_the_frame_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
         Cursor(b"\x01\x05\x7fa").skip_tags()
+
+
+def test_the_elements_of_a_request_are_bounded() -> None:
+    cursor = Cursor(b"\x03\x01\x01" * 3, elements_max=5)
+    assert cursor.array_length(flexible=True) == 2
+    cursor.take(2)
+    assert cursor.array_length(flexible=True) == 2
+    cursor.take(2)
+    with pytest.raises(MalformedFrame, match="more elements"):
+        cursor.array_length(flexible=True)
+    with pytest.raises(MalformedFrame, match="more elements"):
+        Cursor(b"\x02\x00\x00\x01\x00", elements_max=1).tags()
+    with pytest.raises(MalformedFrame, match="tagged fields"):
+        Cursor(b"\x09\x00\x00\x01\x00").tags()

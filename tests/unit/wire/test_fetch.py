@@ -17,27 +17,32 @@ from streamlog.model import EpochEnd, TopicPartition
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
     NEW_SESSION,
+    NODES_FROM,
     NOT_TOLD,
+    TOPIC_IDS_FROM,
     FetchedPartition,
-    FetchLeader,
     FetchPartition,
     FetchRequest,
     FetchResponse,
     FetchSnapshot,
     FetchTopic,
+    TopicIdPartition,
     encode_request,
     encode_response,
     next_session_epoch,
     read_request,
     read_response,
 )
+from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.registry import FETCH
 
-VERSIONS = range(4, 13)
+VERSIONS = range(4, 19)
+BY_NAME = range(4, 13)
 HEADER = b"\x00\x00\x00\x2a"
 RECORDS = b"not looked at"
 
 FOLDER = UUID("0cdef59f-2d4e-4d3e-8e1c-5d2cb28a3a11")
+ID_A, ID_B = UUID(int=2**127 + 1), UUID(int=3)
 
 REQUEST = FetchRequest(
     [
@@ -63,15 +68,26 @@ REQUEST = FetchRequest(
     cluster_id="c1",
     forgotten=(TopicPartition("c", 4), TopicPartition("a", 1)),
 )
+IDS = {"a": b"a" * 16, "b" * 200: bytes(16), "c": b"\xff" * 16}
+
+
+def said_in(version: int) -> FetchRequest:
+    """REQUEST, its topics named as the version does."""
+    if version < TOPIC_IDS_FROM:
+        return REQUEST
+    return REQUEST._replace(
+        topics=[FetchTopic("", it.partitions, IDS[it.name]) for it in REQUEST.topics],
+        forgotten=(TopicIdPartition(IDS["c"], 4), TopicIdPartition(IDS["a"], 1)),
+    )
 
 
 def as_of(version: int) -> FetchRequest:
     """REQUEST without what the version cannot say."""
     blank = FetchRequest([], 0, 0, 0)
+    whole = said_in(version)
     topics = [
-        FetchTopic(
-            topic.name,
-            [
+        topic._replace(
+            partitions=[
                 FetchPartition(
                     it.partition,
                     it.fetch_offset,
@@ -85,37 +101,45 @@ def as_of(version: int) -> FetchRequest:
                 for it in topic.partitions
             ],
         )
-        for topic in REQUEST.topics
+        for topic in whole.topics
     ]
-    return REQUEST._replace(
+    return whole._replace(
         topics=topics,
         session_id=REQUEST.session_id if version >= 7 else blank.session_id,
         session_epoch=REQUEST.session_epoch if version >= 7 else blank.session_epoch,
         rack_id=REQUEST.rack_id if version >= 11 else blank.rack_id,
         replica_epoch=REQUEST.replica_epoch if version >= 12 else -1,
         cluster_id=REQUEST.cluster_id if version >= 12 else None,
-        forgotten=REQUEST.forgotten if version >= 7 else (),
+        forgotten=whole.forgotten if version >= 7 else (),
     )
 
 
 def as_kio_knows(version: int) -> FetchRequest:
     """Without the tagged fields that Kafka has in later versions only: kio does not read them."""
     request = as_of(version)
+    unknown: dict[str, Any] = {} if version >= 17 else {"directory_id": None}
+    if version < 18:
+        unknown["high_watermark"] = NOT_TOLD
     topics = [
-        FetchTopic(
-            topic.name,
-            [it._replace(directory_id=None, high_watermark=NOT_TOLD) for it in topic.partitions],
-        )
+        topic._replace(partitions=[it._replace(**unknown) for it in topic.partitions])
         for topic in request.topics
     ]
-    return request._replace(topics=topics, replica_epoch=-1)
+    epoch = request.replica_epoch if version >= 15 else -1
+    return request._replace(topics=topics, replica_epoch=epoch)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_a_request_comes_back(version: int) -> None:
-    cursor = Cursor(encode_request(REQUEST, version))
+    cursor = Cursor(encode_request(said_in(version), version))
     assert read_request(cursor, version) == as_of(version)
     assert cursor.remaining == 0
+
+
+def test_a_replica_that_tells_no_epoch_is_still_one() -> None:
+    for version in VERSIONS:
+        request = said_in(version)._replace(replica_epoch=-1)
+        found = read_request(Cursor(encode_request(request, version)), version)
+        assert (found.replica_id, found.replica_epoch) == (4, -1)
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -148,22 +172,27 @@ def test_what_a_replica_tells_is_encoded_as_in_the_versions_that_have_it() -> No
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_every_cut_of_a_request_is_malformed(version: int) -> None:
-    whole = encode_request(REQUEST, version)
+    whole = encode_request(said_in(version), version)
     for size in range(len(whole)):
         with pytest.raises(MalformedFrame):
             read_request(Cursor(whole[:size]), version)
 
 
-@pytest.mark.parametrize("version", [7, 12])
+@pytest.mark.parametrize("version", [7, 12, 13, 18])
 def test_what_kio_forgets_is_forgotten(version: int) -> None:
     schema = load_request_schema(FETCH, version)
     theirs, _ = entity_reader(schema)(encode_request(as_kio_knows(version), version), 0)
     forgotten: Any = schema.__dataclass_fields__["forgotten_topics_data"].type.__args__[0]
-    gone = (forgotten(topic="gone", partitions=(1, 2)),) * 2
+    by_id = version >= TOPIC_IDS_FROM
+    named = {"topic_id": FOLDER} if by_id else {"topic": "gone"}
+    gone = (forgotten(**named, partitions=(1, 2)),) * 2
     out = io.BytesIO()
     entity_writer(schema)(out, replace(theirs, forgotten_topics_data=gone))
     cursor = Cursor(out.getvalue())
-    names = tuple(TopicPartition("gone", number) for number in (1, 2, 1, 2))
+    names = tuple(
+        TopicIdPartition(FOLDER.bytes, number) if by_id else TopicPartition("gone", number)
+        for number in (1, 2, 1, 2)
+    )
     assert read_request(cursor, version) == as_kio_knows(version)._replace(forgotten=names)
     assert cursor.remaining == 0
 
@@ -176,16 +205,17 @@ def test_session_epochs_go_round_without_the_first() -> None:
 
 def response(version: int, *, diverging: EpochEnd | None = None) -> bytes:
     """A whole frame, its holes filled."""
-    topics = [
+    a, b = ("a", "b") if version < TOPIC_IDS_FROM else (ID_A.bytes, ID_B.bytes)
+    topics: list[tuple[str | bytes, list[FetchedPartition]]] = [
         (
-            "a",
+            a,
             [
                 FetchedPartition(0, 0, 100, 5, len(RECORDS)),
                 FetchedPartition(1, 3, -1, -1, 0),
                 FetchedPartition(2, 0, 7, 0, 0, diverging),
             ],
         ),
-        ("b", [FetchedPartition(0, 0, 9, 1, 300)]),
+        (b, [FetchedPartition(0, 0, 9, 1, 300)]),
     ]
     pieces = encode_response(HEADER, topics, version, session_id=77)
     assert len(pieces) == 3
@@ -200,8 +230,10 @@ def test_kio_reads_our_response(version: int) -> None:
     theirs, size = entity_reader(load_response_schema(FETCH, version))(whole[8:], 0)
     assert size == len(whole) - 8
     first, last = theirs.responses
-    names = [topic.topic for topic in theirs.responses]
-    assert names == ["a", "b"]
+    if version < TOPIC_IDS_FROM:
+        assert [topic.topic for topic in theirs.responses] == ["a", "b"]
+    else:
+        assert [topic.topic_id for topic in theirs.responses] == [ID_A, ID_B]
     told = [(it.partition_index, it.error_code, it.high_watermark) for it in first.partitions]
     assert told == [(0, 0, 100), (1, 3, -1), (2, 0, 7)]
     assert [bytes(it.records or b"") for it in first.partitions] == [RECORDS, b"", b""]
@@ -225,8 +257,9 @@ def test_a_response_comes_back_with_views_into_the_frame(version: int) -> None:
     assert cursor.remaining == 0
     assert answer.error_code == 0
     assert answer.session_id == (77 if version >= 7 else 0)
-    assert [(it.topic, it.fetched.partition) for it in answer.partitions] == [
-        ("a", 0), ("a", 1), ("a", 2), ("b", 0),
+    a, b = ("a", "b") if version < TOPIC_IDS_FROM else (ID_A.bytes, ID_B.bytes)
+    assert [(it.topic or it.topic_id, it.fetched.partition) for it in answer.partitions] == [
+        (a, 0), (a, 1), (a, 2), (b, 0),
     ]  # fmt: skip
     assert [bytes(it.records) for it in answer.partitions] == [RECORDS, b"", b"", bytes(300)]
     assert answer.partitions[0].records.obj is frame
@@ -234,7 +267,9 @@ def test_a_response_comes_back_with_views_into_the_frame(version: int) -> None:
 
 
 def test_what_is_told_to_replicas_comes_back_and_kio_reads_it() -> None:
-    told = FetchedPartition(0, 6, 1, 2, 0, None, 5, FetchLeader(7, 2**20), FetchSnapshot(2**40, 3))
+    told = FetchedPartition(
+        0, 6, 1, 2, 0, None, 5, CurrentLeader(7, 2**20), FetchSnapshot(2**40, 3)
+    )
     (piece,) = encode_response(HEADER, [("a", [told])], 12)
     (found,) = read_response(Cursor(piece, 8), 12).partitions
     assert found.fetched == told
@@ -246,7 +281,24 @@ def test_what_is_told_to_replicas_comes_back_and_kio_reads_it() -> None:
     assert (it.snapshot_id.end_offset, it.snapshot_id.epoch) == (2**40, 3)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", range(12, 19))
+def test_where_leaders_are_is_told_from_version_16_on(version: int) -> None:
+    told = FetchedPartition(0, 6, -1, -1, 0, current_leader=CurrentLeader(7, 2))
+    nodes = (NodeEndpoint(7, "host-7", 9092, "r1"), NodeEndpoint(8, "h" * 200, 1, None))
+    topic = "a" if version < TOPIC_IDS_FROM else ID_A.bytes
+    (piece,) = encode_response(HEADER, [(topic, [told])], version, nodes=nodes, throttle_ms=77)
+    answer = read_response(Cursor(piece, 8), version)
+    assert answer.nodes == (nodes if version >= NODES_FROM else ())
+    assert answer.throttle_ms == 77
+    theirs, size = entity_reader(load_response_schema(FETCH, version))(piece[8:], 0)
+    assert size == len(piece) - 8
+    assert theirs.throttle_time.total_seconds() == 0.077
+    if version >= NODES_FROM:
+        found = [(it.node_id, it.host, it.port, it.rack) for it in theirs.node_endpoints]
+        assert found == list(nodes)
+
+
+@pytest.mark.parametrize("version", BY_NAME)
 def test_a_preferred_replica_is_told_from_version_11_on(version: int) -> None:
     told = FetchedPartition(0, 0, 1, 0, preferred_read_replica=5)
     (piece,) = encode_response(HEADER, [("a", [told])], version)
@@ -263,7 +315,7 @@ def test_a_diverging_epoch_comes_back_and_kio_reads_it() -> None:
     assert (end.epoch, end.end_offset) == (4, 99)
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", BY_NAME)
 def test_an_answer_without_records_is_one_piece(version: int) -> None:
     pieces = encode_response(HEADER, [("a", [FetchedPartition(0, 0, 1, 0)])], version)
     assert len(pieces) == 1
@@ -291,7 +343,7 @@ def test_aborted_transactions_of_another_broker_are_passed_over(version: int) ->
     assert bytes(found.records) == RECORDS
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", BY_NAME)
 def test_every_cut_of_a_response_is_malformed(version: int) -> None:
     whole = response(version)[:200]
     for size in range(8, len(whole)):

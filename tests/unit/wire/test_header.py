@@ -49,7 +49,7 @@ def test_a_newer_api_versions_is_let_through_without_its_body() -> None:
 
 @pytest.mark.parametrize(
     ("key", "version"),
-    [(99, 0), (-1, 0), (FETCH, 3), (FETCH, 13), (METADATA, -1), (API_VERSIONS, -1)],
+    [(99, 0), (-1, 0), (FETCH, 3), (FETCH, 19), (METADATA, -1), (API_VERSIONS, -1)],
 )
 def test_what_is_not_offered_is_refused(key: int, version: int) -> None:
     data = key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
