@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Settings
 from tests.peers.expectations import Expectations, Verdict, judge
 from tests.peers.sources import PEERS, NoSourcesError, Sources, sources
 from tests.peers.suite import Suite
@@ -17,17 +17,19 @@ from tests.peers.suite import Suite
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 LISTS = Path(__file__).parent
+SETTINGS: Settings = {"groups": {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 1_000}}
+"""As peers have their Kafka."""
 
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as started:
+    with Cluster(tmp_path_factory.mktemp("cluster"), settings=SETTINGS) as started:
         yield started
 
 
 @pytest.fixture(scope="module")
 def lone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("lone"), nodes=1) as started:
+    with Cluster(tmp_path_factory.mktemp("lone"), nodes=1, settings=SETTINGS) as started:
         yield started
 
 
