@@ -106,8 +106,14 @@ class Cluster:
             command = [*STREAMLOG, "serve", "--config", self._node(number)["config"]]
             self._restarted[number] = self._start(command, f"node-{number}-again.log")
             self._wait_ready(self._node(number)["http"])
-        check = [*STREAMLOG, "cluster", "check", "--wait", "--timeout", str(int(TIMEOUT_S))]
-        subprocess.run([*check, "--servers", self.servers], check=True, capture_output=True)
+        self._command("check", "--wait", "--timeout", str(int(TIMEOUT_S)))
+        self._command("rebalance")
+
+    def _command(self, *words: str) -> None:
+        command = [*STREAMLOG, "cluster", *words, "--servers", self.servers]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"cluster {words[0]}: {done.stderr or done.stdout}")
 
     def _node(self, number: int) -> dict[str, Any]:
         node: dict[str, Any] = next(it for it in self._state["nodes"] if it["id"] == number)

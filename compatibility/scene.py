@@ -95,10 +95,15 @@ class Scene:
         """Names of all that there are."""
         return set(self.cluster.admin.list_topics(timeout=TIMEOUT_S).topics)
 
-    def publish(self, topic: str, lines: Sequence[str], partition: int = 0) -> None:
-        """As plain NATS messages, each acknowledged, in this order."""
+    def publish(
+        self, topic: str, lines: Sequence[str], partition: int = 0, *, at_once: int = AT_ONCE
+    ) -> None:
+        """As plain NATS messages, each acknowledged, in this order.
+
+        If nobody leads the partition for a while, the order needs ``at_once=1``.
+        """
         subject = f"{topic}.{partition}" if partition else topic
-        asyncio.run(_publish(self.cluster.nats, subject, lines))
+        asyncio.run(_publish(self.cluster.nats, subject, lines, at_once))
 
     def stored(self, topic: str, count: int, partition: int = 0) -> list[Record]:
         """The first so many records as the client that we judge by reads them."""
@@ -140,11 +145,11 @@ class Scene:
             consumer.close()
 
 
-async def _publish(url: str, subject: str, lines: Sequence[str]) -> None:
+async def _publish(url: str, subject: str, lines: Sequence[str], at_once: int) -> None:
     client = await nats.connect(url)
     try:
-        for first in range(0, len(lines), AT_ONCE):
-            asked = [_ask(client, subject, line) for line in lines[first : first + AT_ONCE]]
+        for first in range(0, len(lines), at_once):
+            asked = [_ask(client, subject, line) for line in lines[first : first + at_once]]
             await asyncio.gather(*asked)
     finally:
         await client.close()

@@ -59,7 +59,7 @@ class Membership:
         """The next records, to each partition."""
         first, self._end = self._end, self._end + EACH
         for partition in range(PARTITIONS):
-            self._scene.publish(self.topic, values(first, self._end), partition)
+            self._scene.publish(self.topic, values(first, self._end), partition, at_once=1)
 
     def wait_read(self, owners: Owners | None = None) -> None:
         """Until what was published last is read, if told by whom it has to be, each in its place.
