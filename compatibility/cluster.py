@@ -67,6 +67,10 @@ class Cluster:
         """Bootstrap servers of Kafka clients."""
         return ",".join(node["kafka"] for node in self._state["nodes"])
 
+    def new_admin(self) -> AdminClient:
+        """One that remembers no coordinator, since the others wait for a dead one."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
     @property
     def replicas(self) -> int:
         """Of each stream: one on every node."""
@@ -132,7 +136,7 @@ class Cluster:
                 raise Failed(f"streamlog dev is not ready: {(self.folder / 'dev.log').read_text()}")
             time.sleep(POLL_S)
         self._state = json.loads(path.read_text())
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self.admin = self.new_admin()
 
     def _wait_ready(self, http: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S

@@ -172,8 +172,10 @@ class Program:
         self._lines.put(None)
 
     def _last_words(self) -> str:
-        code = self._process.poll()
-        return f"ended with {code} {self._said()}".strip()
+        """Its output ends a moment before itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_TIMEOUT_S)
+        return f"ended with {self._process.poll()} {self._said()}".strip()
 
     def _said(self) -> str:
         """The last line on standard error, if there is one."""

@@ -16,7 +16,7 @@ PARTITIONS: Final = 6
 EACH: Final = 20
 """Records that go to each partition at a time."""
 SETTLE_TIMEOUT_S: Final = 90.0
-POLL_S: Final = 0.1
+POLL_S: Final = 0.25
 
 Owners = Mapping[int, str]
 """Whose each partition is."""
@@ -106,7 +106,8 @@ class Membership:
 
     def _described(self) -> Any:
         """As DescribeGroups tells."""
-        (future,) = self._scene.cluster.admin.describe_consumer_groups([self.group]).values()
+        admin = self._scene.cluster.new_admin()
+        (future,) = admin.describe_consumer_groups([self.group]).values()
         return future.result(TIMEOUT_S)
 
     def _check_alive(self) -> None:
@@ -119,7 +120,8 @@ def committed(scene: Scene, topic: str, partitions: int) -> dict[int, int]:
     """By the group of the topic's name and ``-g``, as OffsetFetch tells."""
     wanted = [TopicPartition(topic, partition) for partition in range(partitions)]
     asked = ConsumerGroupTopicPartitions(f"{topic}-g", wanted)
-    (future,) = scene.cluster.admin.list_consumer_group_offsets([asked]).values()
+    admin = scene.cluster.new_admin()
+    (future,) = admin.list_consumer_group_offsets([asked]).values()
     try:
         found: Any = future.result(TIMEOUT_S)
     except KafkaException as refused:
