@@ -135,7 +135,8 @@ class Program:
             try:
                 line = self.line(max(0.0, deadline - time.monotonic()))
             except Failed as failure:
-                raise Failed(f"after {len(found)} of {count} records: {failure}") from None
+                so_far = f"after {len(found)} of {count} records: " if found else ""
+                raise Failed(f"{so_far}{failure}") from None
             if line is None:
                 raise Failed(f"ended after {len(found)} of {count} records: {self._last_words()}")
             found.append(record_of(line))

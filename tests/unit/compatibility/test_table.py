@@ -23,8 +23,8 @@ def test_a_row_for_each_client_that_ran_and_a_line_for_each_reason() -> None:
         ["| A 1", "✔", "✘ <sup>1</sup>"],
         ["| B 2", "\N{EN DASH} <sup>2</sup>", " "],
     ]
-    assert "1. A, group: lost 1" in lines
-    assert "2. B, assign: no" in lines
+    assert "1. A: lost 1" in lines
+    assert "2. B: no" in lines
     assert lines[-1] == "Segment files, read by B 2: ✔"
 
 
