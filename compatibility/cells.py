@@ -27,7 +27,9 @@ def run_cell(
         return Outcome("not offered", one_line(str(reason)))
     except Failed as reason:
         return Outcome("fail", _without_places(str(reason), cluster, folder))
-    except KafkaException as refused:  # of what the check asks by itself
+    except TimeoutError:  # this one and the next: of what the check asks by itself
+        return Outcome("fail", "the nodes did not answer the client that results are judged by")
+    except KafkaException as refused:
         return Outcome("fail", _without_places(str(refused), cluster, folder))
 
 

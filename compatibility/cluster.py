@@ -67,6 +67,10 @@ class Cluster:
         """Bootstrap servers of Kafka clients."""
         return ",".join(node["kafka"] for node in self._state["nodes"])
 
+    def new_admin(self) -> AdminClient:
+        """One that remembers no coordinator, since the others wait for a dead one."""
+        return AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+
     @property
     def replicas(self) -> int:
         """Of each stream: one on every node."""
@@ -106,8 +110,14 @@ class Cluster:
             command = [*STREAMLOG, "serve", "--config", self._node(number)["config"]]
             self._restarted[number] = self._start(command, f"node-{number}-again.log")
             self._wait_ready(self._node(number)["http"])
-        check = [*STREAMLOG, "cluster", "check", "--wait", "--timeout", str(int(TIMEOUT_S))]
-        subprocess.run([*check, "--servers", self.servers], check=True, capture_output=True)
+        self._command("check", "--wait", "--timeout", str(int(TIMEOUT_S)))
+        self._command("rebalance")
+
+    def _command(self, *words: str) -> None:
+        command = [*STREAMLOG, "cluster", *words, "--servers", self.servers]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise Failed(f"cluster {words[0]}: {done.stderr or done.stdout}")
 
     def _node(self, number: int) -> dict[str, Any]:
         node: dict[str, Any] = next(it for it in self._state["nodes"] if it["id"] == number)
@@ -126,7 +136,7 @@ class Cluster:
                 raise Failed(f"streamlog dev is not ready: {(self.folder / 'dev.log').read_text()}")
             time.sleep(POLL_S)
         self._state = json.loads(path.read_text())
-        self.admin = AdminClient({"bootstrap.servers": self.servers, "log_level": 0})
+        self.admin = self.new_admin()
 
     def _wait_ready(self, http: str) -> None:
         deadline = time.monotonic() + TIMEOUT_S

@@ -135,7 +135,8 @@ class Program:
             try:
                 line = self.line(max(0.0, deadline - time.monotonic()))
             except Failed as failure:
-                raise Failed(f"after {len(found)} of {count} records: {failure}") from None
+                so_far = f"after {len(found)} of {count} records: " if found else ""
+                raise Failed(f"{so_far}{failure}") from None
             if line is None:
                 raise Failed(f"ended after {len(found)} of {count} records: {self._last_words()}")
             found.append(record_of(line))
@@ -172,8 +173,10 @@ class Program:
         self._lines.put(None)
 
     def _last_words(self) -> str:
-        code = self._process.poll()
-        return f"ended with {code} {self._said()}".strip()
+        """Its output ends a moment before itself."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_TIMEOUT_S)
+        return f"ended with {self._process.poll()} {self._said()}".strip()
 
     def _said(self) -> str:
         """The last line on standard error, if there is one."""

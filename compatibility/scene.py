@@ -3,16 +3,20 @@
 import asyncio
 import contextlib
 import json
+import time
 from base64 import b64encode
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from types import TracebackType
 from typing import Any, Final, Self
+from uuid import uuid4
 
 import nats
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import NewTopic  # type: ignore[attr-defined]
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
 
 from compatibility.cluster import Cluster
 from compatibility.outcome import Failed
@@ -22,6 +26,8 @@ from compatibility.registries import Installed
 TIMEOUT_S: Final = 60.0
 AT_ONCE: Final = 50
 """Messages on their way at the same time."""
+ANSWER_TIMEOUT_S: Final = 5.0
+AGAIN_S: Final = 0.2
 
 
 def value(number: int) -> str:
@@ -89,10 +95,15 @@ class Scene:
         """Names of all that there are."""
         return set(self.cluster.admin.list_topics(timeout=TIMEOUT_S).topics)
 
-    def publish(self, topic: str, lines: Sequence[str], partition: int = 0) -> None:
-        """As plain NATS messages, each acknowledged, in this order."""
+    def publish(
+        self, topic: str, lines: Sequence[str], partition: int = 0, *, at_once: int = AT_ONCE
+    ) -> None:
+        """As plain NATS messages, each acknowledged, in this order.
+
+        If nobody leads the partition for a while, the order needs ``at_once=1``.
+        """
         subject = f"{topic}.{partition}" if partition else topic
-        asyncio.run(_publish(self.cluster.nats, subject, lines))
+        asyncio.run(_publish(self.cluster.nats, subject, lines, at_once))
 
     def stored(self, topic: str, count: int, partition: int = 0) -> list[Record]:
         """The first so many records as the client that we judge by reads them."""
@@ -134,16 +145,28 @@ class Scene:
             consumer.close()
 
 
-async def _publish(url: str, subject: str, lines: Sequence[str]) -> None:
+async def _publish(url: str, subject: str, lines: Sequence[str], at_once: int) -> None:
     client = await nats.connect(url)
     try:
-        for first in range(0, len(lines), AT_ONCE):
-            asked = [
-                client.request(subject, line.encode(), timeout=TIMEOUT_S)
-                for line in lines[first : first + AT_ONCE]
-            ]
-            for answer in await asyncio.gather(*asked):
-                if b'"error"' in answer.data:
-                    raise Failed(f"{subject}: {answer.data.decode()}")
+        for first in range(0, len(lines), at_once):
+            asked = [_ask(client, subject, line) for line in lines[first : first + at_once]]
+            await asyncio.gather(*asked)
     finally:
         await client.close()
+
+
+async def _ask(client: Client, subject: str, line: str) -> None:
+    """Until it is acknowledged; stored once, however often it is sent."""
+    headers = {"Nats-Msg-Id": str(uuid4())}
+    deadline = time.monotonic() + TIMEOUT_S
+    while True:
+        try:
+            answer = await client.request(subject, line.encode(), ANSWER_TIMEOUT_S, headers=headers)
+            if b'"error"' not in answer.data:
+                return
+            said = answer.data.decode()
+        except (NoRespondersError, nats.errors.TimeoutError) as error:
+            said = str(error)
+        if time.monotonic() > deadline:
+            raise Failed(f"{subject}: {said}")
+        await asyncio.sleep(AGAIN_S)

@@ -24,31 +24,27 @@ def write(peers: Sequence[Peer], rows: Mapping[str, Row], page: Path = PAGE) -> 
 
 
 def markdown(peers: Sequence[Peer], rows: Mapping[str, Row]) -> Iterator[str]:
-    """The table, and a line for each cell that needs one."""
+    """The table, and a line for each reason of a client."""
     columns = [check for check in CHECKS if check.name not in OF_ONE_CLIENT]
     notes: list[str] = []
     yield "| client | " + " | ".join(check.title for check in columns) + " |"
     yield "|---|" + ":-:|" * len(columns)
     for peer in peers:
-        if peer.name not in rows:
-            continue
-        row = rows[peer.name]
-        cells = []
-        for check in columns:
-            outcome = row.cells.get(check.name)
-            cells.append(_sign(outcome, f"{peer.title}, {check.title}", notes))
-        yield f"| {peer.title} {row.version} | " + " | ".join(cells) + " |"
+        if peer.name in rows:
+            row = rows[peer.name]
+            cells = [_sign(row.cells.get(check.name), peer.title, notes) for check in columns]
+            yield f"| {peer.title} {row.version} | " + " | ".join(cells) + " |"
     yield ""
     yield from (f"{number}. {note}" for number, note in enumerate(notes, 1))
     yield from _beyond(peers, rows)
 
 
-def _sign(outcome: Outcome | None, cell: str, notes: list[str]) -> str:
+def _sign(outcome: Outcome | None, client: str, notes: list[str]) -> str:
     if outcome is None:
         return " "
     if not outcome.reason:
         return SIGNS[outcome.kind]
-    note = f"{cell}: {outcome.reason}"
+    note = f"{client}: {outcome.reason}"
     if note not in notes:
         notes.append(note)
     return f"{SIGNS[outcome.kind]} <sup>{notes.index(note) + 1}</sup>"

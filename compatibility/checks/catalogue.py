@@ -18,6 +18,7 @@ CHECKS: Final = (
     Check("admin-streams", "admin: streams", admin.streams),
     Check("admin-groups", "admin: groups", admin.groups),
     Check("failover", "leader killed", failover.leader_change),
+    Check("coordinator", "coordinator killed", groups.coordinator_killed),
     Check("dump", "segment files", dump.segment_files),
 )
 

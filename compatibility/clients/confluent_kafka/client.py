@@ -1,5 +1,6 @@
 """confluent-kafka, which is librdkafka."""
 
+import sys
 from typing import Any
 
 import confluent_kafka
@@ -55,7 +56,8 @@ def group(servers: str, topic: str, group: str, client_id: str, count: int | Non
     consumer.subscribe([topic])
     ended, left = end_of_input(), count
     while not ended.is_set() and left != 0:
-        messages = consumer.consume(min(AT_ONCE, left or AT_ONCE), timeout=0.1)
+        polled = consumer.consume(min(AT_ONCE, left or AT_ONCE), timeout=0.1)
+        messages = [message for message in polled if not _is_passing(message.error())]
         for message in messages:
             _put(message)
         if messages:
@@ -63,6 +65,14 @@ def group(servers: str, topic: str, group: str, client_id: str, count: int | Non
             _commit(consumer, [TopicPartition(topic, p, end) for p, end in ends.items()])
         left = None if left is None else left - len(messages)
     consumer.close()
+
+
+def _is_passing(error: KafkaError | None) -> bool:
+    """Such as that the coordinator has moved: librdkafka tells, and goes on by itself."""
+    if error is None or error.fatal():
+        return False
+    print(error, file=sys.stderr)
+    return True
 
 
 def _commit(consumer: Consumer, offsets: list[TopicPartition]) -> None:
