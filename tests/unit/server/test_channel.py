@@ -153,3 +153,25 @@ async def test_a_reset_is_raised_to_who_waits() -> None:
     with pytest.raises(ConnectionResetError):
         await channel.receive()
     channel.close()
+
+
+async def test_a_rest_ends_although_a_timer_is_early() -> None:
+    """Some loops round times: what is to be called may be called before it is time."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        channel = Channel(ours, loop, 60_000)
+        ends_s = loop.time() + 0.05
+        resting = asyncio.get_running_loop().create_future()
+
+        async def rest() -> None:
+            await channel.rest_unless(lambda: False, ends_s)
+            resting.set_result(loop.time())
+
+        async with asyncio.timeout(10), asyncio.TaskGroup() as tasks:
+            tasks.create_task(rest())
+            await asyncio.sleep(0.01)
+            channel.wake()
+        assert resting.result() >= ends_s
+        channel.close()
