@@ -63,17 +63,12 @@ def _roots(path: Path) -> tuple[Path, list[Path]]:
     """The data folder, and the folders of the streams that the path speaks of."""
     if any(_partitions(path)):
         return path.parent.parent, [path]
-    streams = [folder for folder in _streams(path) if any(_partitions(folder))]
+    streams = [folder for folder in _folders(path) if any(_partitions(folder))]
     if streams:
         return path.parent, streams
     if (path / "streams").is_dir():
-        return path, _streams(path / "streams")
+        return path, _folders(path / "streams")
     raise ConfigError("path", f"{path} holds no stream", PATH_FORM)
-
-
-def _streams(path: Path) -> list[Path]:
-    """But for internal ones, which hold what only the nodes understand."""
-    return [folder for folder in _folders(path) if not folder.name.startswith("__")]
 
 
 def _partitions(stream: Path) -> Iterator[Path]:

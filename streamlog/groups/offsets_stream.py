@@ -9,7 +9,7 @@ import logging
 from typing import Final, Protocol
 
 from streamlog.config import GroupsSection
-from streamlog.errors import StreamExists, StreamlogError
+from streamlog.errors import InvalidStreamConfig, StreamExists, StreamlogError
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
@@ -54,8 +54,9 @@ def min_isr_of(replicas: int) -> int:
     return max(1, replicas - 1)
 
 
-def live_nodes(image: Image) -> int:
-    return sum(not node.fenced for node in image.nodes.values())
+def host_count(image: Image) -> int:
+    """Nodes that may get replicas."""
+    return sum(not (node.fenced or node.draining) for node in image.nodes.values())
 
 
 class OffsetsStream:
@@ -78,10 +79,8 @@ class OffsetsStream:
         async with self._making:
             if self.stream is not None:
                 return
-            config = config_of(self._settings, max(1, live_nodes(self._metadata.image)))
-            try:
-                await self._metadata.create_stream(config)
-            except StreamExists:  # another node was quicker, and saw more nodes, or fewer
+            config = await self._made(max(1, host_count(self._metadata.image)))
+            if config is None:
                 return
             logger.info(
                 "made for consumer groups",
@@ -91,6 +90,23 @@ class OffsetsStream:
                     "replicas": config.replicas,
                 },
             )
+
+    async def _made(self, nodes: int) -> StreamConfig | None:
+        """None where another node was quicker. With fewer replicas where the controller, which
+        knows more, has fewer nodes to put them on.
+        """
+        while True:
+            config = config_of(self._settings, nodes)
+            try:
+                await self._metadata.create_stream(config)
+            except StreamExists:
+                return None
+            except InvalidStreamConfig:
+                if config.replicas == 1:
+                    raise
+                nodes = config.replicas - 1
+            else:
+                return config
 
     def look(self) -> None:
         """There are other nodes."""
@@ -123,5 +139,5 @@ class OffsetsStream:
         stream = self.stream
         if stream is None or self._metadata.controller_id != self._node_id:
             return None
-        wanted = min(self._settings.offsets_replicas, live_nodes(self._metadata.image))
+        wanted = min(self._settings.offsets_replicas, host_count(self._metadata.image))
         return wanted if wanted > stream.config.replicas else None

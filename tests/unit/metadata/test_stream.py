@@ -3,7 +3,12 @@ from typing import Any
 import pytest
 
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream import (
+    OFFSETS_STREAM,
+    StreamConfig,
+    check_writable_by_clients,
+    is_internal,
+)
 
 
 def test_defaults_are_filled_in() -> None:
@@ -117,3 +122,18 @@ def test_changed_checks_too() -> None:
 def test_json_round_trip() -> None:
     config = StreamConfig.of(name="s", subjects=("a.*", "b.>"), sync="os", compression="zstd")
     assert StreamConfig.model_validate_json(config.model_dump_json()) == config
+
+
+def test_an_internal_stream_has_no_subjects_and_is_kept_whole() -> None:
+    config = StreamConfig.of(name=OFFSETS_STREAM, replicas=3)
+    assert config.subjects == ()
+    assert config.changed(replicas=1).subjects == ()
+    for wrong in ({"subjects": ["a"]}, {"retention_ms": 1_000}, {"retention_bytes": 1}):
+        with pytest.raises(InvalidStreamConfig, match=next(iter(wrong))):
+            StreamConfig.of(name=OFFSETS_STREAM, **wrong)
+    with pytest.raises(InvalidStreamName):
+        StreamConfig.of(name="__other")
+    assert (is_internal(OFFSETS_STREAM), is_internal("__other")) == (True, False)
+    with pytest.raises(InvalidStreamName, match="internal"):
+        check_writable_by_clients(OFFSETS_STREAM)
+    check_writable_by_clients("orders")

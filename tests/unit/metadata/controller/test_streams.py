@@ -2,12 +2,18 @@ import re
 
 import pytest
 
-from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists, StreamNotFound
+from streamlog.errors import (
+    InvalidRequest,
+    InvalidStreamConfig,
+    InvalidStreamName,
+    StreamExists,
+    StreamNotFound,
+)
 from streamlog.metadata import commands as c
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import create_stream, delete_stream
 from streamlog.metadata.records import StreamDeleted, StreamUpdated
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 
@@ -220,3 +226,16 @@ def test_delete_names_the_id() -> None:
     assert not world.image.loads
     with pytest.raises(StreamNotFound):
         delete_stream(world.image, "s")
+
+
+def test_an_internal_stream_keeps_its_partitions_and_stays() -> None:
+    world = World(3)
+    world.create(OFFSETS_STREAM)
+    with pytest.raises(InvalidStreamName, match="internal"):
+        world.ask(c.DeleteStream(name=OFFSETS_STREAM))
+    more = SettingChange(setting="partitions", text="2")
+    with pytest.raises(InvalidStreamConfig, match="partitions"):
+        world.ask(c.AlterStream(name=OFFSETS_STREAM, changes=(more,)))
+    replicas = SettingChange(setting="replicas", text="3")
+    world.ask(c.AlterStream(name=OFFSETS_STREAM, changes=(replicas,)))
+    assert world.image.stream(OFFSETS_STREAM).config.replicas == 3
