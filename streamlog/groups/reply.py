@@ -4,26 +4,30 @@ from collections.abc import Callable
 from typing import Any
 
 
-def _nobody() -> None:
-    pass
-
-
 class Reply:
-    """A token of the core's. ``told`` is called when there is a result, once."""
+    """A token of the core's; one may be waited for by several."""
 
-    __slots__ = ("_result", "is_there", "told")
+    __slots__ = ("__weakref__", "_result", "_watchers", "is_there")
 
     def __init__(self) -> None:
-        self.told: Callable[[], None] = _nobody
         self.is_there = False
         self._result: Any = None
+        self._watchers: list[Callable[[], None]] = []
 
     @property
     def result(self) -> Any:
         assert self.is_there
         return self._result
 
+    def watch(self, watcher: Callable[[], None]) -> None:
+        """``watcher`` is called when there is a result, once."""
+        self._watchers.append(watcher)
+
+    def unwatch(self, watcher: Callable[[], None]) -> None:
+        self._watchers.remove(watcher)
+
     def give(self, result: Any) -> None:
         assert not self.is_there, "an answer is given once"
         self._result, self.is_there = result, True
-        self.told()
+        for watcher in tuple(self._watchers):
+            watcher()

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final, Protocol
 from uuid import UUID
+from weakref import WeakSet
 
 from kio.schema.errors import ErrorCode
 
@@ -104,8 +105,10 @@ class Shard:
         self._now = now
         self._writing = 0
         """Records that wait for their commit."""
-        self._unanswered: set[Reply] = set()
-        """Whoever waits for one of our writes, or for members."""
+        self._unanswered: WeakSet[Reply] = WeakSet()
+        """Whoever waits for one of our writes, or for members; if their clients still do, or the
+        core.
+        """
         self._barrier: Reply | None = None
         """Made for those who came since the last one was appended."""
         self._settled: list[tuple[Write, ErrorCode]] = []

@@ -21,7 +21,7 @@ async def result_of(reply: Reply | ErrorCode, poll: Poll, timeout_ms: int | None
     """
     if isinstance(reply, ErrorCode):
         return reply
-    reply.told = poll.wake
+    reply.watch(poll.wake)
     timer = None
     if timeout_ms is not None:
         timer = asyncio.get_running_loop().call_later(timeout_ms / 1000, poll.end)
@@ -29,6 +29,7 @@ async def result_of(reply: Reply | ErrorCode, poll: Poll, timeout_ms: int | None
         while not reply.is_there and not poll.ended:
             await poll.wait()
     finally:
+        reply.unwatch(poll.wake)
         if timer is not None:
             timer.cancel()
     return reply.result if reply.is_there else ErrorCode.coordinator_not_available

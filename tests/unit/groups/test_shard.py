@@ -1,4 +1,5 @@
 import asyncio
+import gc
 from typing import Any
 
 import pytest
@@ -90,7 +91,7 @@ class World:
 async def given(reply: Reply) -> Any:
     """The result, when there is one."""
     there = asyncio.Event()
-    reply.told = there.set
+    reply.watch(there.set)
     if not reply.is_there:
         async with asyncio.timeout(10):
             await there.wait()
@@ -168,6 +169,24 @@ async def test_who_waits_when_it_closes_is_told() -> None:
     await asyncio.sleep(0)
 
 
+async def test_a_request_that_nobody_waits_for_any_more_is_let_go() -> None:
+    world = await loaded()
+    joined: Joined = await given(world.join())
+    for _ in range(3):  # another member, whose connection breaks each time before it is answered
+        world.join()
+    gc.collect()
+    assert len(world.shard._unanswered) == 3  # they are members: the core would answer them
+    again = JoinRequest(
+        "g", Caller(joined.member_id), "client", "/host", 6_000, 60_000, "consumer",
+        (("range", subscription("t")),),
+    )  # fmt: skip
+    for _ in range(3):
+        world.shard.call(lambda it, token, now: it.join(again, token, now))
+    gc.collect()
+    assert len(world.shard._unanswered) <= 4
+    world.shard.close()
+
+
 async def test_without_the_lease_nothing_is_answered_and_no_session_ends() -> None:
     world = await loaded()
     joined: Joined = await given(world.join())
@@ -196,7 +215,7 @@ async def test_a_session_that_ends_is_noticed_by_itself() -> None:
     reply = world.shard.call(lambda it, token, now: it.sync(syncing, token, now))
     assert await given(reply) == Synced(NONE, "consumer", "range", b"")
     reply = world.join(session_ms=20)  # it waits until the other one is gone
-    reply.told = ended.set
+    reply.watch(ended.set)
     async with asyncio.timeout(10):
         await ended.wait()
     assert [it.member_id for it in reply.result.members] == [reply.result.member_id]
@@ -212,8 +231,12 @@ async def test_an_offset_is_told_after_a_record_that_was_appended_later() -> Non
     assert len(world.partition.waiting) == 1
     third = world.shard.confirm()
     assert third is not first
+    told: list[str] = []
+    first.watch(lambda: told.append("one"))
+    first.watch(lambda: told.append("another"))
     world.partition.commit()
     assert await given(first) is NONE
+    assert told == ["one", "another"]
     world.partition.commit()
     assert await given(third) is NONE
 

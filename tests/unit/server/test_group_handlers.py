@@ -28,7 +28,12 @@ JOIN = {
 }
 
 
-SETTINGS = GroupsSection(offsets_partitions=2, initial_rebalance_delay_ms=0, commit_timeout_ms=200)
+SETTINGS = GroupsSection(
+    offsets_partitions=2, initial_rebalance_delay_ms=0, commit_timeout_ms=30_000
+)
+
+
+IMPATIENT = SETTINGS.model_copy(update={"commit_timeout_ms": 1})
 
 
 def log_of(node: KafkaNode) -> OffsetsPartition:
@@ -189,6 +194,7 @@ async def test_several_groups_are_asked_for_at_once(groups: KafkaNode) -> None:
 async def test_an_offset_is_not_told_by_who_cannot_say_that_it_leads(groups: KafkaNode) -> None:
     await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
     log_of(groups).commits = False
+    groups.groups.settings = IMPATIENT
     asked = {"group_id": GROUP, "topics": None}
     answer = await ask(groups, r.OFFSET_FETCH, 7, asked)
     assert (answer["error_code"], answer["topics"]) == (15, [])
@@ -200,7 +206,9 @@ async def test_an_offset_is_not_told_by_who_cannot_say_that_it_leads(groups: Kaf
 
 async def test_a_commit_that_takes_too_long_is_told_so_and_counts_later(groups: KafkaNode) -> None:
     log_of(groups).commits = False
+    groups.groups.settings = IMPATIENT
     assert codes(await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))) == [15, 3, 3]
+    groups.groups.settings = SETTINGS
     log_of(groups).commit()
     log_of(groups).commits = True
     answer = await ask(groups, r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": None})
