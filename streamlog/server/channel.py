@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 RECEIVE_BYTES: Final = 64 * 1024
+TICK_S: Final = 0.001
+"""A loop may call a little before it is time: then it is asked again."""
 _MORE: Final = getattr(socket, "MSG_MORE", 0)  # Linux; elsewhere a packet more
 
 
@@ -68,18 +70,18 @@ class Channel:
         Whoever is kept waiting is not idle.
         """
         self._may_wake = True
-        timer = self._loop.call_at(until_s, self.wake)
         try:
-            while self._loop.time() < until_s and not due():
+            while (left_s := until_s - self._loop.time()) > 0 and not due():
                 waiter = self._wait()
                 self._waiting_since = until_s
+                timer = self._loop.call_later(max(left_s, TICK_S), self.wake)
                 try:
                     with contextlib.suppress(_WokenError):
                         await waiter
                 finally:
+                    timer.cancel()
                     self._waiter = None
         finally:
-            timer.cancel()
             self._may_wake = False
 
     def wake(self) -> None:
