@@ -38,9 +38,9 @@ class Change(NamedTuple):
         if self.committed is None:
             words = "nothing was committed yet"
         elif self.skipped:
-            words = f"skips {self.skipped} records"
+            words = f"skips {_records(self.skipped)}"
         elif self.repeated:
-            words = f"repeats {self.repeated} records"
+            words = f"repeats {_records(self.repeated)}"
         else:
             words = "no change" if self.offset == self.committed.offset else "skips nothing"
         return f"{words} ({self.note})" if self.note else words
@@ -115,3 +115,7 @@ def _shifted(
     if wanted > extent.end:
         return extent.end, f"the log ends at {extent.end}"
     return wanted, ""
+
+
+def _records(count: int) -> str:
+    return "1 record" if count == 1 else f"{count} records"

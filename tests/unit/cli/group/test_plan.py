@@ -26,6 +26,7 @@ def change(committed: int | None, target: Target, at_time: int | None = None) ->
         (30, Offset(30), 30, "no change"),
         (30, Offset(50), 50, "skips 20 records"),
         (30, Shift(-5), 25, "repeats 5 records"),
+        (30, Shift(-1), 29, "repeats 1 record"),
         (30, Shift(5), 35, "skips 5 records"),
         (30, Shift(-25), 10, "repeats 20 records (the log begins at 10)"),
         (30, Shift(25), 50, "skips 20 records (the log ends at 50)"),
