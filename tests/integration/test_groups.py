@@ -207,16 +207,16 @@ def test_tools_list_describe_alter_and_delete(dev: Dev) -> None:
 
 
 def test_a_deleted_stream_takes_its_offsets_along(dev: Dev) -> None:
-    create(dev.kafka, "short")
-    produce(dev.kafka, "short", [b"1"])
-    read_as_confluent(dev.kafka, "short", "short", 1)
+    create(dev.kafka, "shortlived")
+    produce(dev.kafka, "shortlived", [b"1"])
+    read_as_confluent(dev.kafka, "shortlived", "shortlived", 1)
     admin = AdminClient({"bootstrap.servers": dev.kafka})
-    admin.delete_topics(["short"])["short"].result(30)
-    create(dev.kafka, "short")
-    asked = [ConsumerGroupTopicPartitions("short")]
+    admin.delete_topics(["shortlived"])["shortlived"].result(30)
+    create(dev.kafka, "shortlived")
+    asked = [ConsumerGroupTopicPartitions("shortlived")]
 
     def forgotten() -> bool:
-        found = admin.list_consumer_group_offsets(asked)["short"].result(30)
+        found = admin.list_consumer_group_offsets(asked)["shortlived"].result(30)
         return not found.topic_partitions
 
     wait_until(forgotten, "its offsets are gone", PATIENCE_S)

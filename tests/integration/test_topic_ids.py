@@ -57,11 +57,11 @@ def values_of(consumer: Any, count: int) -> list[bytes]:
 def test_a_reader_goes_on_with_a_stream_that_was_created_anew(
     dev: Dev, admin: AdminClient, consumer: Any
 ) -> None:
-    create(admin, "anew")
-    produce(dev, "anew", [b"old-%d" % number for number in range(5)])
-    consumer.assign([TopicPartition("anew", 0, 0)])
+    create(admin, "created-anew")
+    produce(dev, "created-anew", [b"old-%d" % number for number in range(5)])
+    consumer.assign([TopicPartition("created-anew", 0, 0)])
     assert values_of(consumer, 5) == [b"old-%d" % number for number in range(5)]
-    admin.delete_topics(["anew"])["anew"].result(30)
-    create(admin, "anew")
-    produce(dev, "anew", [b"new-%d" % number for number in range(3)])
+    admin.delete_topics(["created-anew"])["created-anew"].result(30)
+    create(admin, "created-anew")
+    produce(dev, "created-anew", [b"new-%d" % number for number in range(3)])
     assert values_of(consumer, 3) == [b"new-%d" % number for number in range(3)]

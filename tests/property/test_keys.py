@@ -15,7 +15,14 @@ _keys = pytest.importorskip("streamlog.record._keys")
 SEED = b"sixteen bytes.. "
 texts = st.one_of(st.none(), st.binary(max_size=3))
 records = st.lists(
-    st.builds(HandRecord, value=texts, key=texts, timestamp_delta=st.integers(-(2**40), 2**40)),
+    st.builds(
+        HandRecord,
+        value=texts,
+        key=texts,
+        headers=st.lists(st.tuples(st.binary(max_size=3), texts), max_size=2),
+        offset_delta=st.none(),
+        timestamp_delta=st.integers(-(2**40), 2**40),
+    ),
     max_size=12,
 )
 
