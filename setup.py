@@ -14,6 +14,9 @@ else:
         "record._codec",
         "record._columns",
         "record._keys",
+        "record._subjects",
+        "ingest._inflow",
+        "ingest._spread",
         "ingest._frames",
         "ingest._acks",
     )

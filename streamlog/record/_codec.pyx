@@ -12,6 +12,8 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from streamlog.record._varint cimport put_varint
+
 from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
@@ -26,6 +28,7 @@ cdef enum:
     CRC_START = 21
     MAGIC = 2
     LOG_APPEND_TIME = 8
+    CONTROL = 0x20
     VARINT_BYTES_MAX = 10
     CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
     CAPACITY_KEPT = 65536  # an empty run gives a larger buffer back: there may be 10,000 of them
@@ -43,16 +46,6 @@ cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
         rest >>= 7
         size += 1
     return size
-
-
-cdef inline uint8_t* put_varint(uint8_t* out, int64_t value) noexcept nogil:
-    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while rest >= 0x80:
-        out[0] = <uint8_t>(rest & 0x7F) | 0x80
-        out += 1
-        rest >>= 7
-    out[0] = <uint8_t>rest
-    return out + 1
 
 
 cdef inline Py_ssize_t span_size(Span span) noexcept nogil:
@@ -105,6 +98,12 @@ cdef class RecordRun:
     def size_bytes(self):
         """What the records take so far, uncompressed."""
         return self._size
+
+    def body_from(self, Py_ssize_t position):
+        """The records that begin at that byte and after it."""
+        if not 0 <= position <= self._size:
+            raise ValueError(f"{position} is outside of {self._size} bytes")
+        return PyBytes_FromStringAndSize(<const char*>self._body + position, self._size - position)
 
     cdef int _reserve(self, Py_ssize_t extra) except -1:
         """Room for ``extra`` bytes more, which the caller has held against ``bytes_max``."""
@@ -436,7 +435,7 @@ cdef inline int64_t number_at(const uint8_t* at, int size) noexcept nogil:
     return <int64_t>value
 
 
-def sequenced_batches(data):
+def marked_batches(data):
     """Held to its plain twin."""
     cdef Py_buffer view
     cdef const uint8_t* start
@@ -452,7 +451,7 @@ def sequenced_batches(data):
                 raise CorruptBatch(f"length {length} is less than a header's")
             if length > view.len - position - LENGTH_PREFIX_BYTES:
                 break
-            if number_at(start + position + 43, 8) >= 0:
+            if number_at(start + position + 43, 8) >= 0 or start[position + 22] & CONTROL:
                 positions.append(position)
             next_offset = number_at(start + position, 8) + number_at(start + position + 23, 4) + 1
             position += LENGTH_PREFIX_BYTES + length

@@ -58,6 +58,12 @@ class RecordRun:
         """What the records take so far, uncompressed."""
         return len(self._body)
 
+    def body_from(self, position: int) -> bytes:
+        """The records that begin at that byte and after it."""
+        if not 0 <= position <= len(self._body):
+            raise ValueError(f"{position} is outside of {len(self._body)} bytes")
+        return bytes(self._body[position:])
+
     def append(
         self,
         key: bytes | None,
@@ -154,14 +160,16 @@ def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[in
     return largest, latest
 
 
-def sequenced_batches(data: Buffer) -> tuple[list[int], int]:
-    """Where in ``data`` those batches begin that have a producer's id, and the offset after the
-    last whole batch; -1: there is none. Checksums are not looked at. Raises CorruptBatch.
+def marked_batches(data: Buffer) -> tuple[list[int], int]:
+    """Where in ``data`` those batches begin that have a producer's id, and control batches; and
+    the offset after the last whole batch; -1: there is none. Checksums are not looked at.
+
+    Raises CorruptBatch.
     """
     positions: list[int] = []
     position, next_offset = 0, -1
     for header, batch in batches(data):
-        if header.producer_id >= 0:
+        if header.producer_id >= 0 or header.is_control:
             positions.append(position)
         position += len(batch)
         next_offset = header.next_offset

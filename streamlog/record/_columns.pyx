@@ -11,6 +11,8 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from streamlog.record._varint cimport read_varlong
+
 import crc32c
 
 from streamlog.errors import CorruptBatch
@@ -130,30 +132,6 @@ cdef inline bint is_ascii(const uint8_t* value, Py_ssize_t length) noexcept:
     for i in range(length):
         seen |= value[i]
     return seen < 0x80
-
-
-cdef inline bint read_varlong(const uint8_t** cursor, const uint8_t* end, int64_t* value) noexcept:
-    """A zigzag varint; False if it runs past ``end`` or past 64 bits."""
-    cdef const uint8_t* place = cursor[0]
-    cdef uint64_t raw
-    cdef int shift = 7
-    if place >= end:
-        return False
-    raw = place[0]
-    place += 1
-    if raw >= 0x80:
-        raw &= 0x7F
-        while True:
-            if place >= end or shift > 63 or (shift == 63 and place[0] > 1):
-                return False
-            raw |= <uint64_t>(place[0] & 0x7F) << shift
-            place += 1
-            if (place - 1)[0] < 0x80:
-                break
-            shift += 7
-    cursor[0] = place
-    value[0] = <int64_t>(raw >> 1) ^ -<int64_t>(raw & 1)
-    return True
 
 
 cdef inline bint read_varint(const uint8_t** cursor, const uint8_t* end, int64_t* value) noexcept:

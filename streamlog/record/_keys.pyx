@@ -17,6 +17,8 @@ from libc.string cimport memcpy
 
 from streamlog.errors import CorruptBatch
 from streamlog.record._keys_plain import SEED_BYTES, Sifted
+from streamlog.record._siphash cimport siphash
+from streamlog.record._varint cimport put_varint, read_varlong
 
 cdef enum:
     VARINT_BYTES_MAX = 10
@@ -47,45 +49,17 @@ cdef struct Found:
     bint has_value
 
 
-cdef inline int get_varint(const uint8_t** at, const uint8_t* end, int64_t* value) noexcept nogil:
-    cdef uint64_t rest = 0
-    cdef int i
-    cdef uint8_t byte
-    for i in range(VARINT_BYTES_MAX):
-        if at[0] >= end:
-            return CUT
-        byte = at[0][0]
-        at[0] += 1
-        if i == VARINT_BYTES_MAX - 1 and byte > 1:
-            return CUT
-        rest |= <uint64_t>(byte & 0x7F) << (7 * i)
-        if byte < 0x80:
-            value[0] = <int64_t>(rest >> 1) ^ -<int64_t>(rest & 1)
-            return SOUND
-    return CUT
-
-
-cdef inline uint8_t* put_varint(uint8_t* out, int64_t value) noexcept nogil:
-    cdef uint64_t rest = (<uint64_t>value << 1) ^ <uint64_t>(value >> 63)
-    while rest >= 0x80:
-        out[0] = <uint8_t>(rest & 0x7F) | 0x80
-        out += 1
-        rest >>= 7
-    out[0] = <uint8_t>rest
-    return out + 1
-
-
 cdef inline int find_record(const uint8_t* at, const uint8_t* end, Found* found) noexcept nogil:
     cdef int64_t size
     found.start = at
-    if get_varint(&at, end, &size) or size <= 0 or size > end - at:
+    if not read_varlong(&at, end, &size) or size <= 0 or size > end - at:
         return CUT
     found.end = end = at + size
     found.time_start = at = at + 1
-    if get_varint(&at, end, &found.time_delta):
+    if not read_varlong(&at, end, &found.time_delta):
         return CUT
     found.delta_start = at
-    if get_varint(&at, end, &found.offset_delta) or get_varint(&at, end, &size):
+    if not read_varlong(&at, end, &found.offset_delta) or not read_varlong(&at, end, &size):
         return CUT
     if size < -1 or size > end - at:
         return CUT
@@ -93,67 +67,10 @@ cdef inline int find_record(const uint8_t* at, const uint8_t* end, Found* found)
     found.key_size = size
     if size > 0:
         at += size
-    if get_varint(&at, end, &size):
+    if not read_varlong(&at, end, &size):
         return CUT
     found.has_value = size >= 0
     return SOUND
-
-
-cdef inline uint64_t rotated(uint64_t value, int bits) noexcept nogil:
-    return (value << bits) | (value >> (64 - bits))
-
-
-cdef struct Sip:
-    uint64_t a
-    uint64_t b
-    uint64_t c
-    uint64_t d
-
-
-cdef inline void stir(Sip* s, int rounds) noexcept nogil:
-    cdef int i
-    for i in range(rounds):
-        s.a += s.b
-        s.b = rotated(s.b, 13) ^ s.a
-        s.a = rotated(s.a, 32)
-        s.c += s.d
-        s.d = rotated(s.d, 16) ^ s.c
-        s.a += s.d
-        s.d = rotated(s.d, 21) ^ s.a
-        s.c += s.b
-        s.b = rotated(s.b, 17) ^ s.c
-        s.c = rotated(s.c, 32)
-
-
-cdef inline void siphash(
-    const uint8_t* data, int64_t size, uint64_t k0, uint64_t k1, uint64_t* low, uint64_t* high
-) noexcept nogil:
-    """SipHash-2-4 with 128 bits (Aumasson, Bernstein: "SipHash: a fast short-input PRF")."""
-    cdef Sip s
-    cdef uint64_t word
-    cdef int64_t i = 0
-    s.a = k0 ^ <uint64_t>0x736F6D6570736575
-    s.b = k1 ^ <uint64_t>0x646F72616E646F6D ^ <uint64_t>0xEE
-    s.c = k0 ^ <uint64_t>0x6C7967656E657261
-    s.d = k1 ^ <uint64_t>0x7465646279746573
-    while size - i >= 8:
-        memcpy(&word, data + i, 8)
-        s.d ^= word
-        stir(&s, 2)
-        s.a ^= word
-        i += 8
-    word = 0
-    memcpy(&word, data + i, size - i)
-    word |= <uint64_t>size << 56
-    s.d ^= word
-    stir(&s, 2)
-    s.a ^= word
-    s.c ^= <uint64_t>0xEE
-    stir(&s, 4)
-    low[0] = s.a ^ s.b ^ s.c ^ s.d
-    s.b ^= <uint64_t>0xDD
-    stir(&s, 4)
-    high[0] = s.a ^ s.b ^ s.c ^ s.d
 
 
 cdef object corrupt(int problem):
@@ -347,6 +264,31 @@ def digest(bytes data not None, bytes seed not None):
     return low.to_bytes(8, "little") + high.to_bytes(8, "little")
 
 
+def place_of(body, int64_t count, int64_t offset_delta):
+    """Held to its plain twin."""
+    cdef Py_buffer view
+    cdef const uint8_t* at
+    cdef const uint8_t* end
+    cdef const uint8_t* start
+    cdef Found found
+    cdef int64_t i
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        start = at = <const uint8_t*>view.buf
+        end = at + view.len
+        for i in range(count):
+            if find_record(at, end, &found):
+                raise corrupt(CUT)
+            if found.offset_delta == offset_delta:
+                return found.start - start, found.end - start
+            at = found.end
+        if at != end:
+            raise corrupt(TRAILING)
+        return None
+    finally:
+        PyBuffer_Release(&view)
+
+
 def first_keyless(body, int64_t count):
     """Held to its plain twin."""
     cdef Py_buffer view
@@ -369,3 +311,55 @@ def first_keyless(body, int64_t count):
         return -1
     finally:
         PyBuffer_Release(&view)
+
+
+def without(body, int64_t count, bytes erased not None):
+    """Held to its plain twin."""
+    cdef Py_buffer view
+    cdef uint8_t* out
+    cdef const uint8_t* bits = <const uint8_t*>PyBytes_AS_STRING(erased)
+    cdef Py_ssize_t size = 0, bits_size = len(erased)
+    cdef int64_t kept = 0, tombstones = 0
+    cdef int problem
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    out = NULL
+    try:
+        out = <uint8_t*>malloc(view.len + 1)
+        if out == NULL:
+            raise MemoryError
+        with nogil:
+            problem = leave_out(
+                <const uint8_t*>view.buf, view.len, count, bits, bits_size,
+                out, &size, &kept, &tombstones,
+            )
+        if problem:
+            raise corrupt(problem)
+        if kept == count:
+            return Sifted(None, kept, tombstones)
+        return Sifted(PyBytes_FromStringAndSize(<const char*>out, size), kept, tombstones)
+    finally:
+        free(out)
+        PyBuffer_Release(&view)
+
+
+cdef int leave_out(
+    const uint8_t* at, Py_ssize_t size, int64_t count, const uint8_t* bits, Py_ssize_t bits_size,
+    uint8_t* out, Py_ssize_t* out_size, int64_t* kept, int64_t* tombstones,
+) noexcept nogil:
+    cdef const uint8_t* end = at + size
+    cdef uint8_t* start = out
+    cdef Found found
+    cdef int64_t i, delta
+    for i in range(count):
+        if find_record(at, end, &found):
+            return CUT
+        at = found.end
+        delta = found.offset_delta
+        if 0 <= delta and delta >> 3 < bits_size and bits[delta >> 3] >> (delta & 7) & 1:
+            continue
+        kept[0] += 1
+        tombstones[0] += found.key_size >= 0 and not found.has_value
+        memcpy(out, found.start, found.end - found.start)
+        out += found.end - found.start
+    out_size[0] = out - start
+    return SOUND if at == end else TRAILING

@@ -111,6 +111,15 @@ class KeyOffsets:
         return hashlib.blake2b(key, digest_size=_HASH_BYTES, key=self._seed).digest()
 
 
+def place_of(body: Buffer, count: int, offset_delta: int) -> tuple[int, int] | None:
+    """Where the record with that delta begins among an opened batch's records, and where it ends.
+
+    None: there is none. Raises CorruptBatch.
+    """
+    spans = _spans(memoryview(body), count)
+    return next(((it.start, it.end) for it in spans if it.offset_delta == offset_delta), None)
+
+
 def first_keyless(body: Buffer, count: int) -> int:
     """The place of the first of an opened batch's records that has no key; -1: each has one.
 
@@ -118,6 +127,22 @@ def first_keyless(body: Buffer, count: int) -> int:
     """
     spans = enumerate(_spans(memoryview(body), count))
     return next((place for place, span in spans if span.key is None), -1)
+
+
+def without(body: Buffer, count: int, erased: bytes) -> Sifted:
+    """Leave out those of an opened batch's records whose offset delta's bit is 1 in ``erased``; a
+    bit beyond its end is 0, the lowest bit of a byte comes first. Raises CorruptBatch.
+    """
+    view, out = memoryview(body), bytearray()
+    kept = tombstones = 0
+    for span in _spans(view, count):
+        place, bit = divmod(span.offset_delta, 8)
+        if 0 <= place < len(erased) and erased[place] >> bit & 1:
+            continue
+        kept += 1
+        tombstones += span.key is not None and not span.has_value
+        out += view[span.start : span.end]
+    return Sifted(bytes(out) if kept < count else None, kept, tombstones)
 
 
 def _put_shifted(out: bytearray, view: memoryview, span: _Span, shift_ms: int) -> None:

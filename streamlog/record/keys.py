@@ -5,12 +5,12 @@ from typing import TYPE_CHECKING
 from streamlog.record import fallback
 
 if TYPE_CHECKING:
-    from streamlog.record._keys_plain import KeyOffsets, first_keyless
+    from streamlog.record._keys_plain import KeyOffsets, first_keyless, place_of, without
 else:
     try:
-        from streamlog.record._keys import KeyOffsets, first_keyless
+        from streamlog.record._keys import KeyOffsets, first_keyless, place_of, without
     except ImportError:
         fallback.warn()
-        from streamlog.record._keys_plain import KeyOffsets, first_keyless
+        from streamlog.record._keys_plain import KeyOffsets, first_keyless, place_of, without
 
-__all__ = ["KeyOffsets", "first_keyless"]
+__all__ = ["KeyOffsets", "first_keyless", "place_of", "without"]

@@ -50,7 +50,8 @@ def test_twins_are_equal(
         full = table.note(body, len(noted), 20, from_offset)
         body = b"".join(record_bytes(it, at) for at, it in enumerate(sifted))
         left = table.sift(body, len(sifted), 15, upper, drop_tombstones=drop, shift_ms=shift_ms)
-        told.append((full, len(table), left, twin.first_keyless(body, len(sifted))))
+        places = [twin.place_of(body, len(sifted), delta) for delta in range(15)]
+        told.append((full, len(table), left, twin.first_keyless(body, len(sifted)), places))
     assert told[0] == told[1]
 
 
@@ -65,9 +66,24 @@ def test_twins_are_equal_on_anything(body: bytes, count: int, shift_ms: int) -> 
                 outcome(lambda table=table: table.note(body, count, 0, 0)),
                 outcome(lambda table=table: table.sift(body, count, 0, 9, shift_ms=shift_ms)),
                 outcome(lambda twin=twin: twin.first_keyless(body, count)),
+                outcome(lambda twin=twin: twin.place_of(body, count, 1)),
+                outcome(lambda twin=twin: twin.without(body, count, b"\x05\x01")),
             ]
         )
     assert told[0] == told[1]
+
+
+@settings(max_examples=200, deadline=None)
+@given(made=records, erased=st.sets(st.integers(0, 30)))
+def test_without_some_offsets(made: list[HandRecord], erased: set[int]) -> None:
+    parts = [record_bytes(it, at) for at, it in enumerate(made)]
+    bits = sum(1 << at for at in erased).to_bytes(4, "little").rstrip(b"\0")
+    left = [at for at in range(len(made)) if at not in erased]
+    wanted = None if len(left) == len(made) else b"".join(parts[at] for at in left)
+    tombstones = sum(made[at].key is not None and made[at].value is None for at in left)
+    for twin in (_keys_plain, _keys):
+        found = twin.without(b"".join(parts), len(made), bits)
+        assert tuple(found) == (wanted, len(left), tombstones)
 
 
 @settings(max_examples=200, deadline=None)

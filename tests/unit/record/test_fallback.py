@@ -3,7 +3,8 @@ import sys
 
 PROGRAM = """
 import sys, warnings
-for name in ("record._codec", "record._columns", "ingest._frames", "ingest._acks"):
+records = ("record._codec", "record._columns")
+for name in (*records, *("ingest._" + it for it in ("inflow", "spread", "frames", "acks"))):
     sys.modules["streamlog." + name] = None
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")

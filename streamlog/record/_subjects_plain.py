@@ -1,0 +1,269 @@
+"""The index of subjects in plain Python: the twin that the compiled one is held to.
+
+A message's subject is the value of its record's first header, if that is named ``subject``.
+"""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptBatch
+from streamlog.record._codec_plain import _get_bytes as get_bytes
+from streamlog.record._codec_plain import _get_varint as get_varint
+from streamlog.record.compression import Buffer
+
+SEED_BYTES: Final = 16
+NAME: Final = b"subject"
+NOTHING: Final = -1
+"""In place of an offset."""
+
+
+class Total(NamedTuple):
+    """A subject and how many messages it has."""
+
+    subject: bytes
+    messages: int
+
+
+class SubjectIndex:
+    """Which subject each message has, of the offsets from ``start_offset`` to ``next_offset``.
+
+    Pure: it is told of records in the order of their offsets, and of what goes. ``bytes_max`` is
+    the most memory that it takes; a record for which there is no more is refused, and all after it.
+    """
+
+    BYTES_FOR_SUBJECT: Final = 300
+    BYTES_FOR_MESSAGE: Final = 64
+
+    def __init__(self, seed: bytes, *, bytes_max: int, start_offset: int = 0) -> None:
+        if len(seed) != SEED_BYTES:
+            raise ValueError(f"a seed of {len(seed)} bytes cannot be")
+        self.start_offset = start_offset
+        self.next_offset = start_offset
+        self.bytes_max = bytes_max
+        self._subjects: dict[int, bytes] = {}
+        """By offset, in its order."""
+        self._offsets: dict[bytes, dict[int, None]] = {}
+        """The other way round."""
+
+    def __len__(self) -> int:
+        return len(self._offsets)
+
+    @property
+    def size_bytes(self) -> int:
+        """The memory that it takes, about."""
+        names = sum(map(len, self._offsets))
+        subjects = len(self._offsets) * self.BYTES_FOR_SUBJECT
+        return names + subjects + len(self._subjects) * self.BYTES_FOR_MESSAGE
+
+    @property
+    def message_count(self) -> int:
+        """How many have a subject."""
+        return len(self._subjects)
+
+    # Taking in
+
+    def note(self, body: Buffer, count: int, base_offset: int, upper_offset: int) -> int:
+        """Take in an opened batch's ``count`` records, but for those below ``next_offset``.
+
+        -1, and ``next_offset`` is ``upper_offset`` where that is more; or the offset of the first
+        for which there is no room, where it ends. Raises CorruptBatch, as for an offset that is not
+        below ``upper_offset`` or does not rise, and has taken in what is before it.
+        """
+        for offset, subject in _records(memoryview(body), count, base_offset):
+            if offset < self.next_offset:
+                continue
+            if offset >= upper_offset:
+                raise CorruptBatch(f"a record of offset {offset}, above its batch")
+            if subject is not None:
+                if self.size_bytes >= self.bytes_max:
+                    self.next_offset = offset
+                    return offset
+                self._subjects[offset] = subject
+                self._offsets.setdefault(subject, {})[offset] = None
+            self.next_offset = offset + 1
+        self.advance(upper_offset)
+        return NOTHING
+
+    def advance(self, offset: int) -> None:
+        """There is nothing with a subject up to ``offset``."""
+        self.next_offset = max(self.next_offset, offset)
+
+    # Forgetting
+
+    def forget_below(self, offset: int) -> None:
+        """The log begins there now."""
+        for each in [it for it in self._subjects if it < offset]:
+            self._drop(each)
+        self.start_offset = max(self.start_offset, offset)
+        self.next_offset = max(self.next_offset, offset)
+
+    def cut(self, offset: int) -> None:
+        """The log ends there now."""
+        for each in [it for it in self._subjects if it >= offset]:
+            self._drop(each)
+        self.next_offset = min(self.next_offset, max(offset, self.start_offset))
+
+    def erase(self, offset: int) -> bool:
+        """Forget one message; whether it was there."""
+        if offset not in self._subjects:
+            return False
+        self._drop(offset)
+        return True
+
+    def erase_matching(self, pattern: bytes, below: int, *, keep: int = 0) -> int:
+        """Forget the messages of all subjects that match ``pattern``, with offsets ``below`` that,
+        but the last ``keep`` of them all; how many they were.
+        """
+        found = [at for at, it in self._subjects.items() if at < below and matches(pattern, it)]
+        gone = found[: max(0, len(found) - keep)]
+        for offset in gone:
+            self._drop(offset)
+        return len(gone)
+
+    def trim(self, keep: int, below: int) -> list[int]:
+        """Forget, of each subject, all but the last ``keep`` of its messages ``below``; their
+        offsets.
+        """
+        gone = []
+        left = Counter(it for at, it in self._subjects.items() if at < below)
+        for offset, subject in list(self._subjects.items()):
+            if offset < below and left[subject] > keep:
+                left[subject] -= 1
+                gone.append(offset)
+                self._drop(offset)
+        return gone
+
+    def keep_only(self, other: "SubjectIndex") -> int:
+        """Forget what ``other`` does not have, of the offsets that it spans; how many."""
+        gone = [
+            at
+            for at in self._subjects
+            if other.start_offset <= at < other.next_offset and at not in other._subjects
+        ]
+        for offset in gone:
+            self._drop(offset)
+        return len(gone)
+
+    def _drop(self, offset: int) -> None:
+        subject = self._subjects.pop(offset)
+        offsets = self._offsets[subject]
+        del offsets[offset]
+        if not offsets:
+            del self._offsets[subject]
+
+    # Asking; ``below``: of the messages with lower offsets alone
+
+    def subject_at(self, offset: int) -> bytes | None:
+        """None where there is no message with a subject."""
+        return self._subjects.get(offset)
+
+    def count(self, subject: bytes) -> int:
+        """How many messages it has."""
+        return len(self._offsets.get(subject, ()))
+
+    def last(self, pattern: bytes, below: int) -> int:
+        """The offset of the last message whose subject matches; -1: there is none."""
+        return max((at for at in self._of(pattern) if at < below), default=NOTHING)
+
+    def next(self, pattern: bytes, offset: int, below: int) -> int:
+        """Likewise of the first one at or after ``offset``."""
+        return min((at for at in self._of(pattern) if offset <= at < below), default=NOTHING)
+
+    def last_of_each(self, patterns: Iterable[bytes], below: int, limit: int) -> list[int] | None:
+        """The last message of each subject that matches one of them, in order of offsets; None:
+        they are more than ``limit``.
+        """
+        wanted = list(patterns)
+        found = []
+        for subject, offsets in self._offsets.items():
+            if any(matches(pattern, subject) for pattern in wanted):
+                last = max((at for at in offsets if at < below), default=NOTHING)
+                if last != NOTHING:
+                    found.append(last)
+        return sorted(found) if len(found) <= limit else None
+
+    @property
+    def number_end(self) -> int:
+        """Subjects have numbers from 0 on, below this one."""
+        return len(self._offsets)
+
+    def totals(
+        self, pattern: bytes, below: int, *, low: int = 0, high: int | None = None
+    ) -> list[Total]:
+        """All subjects that match and have messages; of those with numbers of ``[low, high)``, so
+        that nobody has to wait for a million of them.
+        """
+        found = []
+        for subject, offsets in list(self._offsets.items())[low:high]:
+            count = sum(at < below for at in offsets)
+            if count and matches(pattern, subject):
+                found.append(Total(subject, count))
+        return found
+
+    def offsets(self, pattern: bytes, low: int, high: int) -> list[int]:
+        """Of messages in ``[low, high)`` whose subject matches, in order."""
+        return sorted(at for at in self._of(pattern) if low <= at < high)
+
+    def message_total(self, pattern: bytes, below: int) -> int:
+        """How many messages have a subject that matches."""
+        return sum(at < below for at in self._of(pattern))
+
+    def subject_count(self, below: int) -> int:
+        """How many subjects have messages."""
+        return sum(min(offsets) < below for offsets in self._offsets.values())
+
+    def _of(self, pattern: bytes) -> Iterator[int]:
+        if not is_pattern(pattern):
+            yield from self._offsets.get(pattern, ())
+            return
+        for subject, offsets in self._offsets.items():
+            if matches(pattern, subject):
+                yield from offsets
+
+
+def is_pattern(text: bytes) -> bool:
+    """Does it have a wildcard?"""
+    return any(token in (b"*", b">") for token in text.split(b"."))
+
+
+def matches(pattern: bytes, subject: bytes) -> bool:
+    """``*`` stands for a token, ``>`` at the end for one and all after it."""
+    wanted, tokens = pattern.split(b"."), subject.split(b".")
+    for i, token in enumerate(wanted):
+        if i == len(tokens):
+            return False
+        if token == b">" and i == len(wanted) - 1:
+            return True
+        if token not in (b"*", tokens[i]):
+            return False
+    return len(wanted) == len(tokens)
+
+
+def _records(view: memoryview, count: int, base: int) -> Iterator[tuple[int, bytes | None]]:
+    position = 0
+    for _ in range(count):
+        length, position = get_varint(view, position)
+        end = position + length
+        if length <= 0 or end > len(view):
+            raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
+        delta, subject = _record(view[position + 1 : end])
+        yield base + delta, subject
+        position = end
+    if position != len(view):
+        raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
+
+
+def _record(view: memoryview) -> tuple[int, bytes | None]:
+    _, position = get_varint(view, 0)
+    delta, position = get_varint(view, position)
+    _, position = get_bytes(view, position)
+    _, position = get_bytes(view, position)
+    count, position = get_varint(view, position)
+    if count <= 0:
+        return delta, None
+    name, position = get_bytes(view, position)
+    if name != NAME:
+        return delta, None
+    subject, _ = get_bytes(view, position)
+    return delta, subject
