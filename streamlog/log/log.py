@@ -5,6 +5,7 @@ from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.disk import Disk, storage_error, storage_errors
+from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
 from streamlog.log.indexer import Indexer
 from streamlog.log.intake import fitting_run, from_offset, next_batch, next_run, wants_new_segment
@@ -37,8 +38,9 @@ class PartitionLog:
 
     __slots__ = (
         "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
-        "beside", "epochs", "failure", "first_dirty_offset", "is_swapping", "log_end_offset",
-        "log_start_offset", "recovery", "recovery_point", "settings",
+        "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
+        "log_end_offset", "log_start_offset", "recovery", "recovery_limit", "recovery_point",
+        "settings",
     )  # fmt: skip
 
     def __init__(
@@ -51,7 +53,9 @@ class PartitionLog:
     ) -> None:
         self.settings = settings  # may be replaced at any time
         self.recovery = recovered.report
+        self.recovery_limit = recovered.recovery_limit  # of the checkpoint
         self.epochs = recovered.epochs
+        self.erasures = Erasures()  # who opens the log has them loaded
         self.failure = ""  # why nothing can be appended until the log is opened again
         self.log_start_offset = recovered.log_start_offset  # nothing below is read
         self.log_end_offset = recovered.active.segment.next_offset
@@ -243,10 +247,7 @@ class PartitionLog:
         self._unsynced.folder = True
 
     def begin_sync(self) -> SyncTicket | None:
-        """A ticket for all that is not synced; None if there is nothing. One at a time.
-
-        Raises Unavailable.
-        """
+        """A ticket for all that is not synced; None: all is. One at a time. Raises Unavailable."""
         if self.failure:
             raise StorageFailed(self.failure)
         if not self._unsynced:
@@ -455,27 +456,26 @@ class PartitionLog:
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
         self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
-        self.log_start_offset = self.recovery_point = offset  # there is nothing to be synced
         self._end_at(offset, epochs_kept_to=0)
+        self.log_start_offset = self.recovery_point = offset  # there is nothing to be synced
 
     def _end_at(self, offset: int, *, epochs_kept_to: int) -> None:
         """The log ends there now, also for a sync that is running and for the epochs."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
+        is_below_checkpoint = offset < self.recovery_point  # perhaps
         self.recovery_point = min(self.recovery_point, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
+        self.erasures.cut(offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
-        if self.epochs.truncate(epochs_kept_to):
-            self._store_epochs()
-
-    def _store_epochs(self) -> None:
-        """At once: an entry that is of no use any more could pass for one that is."""
-        path = f"{self._directory}/{EPOCHS_NAME}"
-        try:
-            self._disk.write_small(path, self.epochs.encode())
-        except OSError as error:
-            self.fail(f"{path}: {error.strerror or error}")
+        try:  # at once: what is of no use any more could pass for what is
+            if is_below_checkpoint:
+                self.recovery_limit.lower(offset)
+            if self.epochs.truncate(epochs_kept_to):
+                self.beside.write(EPOCHS_NAME, self.epochs.encode())
+        except Unavailable as error:
+            self.fail(str(error))
             raise StorageFailed(self.failure) from error
 
     def close(self) -> None:

@@ -7,6 +7,7 @@ from typing import Final
 
 from streamlog.errors import CorruptFile
 from streamlog.log.active import ActiveSegment
+from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
 from streamlog.log.disk import Disk, is_full
 from streamlog.log.epoch_history import epochs_of_batches
@@ -23,6 +24,7 @@ from streamlog.log.layout import (
     segment_base_offsets,
     segment_stem,
 )
+from streamlog.log.recovery_limit import RecoveryLimit
 from streamlog.log.report import RecoveryReport
 from streamlog.log.rescan import Fences, Rescan, rescan, resume
 from streamlog.log.scan import BatchPlace, Damage, scan
@@ -47,11 +49,12 @@ class Recovered:
     epochs: LeaderEpochs
     epochs_are_stored: bool
     log_start_offset: int
+    recovery_limit: RecoveryLimit
     report: RecoveryReport
 
 
 class Recovery:
-    """Opens one log. Its methods raise OSError."""
+    """Opens one log. Its methods raise OSError, ``run`` Unavailable, too."""
 
     def __init__(
         self,
@@ -70,6 +73,7 @@ class Recovery:
         self._settings = settings
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
+        self._limit = RecoveryLimit(Beside(disk, directory))
         self._segments: list[Segment] = []  # in order; what is removed is taken out
         self._epoch_starts: list[tuple[int, int]] = []  # as the batches that were read have it
         self._epochs_read_from = OFFSET_MAX  # the batches from there on have told theirs
@@ -78,6 +82,7 @@ class Recovery:
     def run(self) -> Recovered:
         """Read, cut, rebuild, sync."""
         self._disk.make_directory(self._directory)
+        self._bound_recovery_point()
         self._find_segments()
         active = self._recover_tail() if self._segments else None
         end = active.segment.next_offset if active else self._log_start_offset
@@ -87,6 +92,8 @@ class Recovery:
             active = None
         if active is None:
             active = self._create()
+        if active.segment.next_offset < self._recovery_point:
+            self._limit.lower(active.segment.next_offset)
         segments = Segments(self._segments)
         epochs, stored = self._recover_epochs(active.segment.next_offset)
         _tell(self._directory, self.report)
@@ -96,8 +103,15 @@ class Recovery:
             epochs=epochs,
             epochs_are_stored=stored,
             log_start_offset=max(self._log_start_offset, segments.first.base_offset),
+            recovery_limit=self._limit,
             report=self.report,
         )
+
+    def _bound_recovery_point(self) -> None:
+        self._limit.load()
+        if self._limit.bound(self._recovery_point) == self._recovery_point:
+            self._limit.lift()  # the checkpoint is younger, or says no more
+        self._recovery_point = self._limit.bound(self._recovery_point)
 
     def _find_segments(self) -> None:
         sizes = self._disk.sizes(self._directory)

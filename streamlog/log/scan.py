@@ -38,6 +38,7 @@ class BatchPlace(NamedTuple):
     next_offset: int
     leader_epoch: int
     max_timestamp_ms: int
+    attributes: int = 0
 
 
 class Damage(NamedTuple):
@@ -69,7 +70,7 @@ def scan(
                 yield Damage(position, end, offset, offset, f"{end - position} bytes are no header")
                 return
         head = HEADER.unpack_from(piece, at)
-        base, length, epoch, magic, crc, _, last_delta, _, max_timestamp_ms, *_ = head
+        base, length, epoch, magic, crc, attributes, last_delta, _, max_timestamp_ms, *_ = head
         stop = position + LENGTH_PREFIX_BYTES + length
         problem = _header_problem((base, length, magic, last_delta), offset, end - position)
         if not problem and check_crc:
@@ -82,7 +83,7 @@ def scan(
             yield Damage(position, end, offset, offset, problem)
             return
         offset = base + last_delta + 1
-        yield BatchPlace(position, stop, base, offset, epoch, max_timestamp_ms)
+        yield BatchPlace(position, stop, base, offset, epoch, max_timestamp_ms, attributes)
         position = stop
 
 

@@ -205,10 +205,16 @@ class Segment:
         """
         assert not self.unverified_bytes
         position, _ = self.locate(offset)
-        stop = self._stop(position, max_bytes, upper_offset)
+        pooled = self._pool.pin(self.path)
+        try:
+            stop = self._stop(pooled.file, position, max_bytes, upper_offset)
+        except BaseException:
+            self._pool.unpin(pooled)
+            raise
         if stop == position:
+            self._pool.unpin(pooled)
             return FileSlice(self._pool, None, 0, 0)
-        return FileSlice(self._pool, self._pool.pin(self.path), position, stop - position)
+        return FileSlice(self._pool, pooled, position, stop - position)
 
     def locate(self, offset: int) -> tuple[int, int]:
         """Position and base offset of the batch with ``offset``. Raises CorruptBatch, OSError."""
@@ -316,7 +322,7 @@ class Segment:
             raise CorruptBatch(f"{self.path} position {found[0]}: offset {offset} is missing")
         return found
 
-    def _stop(self, position: int, max_bytes: int, upper_offset: int) -> int:
+    def _stop(self, file: DiskFile, position: int, max_bytes: int, upper_offset: int) -> int:
         """Where a slice from ``position`` on ends."""
         bound, bound_offset = self.size_bytes, self.next_offset
         for damage in self.damages:
@@ -327,26 +333,23 @@ class Segment:
             bound, bound_offset = self.locate(upper_offset)
         limit = position + max_bytes
         if bound > limit and bound > position:
-            bound, bound_offset = self._boundary(position, bound, limit)
+            bound, bound_offset = self._boundary(file, position, bound, limit)
         if not self.damages:  # or the hint could lead into one
             self.hint(bound_offset, bound)
         return bound
 
-    def _boundary(self, position: int, bound: int, limit: int) -> tuple[int, int]:
+    def _boundary(self, file: DiskFile, position: int, bound: int, limit: int) -> tuple[int, int]:
         """The last end of a batch up to ``limit``, or of the first batch; with the next offset."""
         entry = self.offsets.floor(SECOND, limit)
         start = max(position, entry[1]) if entry else position
-        pooled = self._pool.pin(self.path)
         try:
-            found = find_boundary(pooled.file, start, bound, limit)
+            found = find_boundary(file, start, bound, limit)
             if found[0] > position:
                 return found
-            _, stop, _, next_offset = find_batch(pooled.file, position, bound, -1)
+            _, stop, _, next_offset = find_batch(file, position, bound, -1)
             return stop, next_offset
         except CorruptBatch as error:
             raise CorruptBatch(f"{self.path}: {error}") from None
-        finally:
-            self._pool.unpin(pooled)
 
     def hint(self, base_offset: int, position: int) -> None:
         """A batch with this base offset starts there, or will: the next read needs no index."""

@@ -6,20 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.log.compaction.cleaned_file import CleanedFile
-from streamlog.log.compaction.plan import first_dirty, fits
+from streamlog.log.compaction.plan import first_dirty
 from streamlog.log.compaction.reading import read_batches
+from streamlog.log.compaction.rewriting import Rewriting
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.compaction.winnowing import Winnowing, opened
 from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.files import FilePool
-from streamlog.log.layout import CLEANED_SUFFIX
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment import Segment
-from streamlog.log.settings import CompactionSettings, LogSettings
+from streamlog.log.settings import CompactionSettings
 from streamlog.record._keys_plain import SEED_BYTES
 from streamlog.record.batch import CONTROL, BatchHeader
-from streamlog.record.compacted import is_gap
 from streamlog.record.keys import KeyOffsets
 
 MEMORY_BYTES: Final = 32 * 1024 * 1024
@@ -60,19 +58,16 @@ class Cleaning:
         self.first_dirty_offset = log.first_dirty_offset
         self.upper_offset = log.first_dirty_offset
         """All below is clean once this is done."""
-        self.reading_offset = log.first_dirty_offset
-        """Where the segment begins that is read."""
         self.read_bytes = 0
         self.removed_bytes = 0
         self.horizon_ms: int | None = None
         """When the first of the tombstones that stay may go."""
         self._log = log
-        self._settings: LogSettings = log.settings
         self._rules = log.settings.compaction or CompactionSettings()
         self._segments = list(segments)
         self._terms = terms
-        self._disk = disk
         self._pool = pool
+        self._rewriting = Rewriting(log, self._pause, disk=disk, pool=pool)
         self._keys: KeyOffsets | None = None
         self._left: deque[Segment] = deque()
         """Still to be cleaned."""
@@ -98,6 +93,11 @@ class Cleaning:
         self._left.extend(it for it in self._segments if it.base_offset < self.upper_offset)
 
     @property
+    def reading_offset(self) -> int:
+        """Where the segment begins that is read."""
+        return self._rewriting.reading_offset
+
+    @property
     def left(self) -> int:
         """How many segments are still to be cleaned."""
         return len(self._left)
@@ -107,7 +107,6 @@ class Cleaning:
         would change. Raises CorruptBatch, Unavailable, and then all is as it was.
         """
         assert self._keys is not None
-        first = self._left[0]
         winnowing = Winnowing(
             self._keys,
             upper_offset=self.upper_offset,
@@ -117,22 +116,9 @@ class Cleaning:
             may_drop_tombstones=self._terms.may_drop_tombstones,
             producer_needs=self._producer_needs,
         )
-        path = first.path + CLEANED_SUFFIX
-        with storage_errors(path):
-            interval_bytes = self._settings.index_interval_bytes
-            cleaned = CleanedFile(self._disk, path, first.base_offset, interval_bytes)
-            try:
-                group, changed = self._write(cleaned, winnowing)
-                if changed:
-                    cleaned.finish()
-            except BaseException:
-                cleaned.abandon()
-                raise
+        swap = self._rewriting.group(self._left, winnowing.keep)
         self._note_horizon(winnowing.horizon_ms)
-        if not changed:
-            cleaned.abandon()
-            return None
-        return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
+        return swap
 
     def swapped(self, swap: Swap) -> None:
         self.removed_bytes += swap.removed_bytes
@@ -146,7 +132,7 @@ class Cleaning:
 
     def _note_segment(self, keys: KeyOffsets, segment: Segment) -> int:
         """-1, or the offset at which the table is full."""
-        self.reading_offset = segment.base_offset
+        self._rewriting.reading_offset = segment.base_offset
         with storage_errors(segment.path):
             pooled = self._pool.pin(segment.path)
             try:
@@ -165,36 +151,6 @@ class Cleaning:
             finally:
                 self._pool.unpin(pooled)
         return -1
-
-    def _write(self, cleaned: CleanedFile, winnowing: Winnowing) -> tuple[list[Segment], bool]:
-        """The segments that went into it, and whether anything is other than it was."""
-        base_offset, segment_bytes = self._left[0].base_offset, self._settings.segment_bytes
-        group: list[Segment] = []
-        changed = False
-        while self._left:
-            segment = self._left[0]
-            if group and not fits(segment, base_offset, cleaned.reached_bytes, segment_bytes):
-                break
-            changed |= self._write_segment(segment, cleaned, winnowing) or bool(group)
-            group.append(self._left.popleft())
-        return group, changed
-
-    def _write_segment(self, segment: Segment, cleaned: CleanedFile, winnowing: Winnowing) -> bool:
-        changed = False
-        self.reading_offset = segment.base_offset
-        pooled = self._pool.pin(segment.path)
-        try:
-            for header, batch in read_batches(pooled.file, segment, self._pause):
-                kept = winnowing.keep(header, batch)
-                if kept is None:
-                    cleaned.skip(header)
-                    changed |= not is_gap(header)
-                else:
-                    cleaned.keep(header, kept)
-                    changed |= kept is not batch
-        finally:
-            self._pool.unpin(pooled)
-        return changed
 
     def _producer_needs(self, header: BatchHeader) -> bool:
         """It is the last one of a producer that may go on: what comes next is held to it."""

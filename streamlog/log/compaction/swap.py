@@ -48,6 +48,11 @@ class Swap:
         """So much less there is to keep."""
         return sum(segment.size_bytes for segment in self._old) - self._cleaned.size_bytes
 
+    @property
+    def offsets(self) -> tuple[int, int]:
+        """Records of that range may have gone: from the first one on, before the second one."""
+        return self._old[0].base_offset, self._old[-1].next_offset
+
     def begin(self) -> bool:
         """The owner's. False: the segments are not what they were, so all is for nothing."""
         log = self._log

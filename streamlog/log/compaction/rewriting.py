@@ -1,0 +1,94 @@
+"""Segments are written again, without what is not to stay. Blocking calls."""
+
+from collections import deque
+from collections.abc import Callable
+
+from streamlog.log.compaction.cleaned_file import CleanedFile
+from streamlog.log.compaction.plan import fits
+from streamlog.log.compaction.reading import read_batches
+from streamlog.log.compaction.swap import Swap
+from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.files import FilePool
+from streamlog.log.layout import CLEANED_SUFFIX
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment import Segment
+from streamlog.log.settings import LogSettings
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compacted import is_gap
+
+Keep = Callable[[BatchHeader, memoryview], bytes | memoryview | None]
+"""A batch as it is to be, itself where nothing changes; None: nothing is left of it."""
+
+
+class Rewriting:
+    """Of one log."""
+
+    def __init__(
+        self, log: PartitionLog, pause: Callable[[int], None], *, disk: Disk, pool: FilePool
+    ) -> None:
+        """``pause`` is called with the bytes of each piece that was read."""
+        self.reading_offset = log.log_start_offset
+        """Where the segment begins that is read."""
+        self._log = log
+        self._settings: LogSettings = log.settings
+        self._pause = pause
+        self._disk = disk
+        self._pool = pool
+
+    def group(self, left: deque[Segment], keep: Keep) -> Swap | None:
+        """Take as many of ``left`` as fit into one and follow each other; what is to be swapped in
+        for them, None where nothing would change.
+
+        Raises CorruptBatch, Unavailable, and then all is as it was, but what was taken.
+        """
+        first = left[0]
+        path = first.path + CLEANED_SUFFIX
+        with storage_errors(path):
+            interval_bytes = self._settings.index_interval_bytes
+            cleaned = CleanedFile(self._disk, path, first.base_offset, interval_bytes)
+            try:
+                group, changed = self._write(left, cleaned, keep)
+                if changed:
+                    cleaned.finish()
+            except BaseException:
+                cleaned.abandon()
+                raise
+        if not changed:
+            cleaned.abandon()
+            return None
+        return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
+
+    def _write(
+        self, left: deque[Segment], cleaned: CleanedFile, keep: Keep
+    ) -> tuple[list[Segment], bool]:
+        """The segments that went into it, and whether anything is other than it was."""
+        base_offset, segment_bytes = left[0].base_offset, self._settings.segment_bytes
+        group: list[Segment] = []
+        changed = False
+        while left:
+            segment = left[0]
+            if group and (
+                segment.base_offset != group[-1].next_offset
+                or not fits(segment, base_offset, cleaned.reached_bytes, segment_bytes)
+            ):
+                break
+            changed |= self._write_segment(segment, cleaned, keep) or bool(group)
+            group.append(left.popleft())
+        return group, changed
+
+    def _write_segment(self, segment: Segment, cleaned: CleanedFile, keep: Keep) -> bool:
+        changed = False
+        self.reading_offset = segment.base_offset
+        pooled = self._pool.pin(segment.path)
+        try:
+            for header, batch in read_batches(pooled.file, segment, self._pause):
+                kept = keep(header, batch)
+                if kept is None:
+                    cleaned.skip(header)
+                    changed |= not is_gap(header)
+                else:
+                    cleaned.keep(header, kept)
+                    changed |= kept is not batch
+        finally:
+            self._pool.unpin(pooled)
+        return changed

@@ -1,0 +1,129 @@
+"""What is erased is taken out of the files. Blocking calls, but where it says otherwise.
+
+Done by each replica for itself, in sealed segments below the high watermark, by the same means as
+compaction: offsets stay, batches stay dense, erasures themselves stay until retention takes them,
+since whoever fetches the log from its start learns from them what is erased.
+"""
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Final
+
+from streamlog.log.compaction.cleaning import Terms
+from streamlog.log.compaction.rewriting import Rewriting
+from streamlog.log.compaction.swap import Swap
+from streamlog.log.compaction.winnowing import opened
+from streamlog.log.disk import Disk
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment import Segment
+from streamlog.log.times import latest_time
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compacted import emptied, is_gap, left_over
+from streamlog.record.keys import without
+from streamlog.record.offset_set import OffsetSet
+
+SHARE_MIN: Final = 0.5
+"""A segment of which so much is erased is written again at once; others wait for a while."""
+
+
+def due_segments(
+    sealed: Sequence[Segment],
+    unremoved: OffsetSet,
+    overdue: OffsetSet,
+    *,
+    upper_offset: int,
+    before_ms: int,
+) -> list[Segment]:
+    """Those to be written again: with a record that is ``overdue``, or of which half is erased.
+
+    ``upper_offset``: what is committed and synced; ``before_ms``: younger records stay. Raises
+    OSError.
+    """
+    found = []
+    for segment in sealed:
+        if segment.next_offset > upper_offset:
+            break
+        start, end = segment.base_offset, segment.next_offset
+        least = max(1, (end - start) * SHARE_MIN)
+        if unremoved.count(start, end) < least and not overdue.count(start, end):
+            continue
+        time_ms = latest_time(segment)
+        if time_ms is not None and time_ms < before_ms:
+            found.append(segment)
+    return found
+
+
+class Expunging:
+    """``clean`` while there is anything ``left``, then ``finish``. Made, and finished, by the log's
+    owner; ``clean`` is a worker thread's.
+    """
+
+    def __init__(
+        self,
+        log: PartitionLog,
+        segments: Sequence[Segment],
+        terms: Terms,
+        *,
+        disk: Disk,
+        pool: FilePool,
+    ) -> None:
+        self.read_bytes = 0
+        self.removed_bytes = 0
+        self._log = log
+        self._terms = terms
+        self._left = deque(segments)
+        self._passed = OffsetSet()
+        """The erased records of ``segments``."""
+        for segment in segments:
+            erased = log.erasures.unremoved.between(segment.base_offset, segment.next_offset)
+            self._passed.update(erased)
+        self._rewriting = Rewriting(log, self._pause, disk=disk, pool=pool)
+
+    @property
+    def reading_offset(self) -> int:
+        """Where the segment begins that is read."""
+        return self._rewriting.reading_offset
+
+    @property
+    def left(self) -> int:
+        """How many segments are still to be cleaned."""
+        return len(self._left)
+
+    def clean(self) -> Swap | None:
+        """A new segment of as many as fit into one, to be swapped in; None where nothing of them
+        would change. Raises CorruptBatch, Unavailable, and then all is as it was.
+        """
+        return self._rewriting.group(self._left, self._keep)
+
+    def swapped(self, swap: Swap) -> None:
+        self.removed_bytes += swap.removed_bytes
+
+    def finish(self) -> None:
+        """All groups are swapped in. The log's owner's."""
+        self._log.erasures.removed(self._passed)
+
+    def _keep(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
+        """Control batches have no offset that is erased in this sense. Raises CorruptBatch."""
+        if is_gap(header):
+            return None
+        bits = self._passed.bits(header.base_offset, header.next_offset)
+        count = header.record_count
+        if not bits or not count or header.is_control:
+            return batch
+        erased = bits.to_bytes((header.last_offset_delta >> 3) + 1, "little")
+        left = without(opened(header, batch), count, erased)
+        if left.body is None:
+            return batch
+        if left.kept:
+            return left_over(header, left.body, left.kept)
+        return emptied(header) if self._may_go_on(header) else None
+
+    def _may_go_on(self, header: BatchHeader) -> bool:
+        """It is of a producer whose next batch is held to it."""
+        expired_ms = self._terms.now_ms - self._terms.producer_expiration_ms
+        return header.producer_id >= 0 and header.max_timestamp_ms >= expired_ms
+
+    def _pause(self, size: int) -> None:
+        self.read_bytes += size
+        self._terms.pause(size)

@@ -1,0 +1,61 @@
+"""Erasures as a small file. Pure.
+
+Big-endian: magic, CRC-32C of the rest, then for each erasure its offset, its epoch, how many bytes
+follow, and an ``OffsetSet``. The first stands for all that are committed, by the last of them; the
+second has what is not removed yet; others wait for their commit.
+"""
+
+import struct
+from collections.abc import Iterator
+from typing import Final
+
+from crc32c import crc32c
+
+from streamlog.errors import CorruptFile
+from streamlog.log.erasure.erasures import Erasure, Erasures
+from streamlog.record.offset_set import OffsetSet
+
+FILE_NAME: Final = "erasures.snapshot"
+_MAGIC: Final = b"SLER\x00\x00\x00\x01"
+_CRC: Final = struct.Struct(">I")
+_HEAD: Final = struct.Struct(">qiI")
+
+
+def encode(erasures: Erasures) -> bytes:
+    last = erasures.last
+    parts = [
+        last._replace(erased=erasures.erased),
+        last._replace(erased=erasures.unremoved),
+        *erasures.pending,
+    ]
+    body = b"".join(_packed(part) for part in parts)
+    return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
+
+
+def decode(data: bytes, path: str) -> list[Erasure]:
+    """As ``encode`` has them: two at least. Raises CorruptFile for what was not written so."""
+    start = len(_MAGIC) + _CRC.size
+    if len(data) < start or not data.startswith(_MAGIC):
+        raise CorruptFile(f"{path}: not a file of erasures")
+    if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
+        raise CorruptFile(f"{path}: the checksum does not fit")
+    try:
+        parts = list(_unpacked(memoryview(data)[start:]))
+    except (ValueError, struct.error) as error:
+        raise CorruptFile(f"{path}: {error}") from None
+    if len(parts) < 2:
+        raise CorruptFile(f"{path}: what is committed is missing")
+    return parts
+
+
+def _packed(erasure: Erasure) -> bytes:
+    offsets = erasure.erased.encode()
+    return _HEAD.pack(erasure.offset, erasure.epoch, len(offsets)) + offsets
+
+
+def _unpacked(data: memoryview) -> Iterator[Erasure]:
+    at = 0
+    while at < len(data):
+        offset, epoch, size = _HEAD.unpack_from(data, at)
+        at += _HEAD.size + size
+        yield Erasure(offset, epoch, OffsetSet.decode(data[at - size : at]))

@@ -1,0 +1,114 @@
+"""What is erased of a log that was just opened. Blocking calls."""
+
+import logging
+from collections.abc import Iterator
+
+from streamlog.errors import CorruptData, CorruptFile
+from streamlog.log.disk import storage_error
+from streamlog.log.erasure.erasures import Erasure, Erasures
+from streamlog.log.erasure.kept_file import FILE_NAME, decode
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.scan import BatchPlace
+from streamlog.log.segment import Segment
+from streamlog.record.batch import CONTROL, check_batch, read_header
+from streamlog.record.codec import marked_batches
+from streamlog.record.erasure import erased_by
+
+logger = logging.getLogger(__name__)
+
+
+def load(log: PartitionLog, files: FilePool, *, known_offset: int) -> Erasures:
+    """``known_offset``: of erasures in the log below it the file knows; above, the log is read.
+
+    A file that is damaged, or is not of this log, costs reading all of the log. Raises Unavailable.
+    """
+    erasures = Erasures()
+    start = max(known_offset, log.log_start_offset)
+    if not _recall(erasures, log):
+        start = log.log_start_offset
+    if start < log.log_end_offset:
+        _read_on(erasures, log, files, start)
+    erasures.forget_below(log.log_start_offset)
+    return erasures
+
+
+def note_all(erasures: Erasures, records: bytes | memoryview) -> None:
+    """Take note of the erasures in whole batches, back to back. Raises CorruptBatch."""
+    positions, _ = marked_batches(records)
+    for position in positions:
+        header = read_header(records, position)
+        if header.is_control:
+            batch = memoryview(records)[position : position + header.size_bytes]
+            erased = erased_by(batch, header)
+            if erased is not None:
+                erasures.note(Erasure(header.base_offset, header.leader_epoch, erased))
+
+
+def _recall(erasures: Erasures, log: PartitionLog) -> bool:
+    """False: there is a file and it is of no use."""
+    data = log.beside.read(FILE_NAME)
+    if not data:
+        return True
+    try:
+        committed, unremoved, *pending = decode(data, FILE_NAME)
+    except CorruptFile as error:
+        _warn(log, str(error))
+        return False
+    if not _is_of(log, committed):
+        _warn(log, f"the log has no erasure at {committed.offset} of epoch {committed.epoch}")
+        return False
+    sound = [erasure for erasure in pending if _is_of(log, erasure)]
+    erasures.restore(committed.erased, unremoved.erased, committed, sound)
+    return True
+
+
+def _is_of(log: PartitionLog, erasure: Erasure) -> bool:
+    """One epoch has one log. What is below the log's start erases nothing that is there."""
+    if erasure.offset < log.log_start_offset:
+        return True
+    in_log = erasure.offset < log.log_end_offset
+    return in_log and log.epochs.epoch_at(erasure.offset) == erasure.epoch
+
+
+def _read_on(erasures: Erasures, log: PartitionLog, files: FilePool, offset: int) -> None:
+    """Headers only, but of what erases. The rest of a damaged segment is passed over."""
+    for segment in log.segments:
+        if segment.next_offset <= offset:
+            continue
+        try:
+            for place in _places(segment, offset):
+                if place.attributes & CONTROL:
+                    note_all(erasures, _batch(files, segment, place))
+        except CorruptData as error:
+            _warn(log, str(error))
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+
+
+def _places(segment: Segment, offset: int) -> Iterator[BatchPlace]:
+    """From ``offset`` on, or from an earlier one where the segment's index, which is not trusted
+    before it has been verified, does not fit.
+    """
+    if offset > segment.base_offset:
+        try:
+            yield from segment.places(offset)
+            return
+        except CorruptData:
+            pass
+    yield from segment.head()
+
+
+def _batch(files: FilePool, segment: Segment, place: BatchPlace) -> bytes:
+    pooled = files.pin(segment.path)
+    try:
+        batch = pooled.file.pread(place.end_position - place.position, place.position)
+    finally:
+        files.unpin(pooled)
+    check_batch(batch)
+    return batch
+
+
+def _warn(log: PartitionLog, problem: str) -> None:
+    extra = {"directory": log.beside.directory, "problem": problem}
+    logger.warning("erasures are read from the log", extra=extra)
