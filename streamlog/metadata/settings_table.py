@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.republish import HEADERS_ONLY
 from streamlog.metadata.stream import NO_LIMIT, StreamConfig, default_min_isr
+from streamlog.metadata.subject_transform import ARROW
 
 OUR_KEYS = "streamlog."
 _NS_PER_MS = 1_000_000
@@ -77,6 +79,37 @@ def _compression_from_json(value: Any) -> Any:
     return "snappy" if value == "s2" else value
 
 
+def _transform_to_json(value: str) -> Any:
+    source, _, destination = value.partition(ARROW)
+    return {"src": source, "dest": destination} if value else None
+
+
+def _transform_from_json(value: Any) -> Any:
+    if not isinstance(value, Mapping):
+        return value
+    destination = value.get("dest")
+    return f"{value.get('src') or '>'}{ARROW}{destination}" if destination else None
+
+
+def _republish_to_json(value: str) -> Any:
+    said = _transform_to_json(value.removesuffix(HEADERS_ONLY))
+    return said and {**said, "headers_only": value.endswith(HEADERS_ONLY)}
+
+
+def _republish_from_json(value: Any) -> Any:
+    said = _transform_from_json(value)
+    headers_only = isinstance(value, Mapping) and value.get("headers_only") is True
+    return said and f"{said}{HEADERS_ONLY if headers_only else ''}"
+
+
+def _cluster_to_json(value: str) -> dict[str, str]:
+    return {"cluster": value} if value else {}
+
+
+def _cluster_from_json(value: Any) -> Any:
+    return value.get("cluster") or None if isinstance(value, Mapping) else value
+
+
 def _number(name: str, jetstream: str | None, kafka: str | None) -> Setting:
     return Setting(name, jetstream, kafka, _same, _zero_is_default, str, int)
 
@@ -96,6 +129,8 @@ def _flag(name: str, jetstream: str | None, kafka: str) -> Setting:
 SETTINGS: tuple[Setting, ...] = (
     Setting("subjects", "subjects", "subject", list, _same, ",".join, _list_from_text),
     _number("partitions", None, None),
+    _text("partition_by", None, "streamlog.partition_by"),
+    _text("group", None, "streamlog.group"),
     _number("replicas", "num_replicas", None),
     _number("retention_bytes", "max_bytes", "retention.bytes"),
     _number("retention_messages", "max_msgs", "streamlog.retention_messages"),
@@ -122,7 +157,32 @@ SETTINGS: tuple[Setting, ...] = (
         "min_cleanable_dirty_ratio", None, "min.cleanable.dirty.ratio", _same, _same, str, float
     ),
     _text("discard", "discard", "streamlog.discard"),
+    _flag(
+        "discard_new_per_subject", "discard_new_per_subject", "streamlog.discard_new_per_subject"
+    ),
+    _number(
+        "max_messages_per_subject", "max_msgs_per_subject", "streamlog.max_messages_per_subject"
+    ),
     _flag("no_ack", "no_ack", "streamlog.no_ack"),
+    Setting(
+        "subject_transform", "subject_transform", "streamlog.subject_transform",
+        _transform_to_json, _transform_from_json, str, _same,
+    ),
+    Setting(
+        "republish", "republish", "streamlog.republish",
+        _republish_to_json, _republish_from_json, str, _same,
+    ),
+    _flag("sealed", "sealed", "streamlog.sealed"),
+    _flag("deny_purge", "deny_purge", "streamlog.deny_purge"),
+    _flag("deny_delete", "deny_delete", "streamlog.deny_delete"),
+    _flag("allow_direct", "allow_direct", "streamlog.allow_direct"),
+    Setting(
+        "placement_cluster", "placement", "streamlog.placement_cluster",
+        _cluster_to_json, _cluster_from_json, str, _same,
+    ),
+    _flag("readonly", None, "streamlog.readonly"),
+    _flag("paused", None, "streamlog.paused"),
+    _flag("allow_atomic", "allow_atomic", "streamlog.allow_atomic"),
     _text("description", "description", "streamlog.description"),
 )  # fmt: skip
 
@@ -163,8 +223,8 @@ def to_jetstream(config: StreamConfig) -> dict[str, Any]:
     ours: dict[str, str] = {}
     for row in SETTINGS:
         value = getattr(config, row.name)
-        if row.jetstream is not None:
-            fields[row.jetstream] = row.to_json(value)
+        if row.jetstream is not None and (said := row.to_json(value)) is not None:
+            fields[row.jetstream] = said
         if row.key in _BY_KEY and not _is_default(row, config) and not _says_it_all(row, value):
             ours[row.key] = row.to_text(value)
     fields["metadata"] = {**config.metadata, **ours}

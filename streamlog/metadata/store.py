@@ -201,8 +201,9 @@ class MetadataStore:
         try:
             self._recovery.write({METADATA_LOG: log.recovery_point})
             self._committed.write({METADATA_LOG: high_watermark})
-        except OSError as error:
-            logger.warning("metadata checkpoint failed", extra={"error": error.strerror})
+            log.recovery_limit.lift()
+        except (OSError, Unavailable) as error:
+            logger.warning("metadata checkpoint failed", extra={"error": str(error)})
         else:
             self.high_watermark = high_watermark
 

@@ -5,7 +5,6 @@ partition, as Kafka's do. Whoever makes a configuration gets it whole: defaults 
 settings (the subject, the duplicate window) are filled in, so that equal ones compare equal.
 """
 
-import json
 import re
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -19,8 +18,10 @@ from pydantic import (
 )
 
 from streamlog.config import KIB, MIB, SyncPolicy
-from streamlog.errors import InvalidStreamConfig, InvalidStreamName
-from streamlog.metadata.subjects import check_subjects
+from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
+from streamlog.metadata.republish import check_republish
+from streamlog.metadata.subject_transform import SubjectTransform
+from streamlog.metadata.subjects import check_queue_group, check_subjects, partition_subject
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
@@ -39,6 +40,9 @@ INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM})
 """Made and written by the nodes themselves, and no business of NATS: they have no subjects."""
 
 _MS_MAX = 2**63 - 1
+_TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
+TOKENS_MAX: Final = 100
+"""The highest number of a token of a subject by which messages are spread."""
 
 
 def _policies_in_order(value: Any) -> Any:
@@ -46,6 +50,26 @@ def _policies_in_order(value: Any) -> Any:
     parts = sorted({part.strip() for part in value.split(",")}) if isinstance(value, str) else []
     return ",".join(parts) if parts else value
 
+
+def _tokens_of(partition_by: str) -> tuple[int, ...]:
+    """Raises ValueError."""
+    _, colon, numbers = partition_by.partition(":")
+    return tuple(int(number) for number in numbers.split(",")) if colon else ()
+
+
+def _checked_partitioning(value: Any) -> Any:
+    """``subject``, ``key`` or ``tokens:1,2``; blanks are left out."""
+    if value in ("subject", "key"):
+        return value
+    if not isinstance(value, str) or not _TOKENS.fullmatch(tight := value.replace(" ", "")):
+        raise ValueError("subject, key or tokens:N,M with tokens of the subject, the first is 1")
+    tokens = _tokens_of(tight)
+    if not all(1 <= token <= TOKENS_MAX for token in tokens) or len(set(tokens)) < len(tokens):
+        raise ValueError(f"tokens: different numbers from 1 to {TOKENS_MAX}")
+    return "tokens:" + ",".join(map(str, tokens))
+
+
+PartitionBy = Annotated[str, BeforeValidator(_checked_partitioning)]
 
 CleanupPolicy = Annotated[
     Literal["delete", "compact", "compact,delete"], BeforeValidator(_policies_in_order)
@@ -89,6 +113,11 @@ class StreamConfig(BaseModel):
     subjects: tuple[str, ...] = ()
     """Partition 0 listens on them, partition i on ``<subject>.<i>``. Default: the name."""
     partitions: Annotated[int, Field(ge=1, le=PARTITIONS_MAX)] = 1
+    partition_by: PartitionBy = "subject"
+    """With several partitions: ``subject``, as above; or each message of the subjects goes to one
+    of them by the hash of its ``key``, or of ``tokens:2,3`` of its subject."""
+    group: str = ""
+    """Streams of one group share the messages of a subject: a NATS queue group."""
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
     retention_bytes: Annotated[int, Field(ge=-1)] = NO_LIMIT
     retention_messages: Annotated[int, Field(ge=-1)] = NO_LIMIT
@@ -120,11 +149,50 @@ class StreamConfig(BaseModel):
     """... and one older than this is cleaned soon, however little there is to clean."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of the log that has not been cleaned, from which on it is."""
-    discard: Literal["old"] = "old"
+    discard: Literal["old", "new"] = "old"
+    """What gives way at a limit on bytes or messages: what is there, or what comes."""
+    discard_new_per_subject: bool = False
+    """... and at ``max_messages_per_subject``, which is a limit of each subject."""
+    max_messages_per_subject: Annotated[int, Field(ge=-1)] = NO_LIMIT
     no_ack: bool = False
+    sealed: bool = False
+    """No record comes or goes any more; for ever."""
+    deny_purge: bool = False
+    """Records are not purged on request, and it stays so."""
+    deny_delete: bool = False
+    """Single records are not erased on request, and it stays so."""
+    allow_direct: bool = False
+    """Messages may be got from any replica in sync, which may lack the last ones."""
+    placement_cluster: str = ""
+    """The cluster that was asked for by name, which can only be this one."""
+    readonly: bool = False
+    paused: bool = False
+    """Either takes no records until it is switched off."""
+    subject_transform: str = ""
+    """``SRC -> DEST``: under which subject messages are stored; see ``subject_transform``."""
+    republish: str = ""
+    """``SRC -> DEST``: where messages are published again once they are committed."""
+    allow_atomic: bool = False
+    """Batches of messages may be published that are stored together or not at all."""
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
+
+    @property
+    def is_spread(self) -> bool:
+        """Every leader hears all messages, and takes those of its partitions."""
+        return self.partitions > 1 and self.partition_by != "subject"
+
+    @property
+    def partition_tokens(self) -> tuple[int, ...]:
+        """The tokens of the subject by which messages are spread, from 1; empty: by key."""
+        return _tokens_of(self.partition_by)
+
+    def subjects_of(self, partition: int) -> list[str]:
+        """What the partition's messages come by."""
+        if self.is_spread:
+            return list(self.subjects)
+        return [partition_subject(subject, partition) for subject in self.subjects]
 
     @property
     def is_compacted(self) -> bool:
@@ -134,7 +202,7 @@ class StreamConfig(BaseModel):
     @property
     def is_retained(self) -> bool:
         """The retention limits hold."""
-        return "delete" in self.cleanup_policy
+        return "delete" in self.cleanup_policy and not self.sealed
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
@@ -170,6 +238,8 @@ class StreamConfig(BaseModel):
             filled.setdefault("subjects", ())
         elif not filled.get("subjects") and isinstance(filled.get("name"), str):
             filled["subjects"] = (filled["name"],)
+        if filled.get("sealed") is True:
+            filled |= {"retention_ms": NO_LIMIT, "deny_purge": True, "deny_delete": True}
         if filled.get("min_isr") is None:
             replicas = filled.get("replicas", 1)
             filled["min_isr"] = default_min_isr(replicas) if isinstance(replicas, int) else 1
@@ -187,17 +257,31 @@ class StreamConfig(BaseModel):
             self._check_internal()
         else:
             check_stream_name(self.name)
-            check_subjects(self.subjects, partitions=self.partitions, answers=not self.no_ack)
+            each = 1 if self.is_spread else self.partitions
+            check_subjects(self.subjects, partitions=each, answers=not self.no_ack)
+            self._check_group()
+        self._check_other_subjects()
         self._check_limits()
+        self._check_discard()
         if self.min_isr > self.replicas:
             raise InvalidStreamConfig(
                 f"min_isr: {self.min_isr} is more than the replicas ({self.replicas})"
             )
         if len(self.description.encode()) > DESCRIPTION_BYTES_MAX:
             raise InvalidStreamConfig(f"description: at most {DESCRIPTION_BYTES_MAX} bytes")
-        if len(json.dumps(self.metadata)) > METADATA_BYTES_MAX:
+        metadata_bytes = sum(len(k.encode()) + len(v.encode()) for k, v in self.metadata.items())
+        if metadata_bytes > METADATA_BYTES_MAX:
             raise InvalidStreamConfig(f"metadata: at most {METADATA_BYTES_MAX} bytes")
         return self
+
+    def _check_group(self) -> None:
+        if self.group:
+            check_queue_group(self.group)
+        if self.group and self.is_spread:
+            raise InvalidStreamConfig(
+                "group: not with several partitions and partition_by other than subject: NATS"
+                " gives a message to one node of a group, which may not lead its partition"
+            )
 
     def _check_internal(self) -> None:
         """What the nodes keep there they need, whatever its age."""
@@ -206,6 +290,29 @@ class StreamConfig(BaseModel):
         for key in ("retention_bytes", "retention_messages", "retention_ms"):
             if getattr(self, key) != NO_LIMIT:
                 raise InvalidStreamConfig(f"{key}: {self.name} is kept whole")
+
+    def _check_other_subjects(self) -> None:
+        if self.subject_transform:
+            try:
+                SubjectTransform.parse(self.subject_transform)
+            except InvalidSubject as error:
+                raise InvalidStreamConfig(f"subject_transform: {error}") from None
+        if self.republish:
+            check_republish(self.republish, self.subjects)
+
+    def _check_discard(self) -> None:
+        """The first two as JetStream says it."""
+        per_subject = self.discard_new_per_subject
+        if per_subject and self.discard != "new":
+            raise InvalidStreamConfig(
+                "discard new per subject requires discard new policy to be set"
+            )
+        if per_subject and self.max_messages_per_subject <= 0:
+            raise InvalidStreamConfig("discard new per subject requires max msgs per subject > 0")
+        if self.max_messages_per_subject != NO_LIMIT and not per_subject:
+            raise InvalidStreamConfig("max_msgs_per_subject: only with discard_new_per_subject")
+        if self.discard == "new" and self.is_compacted:
+            raise InvalidStreamConfig("discard: new is not for a stream that is compacted")
 
     def _check_limits(self) -> None:
         for key in ("retention_bytes", "retention_messages", "message_bytes_max"):

@@ -7,13 +7,25 @@ from streamlog.errors import InvalidSubject
 
 SUBJECT_BYTES_MAX = 1024
 SUBJECTS_MAX = 1000
+QUEUE_GROUP_BYTES_MAX = 249
 
-_NOT_OURS = ("_INBOX.a", "_INBOX.a.a", "$JS.API.INFO", "$JS.a.API.STREAM.CREATE.a", "$SYS.a.a")
-"""Examples of what a stream that answers must not hear: replies, management requests."""
+_INBOXES = ("_INBOX.a", "_INBOX.a.a")
+"""Examples of what acknowledgements are sent to."""
+_API_SPACES = ("$JS.>", "$JSC.>", "$NRG.>")
+_EVENTS = "$JS.EVENT.>"
+_SYSTEM_SPACE = "$SYS.>"
+_ACCOUNT_EVENTS = "$SYS.ACCOUNT.>"
 
 
 def check_subject(subject: str) -> None:
-    """Raise InvalidSubject unless ``subject`` is well formed and not the system's."""
+    """Raise InvalidSubject unless ``subject`` is well formed and none of clients' inboxes."""
+    check_form(subject)
+    if subject.partition(".")[0] == "_INBOX":
+        raise InvalidSubject(f"{subject!r}: inboxes cannot be taken")
+
+
+def check_form(subject: str) -> None:
+    """Raise InvalidSubject unless ``subject`` is well formed."""
     if not subject or len(subject.encode()) > SUBJECT_BYTES_MAX:
         raise InvalidSubject(f"{subject[:40]!r}: 1 to {SUBJECT_BYTES_MAX} bytes are allowed")
     if any(c.isspace() or ord(c) < 32 or ord(c) == 127 for c in subject):
@@ -26,8 +38,18 @@ def check_subject(subject: str) -> None:
             raise InvalidSubject(f"{subject!r}: '>' may only be the last token")
         if len(token) > 1 and ("*" in token or ">" in token):
             raise InvalidSubject(f"{subject!r}: a wildcard must be a whole token")
-    if tokens[0].startswith("$") or tokens[0] == "_INBOX":
-        raise InvalidSubject(f"{subject!r}: subjects of the system and inboxes cannot be taken")
+
+
+def check_space(subject: str) -> None:
+    """Raise InvalidSubject if a stream that answers must not hear ``subject``: its answers, or
+    those of the API, would reach it, too. In JetStream's words.
+    """
+    if subject == ">":
+        raise InvalidSubject("capturing all subjects requires no-ack to be true")
+    if any(overlap(subject, space) for space in _API_SPACES) and not is_subset(subject, _EVENTS):
+        raise InvalidSubject("subjects that overlap with jetstream api require no-ack to be true")
+    if overlap(subject, _SYSTEM_SPACE) and not is_subset(subject, _ACCOUNT_EVENTS):
+        raise InvalidSubject("subjects that overlap with system api require no-ack to be true")
 
 
 def overlap(one: str, other: str) -> bool:
@@ -41,9 +63,31 @@ def overlap(one: str, other: str) -> bool:
     return len(ones) == len(others)
 
 
+def is_subset(one: str, other: str) -> bool:
+    """Does ``other`` match every subject that ``one`` matches?"""
+    ones, others = one.split("."), other.split(".")
+    for i, wanted in enumerate(others):
+        if wanted == ">":
+            return len(ones) > i
+        if i >= len(ones) or ones[i] == ">" or (wanted != "*" and ones[i] != wanted):
+            return False
+    return len(ones) == len(others)
+
+
 def partition_subject(subject: str, partition: int) -> str:
     """What partition ``partition`` listens on: the subject itself, or ``subject.i``."""
     return subject if partition == 0 else f"{subject}.{partition}"
+
+
+def check_queue_group(name: str) -> None:
+    """Raise InvalidSubject unless it can be the name of a NATS queue group."""
+    if len(name.encode()) > QUEUE_GROUP_BYTES_MAX:
+        raise InvalidSubject(f"group: at most {QUEUE_GROUP_BYTES_MAX} bytes")
+    tokens = name.split(".")
+    if any(c.isspace() or ord(c) < 32 or ord(c) == 127 for c in name) or not all(tokens):
+        raise InvalidSubject(f"group: {name!r}: no white space, control characters, empty tokens")
+    if any("*" in token or ">" in token for token in tokens):
+        raise InvalidSubject(f"group: {name!r}: wildcards are not allowed")
 
 
 def check_subjects(subjects: Sequence[str], *, partitions: int, answers: bool) -> None:
@@ -54,10 +98,10 @@ def check_subjects(subjects: Sequence[str], *, partitions: int, answers: bool) -
         check_subject(subject)
         if partitions > 1 and subject.endswith(">"):
             raise InvalidSubject(f"{subject!r}: more than one partition needs subjects without '>'")
-        if answers and any(overlap(subject, taken) for taken in _NOT_OURS):
-            raise InvalidSubject(
-                f"{subject!r}: would take inboxes and management requests too; only with no_ack"
-            )
+        if answers:
+            check_space(subject)
+            if any(overlap(subject, inbox) for inbox in _INBOXES):
+                raise InvalidSubject(f"{subject!r}: would take inboxes, too; only with no_ack")
     for one, other in _pairs(subjects, partitions):
         if overlap(one, other):
             raise InvalidSubject(f"{one!r} and {other!r} of one stream overlap")

@@ -47,6 +47,12 @@ def configs(draw: st.DrawFn) -> StreamConfig:
         min_cleanable_dirty_ratio=draw(st.floats(0, 1)),
         acks=draw(st.sampled_from(["all", "leader", "none"])),
         no_ack=draw(st.booleans()),
+        subject_transform=draw(st.sampled_from(["", "a.* -> b.{{wildcard(1)}}", "> -> x.>"])),
+        republish=draw(st.sampled_from(["", "> -> again.y.>", "a.* -> again.$1 headers-only"])),
+        sealed=draw(st.booleans()),
+        readonly=draw(st.booleans()),
+        paused=draw(st.booleans()),
+        allow_atomic=draw(st.booleans()),
         description=draw(st.text(max_size=20)),
         metadata=draw(
             st.dictionaries(st.sampled_from(["team", "k.v"]), st.text(max_size=5), max_size=2)

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.subjects import overlap
+from streamlog.metadata.subjects import is_subset, overlap
 
 TOKENS = ["a", "b"]
 ALL = [".".join(t) for n in range(1, 5) for t in product(TOKENS, repeat=n)]
@@ -32,3 +32,13 @@ patterns = st.builds(
 @given(patterns, patterns)
 def test_overlap(one: str, other: str) -> None:
     assert overlap(one, other) == any(matches(one, s) and matches(other, s) for s in ALL)
+
+
+@settings(max_examples=300, deadline=None)
+@given(patterns, patterns)
+def test_subset(one: str, other: str) -> None:
+    heard = [s for s in ALL if matches(one, s)]
+    if is_subset(one, other):
+        assert all(matches(other, s) for s in heard)
+    elif heard and "*" not in one and ">" not in one:
+        assert not matches(other, one)

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import Final
 from uuid import UUID
 
 from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists
@@ -12,6 +13,7 @@ from streamlog.metadata.controller.moves import retargeted
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.records import StreamCreated, StreamDeleted, StreamUpdated
+from streamlog.metadata.standstill import check_seal
 from streamlog.metadata.stream import StreamConfig, check_writable_by_clients, is_internal
 from streamlog.model import NO_LEADER, NodeId
 
@@ -36,6 +38,8 @@ def create_stream(
         if known.config == config:
             return Decision(result={"created": False})
         raise StreamExists(f"stream {config.name!r} exists with another configuration")
+    check_seal(None, config)
+    _check_cluster(image, config)
     draft = _draft(image, live)
     check_count(config.replicas, len(draft.hosts))
     draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
@@ -60,6 +64,9 @@ def update_stream(
     known = stream.config
     if known == config:
         return Decision()
+    check_seal(known, config)
+    _check_lasting(known, config)
+    _check_cluster(image, config)
     if config.partitions < known.partitions:
         raise InvalidStreamConfig(
             f"partitions: cannot become fewer (from {known.partitions} to {config.partitions})"
@@ -76,6 +83,29 @@ def update_stream(
         _revive(draft, after)
     _add(draft, config, range(known.partitions, config.partitions), placement, assignments)
     return draft.decision()
+
+
+LASTING: Final = (
+    ("sealed", "unseal a sealed stream"),
+    ("deny_delete", "cancel deny message deletes"),
+    ("deny_purge", "cancel deny purge"),
+)
+"""Promises that are not taken back; and what it is called to do so."""
+
+
+def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
+    """What has been promised of a stream is not taken back. In JetStream's words."""
+    for name, what in LASTING:
+        if getattr(known, name) and not getattr(config, name):
+            raise InvalidStreamConfig(f"stream configuration update can not {what}")
+
+
+def _check_cluster(image: Image, config: StreamConfig) -> None:
+    if config.placement_cluster not in ("", image.cluster_id):
+        raise InvalidStreamConfig(
+            f"placement_cluster: {config.placement_cluster[:60]!r} is not this cluster"
+            f" ({image.cluster_id!r})"
+        )
 
 
 def delete_stream(image: Image, name: str) -> Decision:

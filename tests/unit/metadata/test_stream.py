@@ -72,7 +72,7 @@ def test_bad_names(name: str) -> None:
         {"max_compaction_lag_ms": 99, "min_compaction_lag_ms": 100},
         {"min_cleanable_dirty_ratio": 1.1},
         {"min_cleanable_dirty_ratio": float("nan")},
-        {"discard": "new"},
+        {"discard": "newest"},
         {"no_ack": "perhaps"},
         {"description": "x" * 5000},
         {"metadata": {"k": "x" * 200_000}},
@@ -137,3 +137,19 @@ def test_an_internal_stream_has_no_subjects_and_is_kept_whole() -> None:
     with pytest.raises(InvalidStreamName, match="internal"):
         check_writable_by_clients(OFFSETS_STREAM)
     check_writable_by_clients("orders")
+
+
+@pytest.mark.parametrize(
+    "republish",
+    [
+        "x",
+        "orders.> -> orders.copy.>",
+        "> -> >",
+        "orders.* -> orders.$1",
+        "a -> $JS.API.x",
+        "> -> a",
+    ],
+)
+def test_what_cannot_be_republished_is_refused(republish: str) -> None:
+    with pytest.raises(InvalidStreamConfig, match="republish"):
+        StreamConfig.of(name="s", subjects=("orders.>",), republish=republish)

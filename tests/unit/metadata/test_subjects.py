@@ -11,7 +11,9 @@ from streamlog.metadata.subjects import (
 )
 
 
-@pytest.mark.parametrize("subject", ["a", "a.b.c", "a.*.c", "a.>", ">", "*", "grüße.welt", "a.$b"])
+@pytest.mark.parametrize(
+    "subject", ["a", "a.b.c", "a.*.c", "a.>", ">", "*", "grüße", "a.$b", "$KV.b.>"]
+)
 def test_well_formed(subject: str) -> None:
     check_subject(subject)
 
@@ -32,9 +34,6 @@ def test_well_formed(subject: str) -> None:
         "a*",
         "a.b>",
         "a.**",
-        "$JS.API.INFO",
-        "$SYS.>",
-        "$KV.bucket.>",
         "_INBOX.abc",
         "_INBOX.>",
         "x" * (SUBJECT_BYTES_MAX + 1),
@@ -65,11 +64,28 @@ def test_overlap(one: str, other: str, expected: bool) -> None:
     assert overlap(other, one) is expected
 
 
-@pytest.mark.parametrize("subject", [">", "*.>", "*.*", "*.*.*"])
-def test_what_takes_inboxes_needs_a_stream_that_does_not_answer(subject: str) -> None:
-    with pytest.raises(InvalidSubject, match="no_ack"):
+@pytest.mark.parametrize(
+    "subject",
+    [
+        ">",
+        "*.>",
+        "*.*",
+        "*.*.*",
+        "$JS.>",
+        "$JS.API.INFO",
+        "$JS.streamlog.API.>",
+        "$SYS.>",
+        "$SYS.a",
+    ],
+)
+def test_what_hears_answers_needs_a_stream_that_does_not_answer(subject: str) -> None:
+    with pytest.raises(InvalidSubject, match=r"no[-_]ack"):
         check_subjects((subject,), partitions=1, answers=True)
     check_subjects((subject,), partitions=1, answers=False)
+
+
+def test_events_may_be_heard() -> None:
+    check_subjects(("$JS.EVENT.ADVISORY.>", "$SYS.ACCOUNT.a.>"), partitions=1, answers=True)
 
 
 def test_subjects_of_one_stream_do_not_overlap() -> None:

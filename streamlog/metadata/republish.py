@@ -1,0 +1,43 @@
+"""Where a stream's messages are published again, once they are committed. Pure.
+
+Written ``SRC -> DEST``, as a subject transform, and ``SRC -> DEST headers-only``.
+"""
+
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from streamlog.errors import InvalidStreamConfig, InvalidSubject
+from streamlog.metadata.subject_transform import SubjectTransform
+from streamlog.metadata.subjects import check_space, check_subject, overlap
+
+HEADERS_ONLY = " headers-only"
+
+_MADE = re.compile(r"\{\{.*?\}\}|\$[0-9]+")
+
+
+class Republish(NamedTuple):
+    """``transform`` makes the subject; None for a message that is not published again."""
+
+    transform: SubjectTransform
+    headers_only: bool
+
+    @classmethod
+    def parse(cls, text: str) -> "Republish":
+        """Raises InvalidSubject."""
+        headers_only = text.endswith(HEADERS_ONLY)
+        return cls(SubjectTransform.parse(text.removesuffix(HEADERS_ONLY)), headers_only)
+
+
+def check_republish(text: str, subjects: Iterable[str]) -> None:
+    """Raises InvalidStreamConfig, also where the stream would hear what it says."""
+    try:
+        transform = Republish.parse(text).transform
+        pattern = _MADE.sub("*", transform.destination)
+        if pattern not in {"*", ">"}:
+            check_subject(pattern)
+            check_space(pattern)
+    except InvalidSubject as error:
+        raise InvalidStreamConfig(f"republish: {error}") from None
+    if any(overlap(pattern, subject) for subject in subjects):
+        raise InvalidStreamConfig("stream configuration for republish destination forms a cycle")
