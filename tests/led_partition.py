@@ -5,10 +5,14 @@ import time
 from collections.abc import Callable
 
 from streamlog.errors import NotLeader, StreamlogError
+from streamlog.metadata.stream import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.state import Acknowledgement
+from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.subjects import SubjectIndex
 
 
 class FakeSlice:
@@ -27,6 +31,33 @@ class FakeSlice:
         pass
 
 
+class FakeSubjects:
+    """Of all batches of a partition, read anew where it was cut."""
+
+    def __init__(self, partition: "FakePartition") -> None:
+        self._partition = partition
+        self._index = SubjectIndex(bytes(16), bytes_max=1 << 30, start_offset=10)
+        self.is_known = True
+        self.is_ready = True
+        self.wanted = 0
+
+    def at_hand(self, bytes_max: int = 0) -> SubjectIndex | None:
+        note_batches(self._index, b"".join(self._partition.batches), nothing_erased)
+        return self._index if self.is_known else None
+
+    async def know(self) -> SubjectIndex:
+        self.is_known = True
+        index = self.at_hand()
+        assert index is not None
+        return index
+
+    def want(self) -> None:
+        self.wanted += 1
+
+    def let_go(self) -> None:
+        self.wanted = 0
+
+
 class FakePartition:
     """Takes appends and commits when it is told to."""
 
@@ -42,6 +73,9 @@ class FakePartition:
         self.fault: Exception | None = None
         self.read_fault: Exception | None = None
         self.batches: list[bytes] = []
+        self.subjects = FakeSubjects(self)
+        self.config = StreamConfig.of(name=self.tp.stream)
+        self.erased = OffsetSet()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
         self.may_read.set()

@@ -4,6 +4,8 @@ import threading
 import time
 from typing import Final
 
+from streamlog.record.offset_set import OffsetSet
+
 FAILED_PAUSE_S: Final = 300.0
 """What has failed is not tried again before."""
 
@@ -40,10 +42,37 @@ class RunningCleaning:
         self._resumed = time.monotonic()
 
 
+class Waiting:
+    """Erased records that wait to be removed from the files, as far as is known since the start.
+
+    Those that have waited long enough are settled before it is looked which have since: however
+    many come, a segment is written again at most once in that time.
+    """
+
+    __slots__ = ("_overdue", "_since")
+
+    def __init__(self) -> None:
+        self._overdue = OffsetSet()
+        self._since: float | None = None
+
+    def overdue(self, unremoved: OffsetSet, now: float, lag_s: float) -> OffsetSet:
+        """Of ``unremoved`` those that have waited for ``lag_s``, or less if others have."""
+        self._overdue.keep_all(unremoved)
+        if self._overdue:
+            return self._overdue
+        if not unremoved:
+            self._since = None
+        elif self._since is None:
+            self._since = now
+        elif now - self._since >= lag_s:
+            self._overdue, self._since = unremoved.copy(), now
+        return self._overdue
+
+
 class CleaningState:
     """Touched on the event loop alone."""
 
-    __slots__ = ("failed_until", "failure", "horizon_ms", "running")
+    __slots__ = ("failed_until", "failure", "horizon_ms", "running", "waiting")
 
     def __init__(self) -> None:
         self.running: RunningCleaning | None = None
@@ -54,3 +83,4 @@ class CleaningState:
         self.horizon_ms: int | None = None
         """When the first tombstone that a cleaning has passed may go, as far as is known since the
         start."""
+        self.waiting = Waiting()

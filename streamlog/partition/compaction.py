@@ -1,10 +1,15 @@
-"""Which log is compacted when: one at a time, the dirtiest first, in a thread of its own."""
+"""Which log is cleaned when: one at a time, in a thread of its own.
+
+Compaction first, the dirtiest log before others; then what is erased goes.
+"""
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import NamedTuple, TypeVar
 
 from streamlog.config import LogSection
@@ -13,6 +18,7 @@ from streamlog.log.compaction.cleaning import Cleaning, Terms
 from streamlog.log.compaction.plan import Standing, first_dirty, is_due, standing
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.disk import Disk
+from streamlog.log.erasure.expunging import Expunging, due_segments
 from streamlog.log.files import FilePool
 from streamlog.log.segment import Segment
 from streamlog.log.settings import CompactionSettings
@@ -20,6 +26,7 @@ from streamlog.log.times import first_time, latest_time
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.cleaning_state import FAILED_PAUSE_S, CalledOff, RunningCleaning
 from streamlog.partition.owner import Partition
+from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
 
@@ -79,11 +86,49 @@ class Compaction:
         await self._roll()
         while (chosen := await self._choose(done)) is not None:
             partition, before = chosen.partition, chosen.partition.first_dirty_offset
-            await self._clean(chosen)
+            await self._clean(partition, chosen.found.segments, Cleaning)
             if partition.first_dirty_offset == before:
                 done.add(partition)
+        await self._expunge_all()
         failing = sum(bool(it.state.cleaning.failure) for it in self._partitions())
         self._metrics.compaction_failing.set(failing)
+
+    async def _expunge_all(self) -> None:
+        """Take what is erased out of the files, where it is worth it or has waited long enough."""
+        for partition in self._partitions():
+            state, log = partition.state, partition.state.log
+            unremoved = log.erasures.unremoved
+            overdue = state.cleaning.waiting.overdue(
+                unremoved, time.monotonic(), self._settings.erasure_lag_ms / 1000
+            )
+            waits = time.monotonic() < state.cleaning.failed_until or state.cutting
+            if not unremoved or waits or not self._may_write(partition):
+                continue
+            self._seal(partition, overdue)
+            look = partial(
+                due_segments,
+                log.segments.sealed(),
+                unremoved.copy(),
+                overdue.copy(),
+                upper_offset=min(state.high_watermark, log.recovery_point),
+                before_ms=_now_ms() - partition.config.duplicate_window_ms,
+            )
+            due: list[Segment] = []
+            with contextlib.suppress(OSError):  # retention may have been quicker
+                due = await self._in_worker(look)
+            if due:
+                await self._clean(partition, due, Expunging)
+
+    def _seal(self, partition: Partition, overdue: OffsetSet) -> None:
+        """The active segment is never cleaned: what is overdue there ends it."""
+        log = partition.state.log
+        if not overdue.count(log.segments.last.base_offset, log.log_end_offset):
+            return
+        try:
+            log.roll()
+            partition.syncing.sync_soon()
+        except StreamlogError as error:
+            logger.warning("segment not ended", extra=partition.place(error))
 
     async def _roll(self) -> None:
         """The active segment is never cleaned: where it is old it becomes another."""
@@ -109,7 +154,8 @@ class Compaction:
             state, log = partition.state, partition.state.log
             settings = log.settings.compaction
             if settings is None:
-                state.cleaning.failure = ""
+                if not log.erasures.unremoved:
+                    state.cleaning.failure = ""
                 continue
             waits = now < state.cleaning.failed_until or state.cutting
             if partition in done or waits or not self._may_write(partition):
@@ -137,8 +183,10 @@ class Compaction:
     def _may_write(self, partition: Partition) -> bool:
         return not partition.closed and partition.failure is None and partition.state.has_room
 
-    async def _clean(self, chosen: _Chosen) -> None:
-        partition, state = chosen.partition, chosen.partition.state
+    async def _clean(
+        self, partition: Partition, segments: list[Segment], kind: type[Cleaning | Expunging]
+    ) -> None:
+        state = partition.state
         if state.cutting or state.cleaning.running is not None or not self._may_write(partition):
             return
         running = state.cleaning.running = RunningCleaning(self._settings.compaction_bytes_per_s)
@@ -149,9 +197,7 @@ class Compaction:
             producer_expiration_ms=self._settings.producer_id_expiration_ms,
             pause=running.pause,
         )
-        cleaning = Cleaning(
-            state.log, chosen.found.segments, terms, disk=self._disk, pool=self._files
-        )
+        cleaning = kind(state.log, segments, terms, disk=self._disk, pool=self._files)
         started = time.perf_counter()
         try:
             await self._run(partition, cleaning, running)
@@ -167,10 +213,11 @@ class Compaction:
             raise asyncio.CancelledError
 
     async def _run(
-        self, partition: Partition, cleaning: Cleaning, running: RunningCleaning
+        self, partition: Partition, cleaning: Cleaning | Expunging, running: RunningCleaning
     ) -> None:
         """Raises CalledOff, CorruptBatch, Unavailable."""
-        await self._in_worker(cleaning.note_keys, running)
+        if isinstance(cleaning, Cleaning):
+            await self._in_worker(cleaning.note_keys, running)
         while cleaning.left:
             swap = await self._in_worker(cleaning.clean, running)
             if running.is_off or partition.failure is not None:
@@ -180,8 +227,10 @@ class Compaction:
             if swap is not None:
                 await self._swap(swap, running)
                 cleaning.swapped(swap)
+                partition.subjects.was_compacted(*swap.offsets)
         cleaning.finish()
-        partition.state.cleaning.horizon_ms = cleaning.horizon_ms
+        if isinstance(cleaning, Cleaning):
+            partition.state.cleaning.horizon_ms = cleaning.horizon_ms
         partition.state.cleaning.failure = ""
         partition.offsets_changed()
 
@@ -199,7 +248,7 @@ class Compaction:
         swap.finish()
 
     async def _failed(
-        self, partition: Partition, cleaning: Cleaning, error: StreamlogError
+        self, partition: Partition, cleaning: Cleaning | Expunging, error: StreamlogError
     ) -> None:
         """It is told, and others go on; what is damaged is looked at, and mended from others."""
         state = partition.state
@@ -213,9 +262,9 @@ class Compaction:
             state.fail(StorageFailed(state.log.failure))
             partition.went_offline(error)
         elif isinstance(error, CorruptData) and not self._stopping:
-            await partition.recheck(cleaning.reading_offset)
+            await partition.reader.recheck(cleaning.reading_offset)
 
-    def _tell(self, partition: Partition, cleaning: Cleaning, seconds: float) -> None:
+    def _tell(self, partition: Partition, cleaning: Cleaning | Expunging, seconds: float) -> None:
         metrics = self._metrics
         metrics.compaction_read_bytes.inc(cleaning.read_bytes)
         metrics.compaction_removed_bytes.inc(max(0, cleaning.removed_bytes))

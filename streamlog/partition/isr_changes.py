@@ -10,7 +10,8 @@ from streamlog.config import ReplicationSection
 from streamlog.errors import NoController, Overloaded, StreamlogError
 from streamlog.metadata.commands import AlterIsr, IsrChange
 from streamlog.model import NodeId
-from streamlog.partition.owner import Partition, clock_ms
+from streamlog.partition.clock import clock_ms
+from streamlog.partition.owner import Partition
 from streamlog.partition.surroundings import Cluster
 from streamlog.replication.isr import IsrProposal, Standing
 

@@ -11,13 +11,14 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
     if config.is_compacted and config.max_compaction_lag_ms != UNLIMITED:
         segment_age_ms = min(segment_age_ms, config.max_compaction_lag_ms)
     kept = config.is_retained
+    goes = kept and config.discard == "old"  # else the limits hold for what comes
     return LogSettings(
         segment_bytes=_either(config.segment_bytes, node.segment_bytes),
         segment_age_ms=segment_age_ms,
         index_interval_bytes=_either(config.index_interval_bytes, node.index_interval_bytes),
-        retention_bytes=config.retention_bytes if kept else UNLIMITED,
+        retention_bytes=config.retention_bytes if goes else UNLIMITED,
         retention_ms=config.retention_ms if kept else UNLIMITED,
-        retention_messages=config.retention_messages if kept else UNLIMITED,
+        retention_messages=config.retention_messages if goes else UNLIMITED,
         compaction=_compaction(config) if config.is_compacted else None,
     )
 

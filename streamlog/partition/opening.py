@@ -6,6 +6,7 @@ from uuid import UUID
 
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.disk import Disk, storage_error
+from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -44,6 +45,8 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
         recovery_point=known.recovery_point,
     )
     log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
+    known_offset = log.recovery_limit.bound(known.recovery_point)
+    log.erasures = load_erasures(log, files, known_offset=known_offset)
     if known.high_watermark > log.log_end_offset:
         logger.error(
             "committed records lost",

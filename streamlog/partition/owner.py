@@ -10,18 +10,24 @@ from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.partition.bounds import check_room
+from streamlog.partition.clock import clock_ms
 from streamlog.partition.doubts import Doubts
+from streamlog.partition.erasing import Erasing
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.producing import Appended, Producing
 from streamlog.partition.reader import Reader
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
+from streamlog.partition.subjects.reading import erase_offsets
+from streamlog.partition.subjects.subjects import Subjects
 from streamlog.partition.surroundings import Surroundings
 from streamlog.partition.syncing import Syncing
 from streamlog.partition.watchers import Watcher, Watchers
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
+from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
 
 logger = logging.getLogger(__name__)
@@ -31,8 +37,9 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "_log", "_metrics", "_reader", "_surroundings", "_watchers", "config",
-        "following", "producing", "state", "syncing", "topic_id", "tp",
+        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config",
+        "erasing", "following", "producing", "reader", "state", "subjects", "syncing", "topic_id",
+        "tp",
     )  # fmt: skip
 
     def __init__(
@@ -71,9 +78,11 @@ class Partition:
         self._log = log
         self._surroundings = surroundings
         self._metrics = surroundings.metrics
-        self._reader = Reader(
+        self.reader = Reader(
             tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
         )
+        """For the rest of this package, to have the log checked."""
+        self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
         self._watchers = Watchers()
         self._doubts = Doubts()
         self.producing = Producing(
@@ -81,11 +90,12 @@ class Partition:
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
         )
+        self.erasing = Erasing(self.state, appended=self._keep_and_tell, failed=self._append_failed)
 
     @property
     def closed(self) -> bool:
         """The log is closed, or about to be: nothing is led, appended or read."""
-        return self._reader.closed
+        return self.reader.closed
 
     @property
     def is_leader(self) -> bool:
@@ -151,6 +161,11 @@ class Partition:
         return self._log.first_dirty_offset
 
     @property
+    def erased(self) -> OffsetSet:
+        """Of what is committed; erasures themselves, which are no messages, count, too."""
+        return self._log.erasures.erased
+
+    @property
     def isr(self) -> frozenset[NodeId]:
         return self.state.isr
 
@@ -201,18 +216,24 @@ class Partition:
                 run, time.time_ns() // 1_000_000, ack, started, leader_epoch=leader_epoch
             )
         except StreamlogError as error:
-            metrics.append_failures.labels(type(error).__name__).inc()
-            if isinstance(error, StorageFailed) and state.failure is error:
-                self.went_offline(error)
-            elif isinstance(error, StorageFull):
-                self.ran_out_of_room(error)
+            self._append_failed(error)
             raise
         metrics.append_batches.count += 1
         metrics.append_records.count += count
         metrics.append_bytes.count += state.appended_bytes
+        self._keep_and_tell()
+        return base_offset
+
+    def _append_failed(self, error: StreamlogError) -> None:
+        self._metrics.append_failures.labels(type(error).__name__).inc()
+        if isinstance(error, StorageFailed) and self.state.failure is error:
+            self.went_offline(error)
+        elif isinstance(error, StorageFull):
+            self.ran_out_of_room(error)
+
+    def _keep_and_tell(self) -> None:
         self.syncing.keep()
         self._watchers.grown()
-        return base_offset
 
     async def know_producers(self) -> None:
         """What its log says of producers is read. Raises NotLeader, StorageFailed."""
@@ -223,7 +244,7 @@ class Partition:
 
         ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
         batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
-        InvalidProducerEpoch, OutOfOrderSequence.
+        InvalidProducerEpoch, OutOfOrderSequence, StreamFull.
         """
         started, metrics = time.perf_counter(), self._metrics
         try:
@@ -233,13 +254,10 @@ class Partition:
                 now_ms=time.time_ns() // 1_000_000,
                 append_time=self.config.timestamp_type == "LogAppendTime",
                 started=started,
+                check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
             )
         except StreamlogError as error:
-            metrics.append_failures.labels(type(error).__name__).inc()
-            if isinstance(error, StorageFailed) and self.state.failure is error:
-                self.went_offline(error)
-            elif isinstance(error, StorageFull):
-                self.ran_out_of_room(error)
+            self._append_failed(error)
             raise
         if not appended.is_repetition:
             metrics.append_batches.count += 1
@@ -259,6 +277,7 @@ class Partition:
             for item in done:
                 observe(now - item.started)
         if self.state.high_watermark != before:
+            self.erasing.committed()
             self.offsets_changed()
             self._watchers.committed()
 
@@ -304,6 +323,7 @@ class Partition:
 
     def was_cut(self) -> None:
         self.producing.was_cut()
+        self.subjects.was_cut()
         self.offsets_changed()
         self._watchers.changed()
         self.syncing.ended()
@@ -316,11 +336,11 @@ class Partition:
         Raises OffsetOutOfRange, CorruptBatch where the log is damaged, StorageFailed, NotLeader
         once closed.
         """
-        return await self._reader.read(offset, max_bytes, self._upper)
+        return await self.reader.read(offset, max_bytes, self._upper)
 
     async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
         """As ``read``, but up to the log end: what is not committed may still be cut off."""
-        return await self._reader.read(offset, max_bytes, self._end)
+        return await self.reader.read(offset, max_bytes, self._end)
 
     async def read_for_follower(
         self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
@@ -331,7 +351,7 @@ class Partition:
         part, and then nothing has counted. Raises NotLeader, StaleNode, OffsetOutOfRange, and as
         ``read``.
         """
-        self._reader.check_open()
+        self.reader.check_open()
         state, now_ms = self.state, clock_ms()
         parts = state.follower_fetch(node_id, node_epoch, offset, last_epoch, now_ms)
         if parts is not None:
@@ -341,9 +361,9 @@ class Partition:
         if state.progress is not None and state.progress.may_join(node_id):
             self._surroundings.isr_may_change(self)
         if max_bytes <= 0 or offset == self._log.log_end_offset:
-            return self._reader.nothing()
+            return self.reader.nothing()
         if self._doubts.arise(node_id, offset, now_ms):
-            await self._reader.recheck(offset)
+            await self.reader.recheck(offset)
         return await self.read_appended(offset, max_bytes)
 
     def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
@@ -352,11 +372,11 @@ class Partition:
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
         """The first committed offset of that time or later, with its time."""
-        return await self._reader.offset_for_timestamp(timestamp_ms, self._upper)
+        return await self.reader.offset_for_timestamp(timestamp_ms, self._upper)
 
     async def latest_timestamp(self) -> tuple[int, int] | None:
         """The committed offset of the latest time, with that time."""
-        return await self._reader.latest_timestamp(self._upper)
+        return await self.reader.latest_timestamp(self._upper)
 
     def _upper(self) -> int:
         return self.state.high_watermark
@@ -376,7 +396,7 @@ class Partition:
 
     def write_beside(self, name: str, data: bytes) -> None:
         """Replace it as a whole, durably. From any thread. Raises StreamlogError."""
-        self._reader.check_open()
+        self.reader.check_open()
         self._log.beside.write(name, data)
 
     # Watching
@@ -439,25 +459,15 @@ class Partition:
         self._log.settings = log_settings(config, defaults)
         self.syncing.keep()
 
-    async def scrub(self, bytes_per_s: int) -> None:
-        """Check all segments, also those that were good once; what is damaged is told, and mended
-        where others have it.
-        """
-        await self._reader.scrub(bytes_per_s)
-
-    async def recheck(self, offset: int) -> None:
-        """Likewise of the one segment with ``offset``, at once."""
-        await self._reader.recheck(offset)
-
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""
-        self._reader.check_open()
+        self.reader.check_open()
         before = self.log_start_offset
         target = min(up_to_offset, self.high_watermark)
         if target <= before:
             return 0
         await self._surroundings.upkeep.persist_log_start(self, target)
-        self._reader.check_open()
+        self.reader.check_open()
         try:
             self._log.advance_log_start(target)
         except Unavailable as error:  # the records are gone; their files go with the next retention
@@ -480,14 +490,10 @@ class Partition:
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
-        self._reader.closed = self.syncing.closed = True
+        self.reader.closed = self.syncing.closed = True
+        self.subjects.close()
         self.state.fail(error)
         self._watchers.changed()
         await self.syncing.wait_quiet()
         self.syncing.ended()
         return self._log
-
-
-def clock_ms() -> int:
-    """Of the monotonic clock: replicas' lag is counted by it."""
-    return time.monotonic_ns() // 1_000_000

@@ -21,7 +21,7 @@ from streamlog.partition.state import PartitionState
 from streamlog.producers.producer import KeptBatch
 from streamlog.producers.table import ProducerTable
 from streamlog.record.batch import BatchHeader, read_header
-from streamlog.record.codec import sequenced_batches
+from streamlog.record.codec import marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
 
 logger = logging.getLogger(__name__)
@@ -31,6 +31,10 @@ AHEAD_MS_MAX: Final = 3_600_000
 """Kafka's limit, too: a time that lies further ahead would keep a segment for ever."""
 SEGMENTS_MIN: Final = 2
 """The last ones are read whatever times their records claim."""
+
+
+def _nothing() -> None:
+    """There is always room."""
 
 
 class Appended(NamedTuple):
@@ -92,13 +96,15 @@ class Producing:
         now_ms: int,
         append_time: bool = False,
         started: float = 0.0,
+        check_room: Callable[[], None] = _nothing,
     ) -> Appended:
         """At the log's end, and ``ack`` hears of the commit, later. Nothing, if it is a repetition:
         of the first one, whose commit ``ack`` hears of, perhaps at once.
 
         ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
-        numbered batch. Raises NotLeader, StorageFull, StorageFailed, Overloaded, InvalidTimestamp,
-        InvalidProducerEpoch, OutOfOrderSequence.
+        numbered batch; ``check_room`` may refuse what is not there yet. Raises NotLeader,
+        StorageFull, StorageFailed, Overloaded, InvalidTimestamp, InvalidProducerEpoch,
+        OutOfOrderSequence.
         """
         state = self._state
         state.check_writable()
@@ -109,6 +115,7 @@ class Producing:
             if kept is not None:
                 self._await_again(kept, ack, started)
                 return Appended(kept.base_offset, is_repetition=True)
+        check_room()
         base_offset = state.log.log_end_offset
         no_time = batch.max_timestamp_ms < 0  # retention must have one to go by
         append_time_ms = now_ms if append_time or no_time else None
@@ -234,8 +241,9 @@ def _find_in(part: FileSlice) -> _Found:
 
 
 def _find(records: bytes | memoryview) -> _Found:
-    positions, next_offset = sequenced_batches(records)
-    return _Found([read_header(records, position) for position in positions], next_offset)
+    positions, next_offset = marked_batches(records)
+    headers = (read_header(records, position) for position in positions)
+    return _Found([it for it in headers if not it.is_control], next_offset)
 
 
 def _now_ms() -> int:

@@ -61,9 +61,21 @@ class Reader:
 
     async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
         """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
-        return await self._look(
-            lambda: self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
-        )
+        while True:
+            self.check_open()
+            try:
+                return self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+            except _NotVerifiedError as found:
+                segment = found.segment
+            await self._verify(segment)
+
+    def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
+        """Likewise, for who cannot wait; None where a segment has to be checked first."""
+        self.check_open()
+        try:
+            return self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+        except _NotVerifiedError:
+            return None
 
     def nothing(self) -> FileSlice:
         """An empty slice."""

@@ -37,6 +37,7 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
 from streamlog.partition.scrubbing import Scrubbing
 from streamlog.partition.statistics import PartitionStatistics
+from streamlog.partition.subjects.keeping import IndexKeeping
 from streamlog.partition.surroundings import Cluster, Surroundings, nothing
 from streamlog.partition.upkeep import Upkeep
 
@@ -128,6 +129,7 @@ class Registry:
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
             isr_may_change=self._replication.isr_may_change if self._replication else nothing,
             health_changed=self._health_changed,
+            indexes=IndexKeeping(settings.subject_index_bytes),
         )
         self._image: Image | None = None
         """As last acted on."""
@@ -223,6 +225,7 @@ class Registry:
             group.create_task(self._space.run())
             group.create_task(self._scrubbing.run())
             group.create_task(self._compaction.run())
+            group.create_task(self._surroundings.indexes.run())
             group.create_task(self._open_when_there_is_room())
             if self._replication is not None:
                 group.create_task(self._replication.run())

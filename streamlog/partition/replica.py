@@ -61,6 +61,7 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
             partition.ran_out_of_room(error)
             raise
         partition.producing.fetched(records[position : position + size])
+        partition.erasing.fetched(records[position : position + size])
         position += size
         partition.grown()
         if position < len(records):

@@ -37,7 +37,7 @@ class Scrubbing:
     async def _scrub_all(self) -> None:
         for partition in tuple(self._partitions()):
             try:
-                await partition.scrub(self._settings.scrub_bytes_per_s)
+                await partition.reader.scrub(self._settings.scrub_bytes_per_s)
             except StreamlogError as error:
                 logger.error("scrub failed", extra=partition.place(error))
             await asyncio.sleep(0)

@@ -2,7 +2,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from streamlog.config import LogSection
@@ -12,6 +12,7 @@ from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.flusher import Flusher
+from streamlog.partition.subjects.keeping import IndexKeeping
 
 if TYPE_CHECKING:
     from streamlog.partition.owner import Partition
@@ -109,3 +110,5 @@ class Surroundings:
     """A follower has caught up."""
     health_changed: Callable[["Partition"], None] = nothing
     """It cannot be written or read in full, or can again."""
+    indexes: IndexKeeping = field(default_factory=IndexKeeping)
+    """Of subjects."""

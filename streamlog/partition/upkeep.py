@@ -8,7 +8,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.config import LogSection
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, Unavailable
 from streamlog.log.disk import storage_error
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints, Offsets
@@ -65,12 +65,16 @@ class Upkeep:
     async def write_checkpoints(self) -> None:
         """Write what has changed. A disk that refuses is told of, and tried again."""
         async with self._writing:
+            await self._keep_erasures()
             changed, self._changed = self._changed, set()
             dropped, self._dropped = self._dropped, set()
             written = self._checkpoints.written()
             offsets = {tp: known for tp, known in written.items() if tp not in dropped}
+            limits: dict[Partition, int] = {}
             for done, partition in enumerate(changed):
                 if self._partitions.get(partition.tp) is partition:
+                    if not partition.state.cutting:
+                        limits[partition] = partition.state.log.recovery_limit.cuts
                     offsets[partition.tp] = _offsets(partition)
                 if done % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
@@ -80,6 +84,26 @@ class Upkeep:
                 self._changed |= changed
                 self._dropped |= dropped - self._partitions.keys()
                 logger.warning("checkpoints not written", extra={"error": str(error)})
+            else:
+                self._lift(limits)
+
+    def _lift(self, limits: Mapping[Partition, int]) -> None:
+        """The checkpoint is younger than so many cuts of each log."""
+        for partition, cuts in limits.items():
+            limit = partition.state.log.recovery_limit
+            is_here = self._partitions.get(partition.tp) is partition
+            if limit.offset is None or not is_here or partition.state.cutting or limit.cuts != cuts:
+                continue
+            try:
+                limit.lift()
+            except Unavailable as error:
+                logger.warning("limit of a recovery point stays", extra={"error": str(error)})
+
+    async def _keep_erasures(self) -> None:
+        """Before a checkpoint says that they need not be looked for in the log."""
+        for partition in [it for it in self._changed if it.erasing.is_unkept]:
+            if self._partitions.get(partition.tp) is partition and not partition.state.cutting:
+                await partition.erasing.keep(self._in_worker)
 
     async def forget_strangers(self, tps: Iterable[TopicPartition]) -> None:
         """Before folders for ``tps`` are made: no checkpoint may speak of their former namesakes.
@@ -149,9 +173,12 @@ class Upkeep:
 
 
 def _offsets(partition: Partition) -> Offsets:
+    """A start looks for erasures from the recovery point on."""
+    unkept_offset = partition.state.log.erasures.unkept_offset
+    recovery_point = partition.recovery_point
     return Offsets(
         partition.high_watermark,
         partition.log_start_offset,
-        partition.recovery_point,
+        recovery_point if unkept_offset is None else min(recovery_point, unkept_offset),
         partition.first_dirty_offset,
     )

@@ -9,8 +9,8 @@ from streamlog.client.connection import Connection
 from streamlog.errors import NotLeader, RequestTimedOut
 from streamlog.metadata import commands as c
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.clock import clock_ms
 from streamlog.partition.following import FetchPosition, Following
-from streamlog.partition.owner import clock_ms
 from streamlog.wire.fetch import FetchRequest, FetchResponse
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, publish, run_of, values_of

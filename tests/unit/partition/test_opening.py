@@ -7,6 +7,7 @@ import pytest
 
 from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
 from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.metadata import controller
 from streamlog.metadata.image import Image
@@ -15,7 +16,10 @@ from streamlog.model import NodeId
 from streamlog.partition.checkpoints import NOTHING, Offsets
 from streamlog.partition.folder import METADATA_NAME, Folders
 from streamlog.partition.opening import Opening, open_log, sweep
+from streamlog.record.erasure import erasure_batches
+from streamlog.record.offset_set import OffsetSet
 from tests.failing_disk import FailingDisk
+from tests.log_folder import make_batch, sync
 from tests.lone_node import started
 from tests.partition_world import tp
 
@@ -74,6 +78,25 @@ def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> 
     bench.disk.faults.break_("make_directory", code=code)
     with pytest.raises(error):
         bench.open()
+
+
+def test_erasures_below_a_checkpoint_that_is_older_than_a_cut_are_found(bench: Bench) -> None:
+    def open_at(offsets: Offsets) -> PartitionLog:
+        opening = Opening(tp("s"), ID, LogSettings(), offsets)
+        return open_log(opening, bench.folders, bench.disk, FilePool(bench.disk, 8))
+
+    log = open_at(NOTHING)
+    log.append(make_batch(0, 9), 0)
+    sync(log)
+    log.truncate_to(0)
+    log.append(make_batch(0, 2, epoch=1), 0)
+    erasures = erasure_batches(OffsetSet([1]), base_offset=2, leader_epoch=1, timestamp_ms=0)
+    log.append(next(erasures), 0)
+    log.append(make_batch(3, 9, epoch=1), 0)
+    log.close()
+    log = open_at(Offsets(high_watermark=0, log_start=0, recovery_point=9))
+    assert [it.offset for it in log.erasures.pending] == [2]
+    log.close()
 
 
 def test_sweep_keeps_what_is_known(bench: Bench) -> None:

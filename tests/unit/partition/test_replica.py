@@ -101,14 +101,14 @@ async def test_the_scrub_finds_what_nobody_reads_and_a_follower_mends_it(tmp_pat
         partition = world[follower].partition()
         await until(lambda: partition.high_watermark == COUNT)
         damage(tmp_path, follower)
-        await partition.scrub(1 << 30)
+        await partition.reader.scrub(1 << 30)
         assert partition.is_damaged
         assert world[follower].offline == {TP}
         await world.beat(follower)
         await until(lambda: world.isr() == {1, 2, 3})
         assert await read_all(world, follower) == values
         assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
-        await partition.scrub(1 << 30)
+        await partition.reader.scrub(1 << 30)
         assert not partition.is_damaged
 
 
@@ -119,7 +119,7 @@ async def test_the_scrub_finds_damage_on_a_leader_which_gives_way_and_mends_it(
         values = await filled(world)
         number = int(world.leader.node_id)
         damage(tmp_path, number)
-        await world.leader.partition().scrub(1 << 30)
+        await world.leader.partition().reader.scrub(1 << 30)
         with pytest.raises(CorruptBatch):
             await read_all(world, number)
         await world.beat(number)
@@ -138,7 +138,7 @@ async def test_the_last_holder_serves_the_rest(tmp_path: Path) -> None:
         assert world.isr() == {number}
         damage(tmp_path, number)
         partition = world.leader.partition()
-        await partition.scrub(1 << 30)
+        await partition.reader.scrub(1 << 30)
         await world.beat(number)
         assert world.leader is world[number]
         with pytest.raises(CorruptBatch):

@@ -48,6 +48,6 @@ async def test_each_segment_is_read_once(world: World) -> None:
         partition = registry.partition(tp("s"))
         scrubbed = world.metrics.scrubbed_bytes._value
         segments = [it.size_bytes for it in partition.state.log.segments]
-        await partition.scrub(1 << 30)
+        await partition.reader.scrub(1 << 30)
         assert scrubbed.get() == sum(segments)
         assert not partition.is_damaged

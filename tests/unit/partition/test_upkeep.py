@@ -1,11 +1,16 @@
 import asyncio
 import errno
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from streamlog.config import LogSection
+from streamlog.partition.checkpoints import Checkpoints
+from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
+from streamlog.partition.upkeep import Upkeep
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp
 
@@ -42,6 +47,93 @@ async def test_checkpoints_that_fail_are_told_and_tried_again(
             await until(lambda: "checkpoints not written" in caplog.text)
         disk.faults.mend()
         await until(lambda: file.exists() and file.read_text() == "0\n1\ns 0 1\n")
+
+
+class DelayedDisk(FailingDisk):
+    """Something happens while the checkpoint is written."""
+
+    meanwhile: Callable[[], None] | None = None
+
+    def write_small(self, path: str, data: bytes) -> None:
+        if "recovery-point-offset" in path and self.meanwhile is not None:
+            self.meanwhile()
+        super().write_small(path, data)
+
+
+class LimitedLog:
+    """A partition whose log was cut after a checkpoint, and upkeep that does nothing by itself."""
+
+    def __init__(self, world: World, partition: Partition) -> None:
+        self.partition = partition
+        self.log = partition.state.log
+        self.workers = ThreadPoolExecutor(1)
+        self.disk = DelayedDisk()
+        checkpoints = Checkpoints(world.data_dir, self.disk)
+        self.upkeep = Upkeep({partition.tp: partition}, checkpoints, self.workers, LogSection())
+        self.limit = world.data_dir / "streams" / "s" / "0" / "recovery-point-limit"
+        self.checkpoint = world.data_dir / "recovery-point-offset-checkpoint"
+
+    def cut(self, offset: int) -> None:
+        self.log.truncate_to(offset)
+        self.partition.state.high_watermark = min(self.partition.high_watermark, offset)
+
+    async def write(self) -> None:
+        self.upkeep.offsets_changed(self.partition)
+        await self.upkeep.write_checkpoints()
+
+
+@pytest.fixture
+async def limited(world: World) -> AsyncIterator[LimitedLog]:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        for _ in range(3):
+            await publish(partition, b"x")
+        limited = LimitedLog(world, partition)
+        await limited.write()
+        assert limited.checkpoint.read_text() == "0\n1\ns 0 3\n"
+        limited.cut(2)
+        assert limited.limit.exists()
+        yield limited
+        limited.partition.state.cutting = False
+        limited.workers.shutdown()
+
+
+async def test_a_checkpoint_lifts_the_limit_of_the_one_before(limited: LimitedLog) -> None:
+    limited.disk.faults.break_("write_small", path="recovery-point-offset")
+    await limited.write()
+    assert limited.limit.exists(), "the old checkpoint is still there"
+    limited.disk.faults.mend()
+    await limited.write()
+    assert limited.checkpoint.read_text() == "0\n1\ns 0 2\n"
+    assert not limited.limit.exists()
+
+
+async def test_a_checkpoint_does_not_lift_the_limit_of_a_cut_that_came_meanwhile(
+    limited: LimitedLog,
+) -> None:
+    limited.disk.meanwhile = lambda: limited.cut(1)
+    await limited.write()
+    assert limited.checkpoint.read_text() == "0\n1\ns 0 2\n"
+    assert limited.limit.exists()
+    limited.disk.meanwhile = None
+    await limited.write()
+    assert not limited.limit.exists()
+
+
+@pytest.mark.parametrize("when", ["before", "meanwhile"])
+async def test_a_checkpoint_does_not_lift_the_limit_of_a_log_that_is_being_cut(
+    limited: LimitedLog, when: str
+) -> None:
+    state = limited.partition.state
+    state.cutting = when == "before"
+    limited.disk.meanwhile = lambda: setattr(state, "cutting", when == "meanwhile")
+    await limited.write()
+    assert limited.limit.exists()
+    limited.disk.meanwhile = None
+    state.cutting = False
+    await limited.write()
+    assert not limited.limit.exists()
 
 
 async def test_the_interval_syncs(world: World) -> None:

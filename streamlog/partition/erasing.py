@@ -1,0 +1,144 @@
+"""A partition's erasures: appended by its leader, note_all by its followers, kept in a file."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from streamlog.errors import (
+    NotEnoughReplicas,
+    RequestTimedOut,
+    StorageFailed,
+    StreamlogError,
+    Unavailable,
+)
+from streamlog.log.erasure.kept_file import FILE_NAME, encode
+from streamlog.log.erasure.loading import note_all
+from streamlog.partition.pending import Pending
+from streamlog.partition.state import PartitionState
+from streamlog.record.erasure import erasure_batches
+from streamlog.record.offset_set import OffsetSet
+
+logger = logging.getLogger(__name__)
+
+COMMIT_S: Final = 4.0
+"""Who erases waits no longer for the replicas; clients ask for five seconds."""
+
+
+class Erasing:
+    """On the event loop, but for ``keep``."""
+
+    __slots__ = ("_appended", "_failed", "_kept_version", "_state")
+
+    def __init__(
+        self,
+        state: PartitionState,
+        *,
+        appended: Callable[[], None],
+        failed: Callable[[StreamlogError], None],
+    ) -> None:
+        """``appended`` is called when something was: it is to be synced, and told; ``failed`` where
+        it could not be.
+        """
+        self._state = state
+        self._appended = appended
+        self._failed = failed
+        self._kept_version = 0
+        """The file has that of the erasures."""
+        self.committed()
+
+    async def erase(self, erased: OffsetSet) -> None:
+        """Return once it is committed that these are erased.
+
+        Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, Overloaded, and
+        RequestTimedOut where it may yet be committed.
+        """
+        if not erased:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._append(erased, _Awaited(done, self.committed))
+        try:
+            async with asyncio.timeout(COMMIT_S):
+                await done
+        except TimeoutError:
+            raise RequestTimedOut(f"{self._state.tp}: the replicas do not follow") from None
+
+    def _append(self, erased: OffsetSet, ack: "_Awaited") -> None:
+        """All of it, or as much as there was room for before this raises."""
+        state, log = self._state, self._state.log
+        state.check_writable()
+        if state.is_short:
+            raise NotEnoughReplicas(f"{state.tp}: fewer replicas in sync than min_isr")
+        started, now_ms, base_offset, size = time.perf_counter(), _now_ms(), log.log_end_offset, 0
+        batches = erasure_batches(
+            erased, base_offset=base_offset, leader_epoch=state.leader_epoch, timestamp_ms=now_ms
+        )
+        try:
+            for batch in batches:
+                log.append(batch, now_ms)
+                note_all(log.erasures, batch)
+                size += len(batch)
+        except StreamlogError as error:
+            if isinstance(error, StorageFailed):
+                state.fail(error)
+            self._failed(error)
+            raise
+        state.pending.add(Pending(log.log_end_offset, base_offset, size, started, ack))
+        self._appended()
+
+    def fetched(self, records: memoryview) -> None:
+        """These whole batches were appended as a follower. Raises CorruptBatch."""
+        note_all(self._state.log.erasures, records)
+
+    def committed(self) -> None:
+        """The high watermark may have moved."""
+        erasures = self._state.log.erasures
+        if erasures.latest_offset > erasures.last.offset:
+            erasures.commit(self._state.high_watermark)
+
+    # The file
+
+    @property
+    def is_unkept(self) -> bool:
+        """The file is behind."""
+        return self._state.log.erasures.version != self._kept_version
+
+    async def keep(self, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+        """Write the file. A disk that refuses is told of, and tried again."""
+        log = self._state.log
+        erasures = log.erasures
+        erasures.forget_below(log.log_start_offset)
+        version, data = erasures.version, encode(erasures)
+        unkept_offset, erasures.unkept_offset = erasures.unkept_offset, None
+        try:
+            await in_worker(lambda: log.beside.write(FILE_NAME, data))
+        except Unavailable as error:
+            both = unkept_offset, erasures.unkept_offset  # one may have come meanwhile
+            erasures.unkept_offset = min((it for it in both if it is not None), default=None)
+            tp = self._state.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
+            logger.warning("file of erasures is not written", extra=extra)
+        else:
+            self._kept_version = version
+
+
+class _Awaited:
+    """Somebody waits for the commit. An ``Acknowledgement``."""
+
+    def __init__(self, done: "asyncio.Future[None]", committed: Callable[[], None]) -> None:
+        self._done = done
+        self._committed = committed
+
+    def committed(self, base_offset: int) -> None:
+        self._committed()
+        if not self._done.done():
+            self._done.set_result(None)
+
+    def failed(self, error: StreamlogError) -> None:
+        if not self._done.done():
+            self._done.set_exception(error)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000
