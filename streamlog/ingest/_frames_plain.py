@@ -1,126 +1,24 @@
 """The frame parser in plain Python: the twin that the compiled one is held to.
 
-What a publisher can put into a message is never an error of the connection: odd subjects are kept,
-broken header lines left out, what is too large refused. Only a line that no nats-server writes is.
+Only a line that no nats-server writes is an error of the connection.
 """
 
 import re
-import struct
-from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.record.codec import RecordRun
+from streamlog.ingest._inflow_plain import Inflow, Message
+from streamlog.ingest._spread_plain import Spread
 
-Admit = Callable[[bytes, bytes, bytes, int], bool]
 Control = tuple[str, bytes]
-Header = tuple[bytes, bytes]
 
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024
 LINE_BYTES_MAX: Final = 1024 * 1024
-REPLY_BYTES_MAX: Final = 2**16 - 1
-RECORD_OVERHEAD_BYTES: Final = 64
-"""More than the lengths and counts in a record take, those of its own headers apart."""
-HEADER_GROWTH: Final = 3
-"""More than a header block grows when it becomes headers and a key."""
 NUMBER_DIGITS_MAX: Final = 18
 
-STATUS_LINE: Final = b"NATS/1.0"
-INBOX_PREFIX: Final = b"_INBOX."
-KEY_HEADER: Final = b"streamlog-key"
-DECIDED_PREFIXES: Final = (b"nats-", b"streamlog-ack")
-
 _CONTROLS: Final = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK": "OK", b"-ERR": "ERR"}
-_REPLY: Final = struct.Struct("<IH")
 _BLANKS: Final = b" \t"
 _FIELD: Final = re.compile(rb"[^ \t]+")
-
-
-class Inflow:
-    """What one subscription gathered since the last take. Not thread-safe; one owner.
-
-    ``admit(header_block, subject, reply, position)`` decides about a message with a header that
-    asks for something; if it says no, the message is not stored and it has seen to the answer.
-    ``position`` is the message's place in the run.
-
-    ``keyed``: of a compacted stream. A message without a key is not stored, and one without a
-    payload becomes a record without a value, which is how a key is deleted.
-    """
-
-    def __init__(
-        self, *, value_bytes_max: int, admit: Admit | None = None, owner: object = None
-    ) -> None:
-        self.value_bytes_max = value_bytes_max
-        """Of headers and payload together, as NATS counts."""
-        self.admit = admit
-        self.owner = owner
-        self.run = RecordRun()
-        self.keyed = False
-        self.reply_count = 0
-        self.oversize_count = 0
-        self.keyless_count = 0
-        self.touched = False
-        """It is in the list that the feed under way returns."""
-        self._replies = bytearray()
-        self._oversize: list[bytes] = []
-        self._keyless: list[bytes] = []
-
-    def take_replies(self) -> bytes:
-        """Acks wanted: repeatedly u32 offset delta, u16 length, both little-endian, reply."""
-        replies = bytes(self._replies)
-        self._replies.clear()
-        self.reply_count = 0
-        return replies
-
-    def take_oversize(self) -> list[bytes]:
-        """The replies, b"" for none, of messages that were too large; they are not in the run."""
-        oversize, self._oversize = self._oversize, []
-        self.oversize_count = 0
-        return oversize
-
-    def take_keyless(self) -> list[bytes]:
-        """Likewise of messages that must have a key, and have none."""
-        keyless, self._keyless = self._keyless, []
-        self.keyless_count = 0
-        return keyless
-
-    def gather(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> None:
-        """One message becomes one record, if it may."""
-        if self._is_oversize(subject, reply, block, payload):
-            self._oversize.append(reply)
-            self.oversize_count += 1
-            return
-        headers = header_lines(block)
-        key = next((content for name, content in headers if name.lower() == KEY_HEADER), None)
-        if self.keyed and key is None:
-            self._keyless.append(reply)
-            self.keyless_count += 1
-            return
-        if (
-            self.admit is not None
-            and any(name.lower().startswith(DECIDED_PREFIXES) for name, _ in headers)
-            and not self.admit(block, subject, reply, self.run.count)
-        ):
-            return
-        fields = [(b"subject", subject)]
-        if reply and not reply.startswith(INBOX_PREFIX):
-            fields.append((b"reply", reply))
-        value = None if self.keyed and not payload else payload
-        position = self.run.append(key, value, fields + headers)
-        if reply:
-            self._replies += _REPLY.pack(position, len(reply)) + reply
-            self.reply_count += 1
-
-    def _is_oversize(self, subject: bytes, reply: bytes, block: bytes, payload: bytes) -> bool:
-        """Also where the reply cannot be packed, or the run has no room; the last seen too early
-        rather than too late: who was admitted must be stored."""
-        size = RECORD_OVERHEAD_BYTES + HEADER_GROWTH * len(block)
-        size += len(subject) + len(reply) + len(payload)
-        return (
-            len(block) + len(payload) > self.value_bytes_max
-            or len(reply) > REPLY_BYTES_MAX
-            or size > self.run.bytes_max - self.run.size_bytes
-        )
 
 
 class FrameParser:
@@ -134,7 +32,7 @@ class FrameParser:
         self.dropped = 0
         """Messages of an unknown sid."""
         self._frame_bytes_max = frame_bytes_max
-        self._inflows: dict[int, Inflow] = {}
+        self._targets: dict[int, Inflow | Spread] = {}
         self._controls: list[Control] = []
         self._error: Exception | None = None
         self._rest = bytearray()
@@ -144,13 +42,13 @@ class FrameParser:
         self._searched = 0
         """There is no line feed in this many bytes of ``_rest``, where ``_needed`` is not known."""
 
-    def bind(self, sid: int, inflow: Inflow) -> None:
-        """Messages of ``sid`` go to ``inflow``."""
-        self._inflows[sid] = inflow
+    def bind(self, sid: int, target: Inflow | Spread) -> None:
+        """Messages of ``sid`` go to ``target``, or to the inflow that it chooses."""
+        self._targets[sid] = target
 
     def unbind(self, sid: int) -> None:
         """Messages of ``sid`` are dropped, and counted."""
-        self._inflows.pop(sid, None)
+        self._targets.pop(sid, None)
 
     def take_controls(self) -> list[Control]:
         """(PING, PONG, INFO, ERR or OK; its argument) in the order in which they came."""
@@ -242,41 +140,24 @@ class FrameParser:
             return start
         if not data.endswith(b"\r\n", body + total, end):
             raise MalformedFrame("payload does not end with CRLF")
-        inflow = self._inflows.get(sid)
-        if inflow is None:
+        reply = fields[3] if count == 5 else b""
+        head += body
+        message = Message(fields[1], reply, data[body:head], data[head : end - 2])
+        self._deliver(sid, message, touched)
+        return end
+
+    def _deliver(self, sid: int, message: Message, touched: list[Inflow]) -> None:
+        target = self._targets.get(sid)
+        if target is None:
             self.dropped += 1
-            return end
+            return
+        inflow = target.choose(message) if isinstance(target, Spread) else target
+        if inflow is None:
+            return
         if not inflow.touched:
             inflow.touched = True
             touched.append(inflow)
-        reply = fields[3] if count == 5 else b""
-        inflow.gather(fields[1], reply, data[body : body + head], data[body + head : end - 2])
-        return end
-
-
-def header_lines(block: bytes) -> list[Header]:
-    """(name, value) of each well-formed line of a NATS header block; the rest is left out.
-
-    A name that is not UTF-8 is none: Kafka's clients could not decode the record.
-    """
-    if not block.startswith(STATUS_LINE):
-        return []
-    headers = []
-    for line in block.split(b"\r\n")[1:-1]:  # what follows the last CRLF is no line
-        if not line:
-            break
-        name, colon, content = line.partition(b":")
-        if colon and name and _is_text(name):
-            headers.append((name, content.lstrip(_BLANKS)))
-    return headers
-
-
-def _is_text(name: bytes) -> bool:
-    try:
-        name.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        inflow.gather(message)
 
 
 def _number(text: bytes) -> int:

@@ -1,6 +1,6 @@
 """Looking into bytes that others own. Each function reads from its start to its end, never at it."""
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport uint8_t
 from libc.string cimport memchr
 
@@ -23,6 +23,14 @@ cdef inline Span literal(const char* text, Py_ssize_t size) noexcept nogil:
 
 cdef inline bytes to_bytes(Span text):
     return PyBytes_FromStringAndSize(<const char*>text.data, text.size)
+
+
+cdef inline Span of_bytes(bytes text):
+    """Good for as long as ``text`` is kept."""
+    cdef Span made
+    made.data = <const uint8_t*>PyBytes_AS_STRING(text)
+    made.size = len(text)
+    return made
 
 
 cdef inline bint begins_with(Span text, const char* small, Py_ssize_t size) noexcept nogil:

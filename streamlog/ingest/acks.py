@@ -18,7 +18,15 @@ else:
         fallback.warn()
         from streamlog.ingest._acks_plain import build_acks, build_refusals
 
-__all__ = ["ack_head", "ack_json", "build_acks", "build_refusals", "error_json", "publication"]
+__all__ = [
+    "ack_head",
+    "ack_json",
+    "batch_ack_json",
+    "build_acks",
+    "build_refusals",
+    "error_json",
+    "publication",
+]
 
 
 def publication(reply: bytes, payload: bytes) -> bytes:
@@ -36,6 +44,12 @@ def ack_json(stream: str, seq: int, duplicate: bool = False) -> bytes:
     ack: dict[str, object] = {"stream": stream, "seq": seq}
     if duplicate:
         ack["duplicate"] = True
+    return json.dumps(ack, separators=(",", ":")).encode()
+
+
+def batch_ack_json(stream: str, seq: int, batch_id: str, count: int) -> bytes:
+    """A positive ack of a whole batch; ``seq``: of its last message."""
+    ack = {"stream": stream, "seq": seq, "batch": batch_id, "count": count}
     return json.dumps(ack, separators=(",", ":")).encode()
 
 

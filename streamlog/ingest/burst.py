@@ -14,6 +14,7 @@ from streamlog.errors import InvalidRequest, RequestTimedOut
 from streamlog.ingest.ack_reader import AckReader
 from streamlog.ingest.publisher import Published, Publisher
 from streamlog.ingest.raw import TIMEOUT_S, RawConnection
+from streamlog.ingest.servers import Nats
 
 BLOCK_MESSAGES: Final = 200
 BLOCK_BYTES: Final = 256 * 1024
@@ -57,18 +58,17 @@ def payload(size_bytes: int) -> bytes:
     return random.Random(size_bytes).randbytes(size_bytes).translate(_LETTERS)
 
 
-async def first_ack(nats: str, load: Load, credentials: str | None) -> Published:
+async def first_ack(nats: Nats, load: Load) -> Published:
     """One message by itself: whatever is wrong is said of it, before any clock starts."""
-    async with Publisher(nats, credentials=credentials) as publisher:
+    async with Publisher(nats) as publisher:
         return await publisher.publish(load.subject, payload(load.size_bytes))
 
 
 async def burst(
-    nats: str,
+    nats: Nats,
     load: Load,
     *,
     connections: int = 1,
-    credentials: str | None = None,
     begun: Callable[[str], None] = lambda _: None,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Burst:
@@ -76,12 +76,12 @@ async def burst(
 
     ``begun`` hears which stream stores it, ``progress`` how many more are sent.
     """
-    first = await first_ack(nats, load, credentials)
+    first = await first_ack(nats, load)
     begun(first.stream)
     async with contextlib.AsyncExitStack() as stack:
         senders = [_Sender(share, progress) for share in shares(load, connections)]
         for sender in senders:
-            await stack.enter_async_context(await sender.connect(nats, credentials))
+            await stack.enter_async_context(await sender.connect(nats))
         started = time.perf_counter()
         async with asyncio.TaskGroup() as tasks:
             for sender in senders:
@@ -133,8 +133,8 @@ class _Sender:
     def last_sequence(self) -> int:
         return self._reader.last_sequence or 0
 
-    async def connect(self, nats: str, credentials: str | None) -> RawConnection:
-        self._raw = await RawConnection.open(nats, self._received, credentials=credentials)
+    async def connect(self, nats: Nats) -> RawConnection:
+        self._raw = await RawConnection.open(nats, self._received)
         return self._raw
 
     async def run(self) -> None:

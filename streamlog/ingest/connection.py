@@ -1,26 +1,24 @@
 """nats-py's client with another way of reading: one feed of our parser for each read of the socket.
 
-Ours: the read loop, subscriptions, writing acks. nats-py's: servers, authentication, TLS, CONNECT,
-pings that find a dead server, reconnection. What it does on an error line of the server is changed:
-most of them end a client for good there, and we come back.
+Ours: the read loop, subscriptions, writing acks; nats-py's, by way of ``client``: all the rest.
 """
 
 import asyncio
 import json
 import logging
-import time
 from collections.abc import Iterable
 from typing import Any, Protocol, cast
 from urllib.parse import ParseResult
 
 import nats.errors
-from nats.aio.client import Client
-from nats.aio.transport import TcpTransport
 
 from streamlog.errors import ProtocolViolation
+from streamlog.ingest.access import Access
+from streamlog.ingest.client import NatsClient
 from streamlog.ingest.frames import FrameParser, Inflow
 from streamlog.ingest.intake import Feed, Intake
 from streamlog.ingest.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.transport import NatsTransport
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +28,6 @@ LINE_BYTES_MAX = 64 * 1024
 FRAME_OVERHEAD_BYTES = 64 * 1024
 """Of a frame beside the payload that the server allows: the control line, our own slack."""
 DEFAULT_PAYLOAD_BYTES_MAX = 1024 * 1024
-
-_SURVIVABLE = (
-    "permissions violation",
-    "invalid subject",
-    "invalid publish subject",
-    "maximum subscriptions exceeded",
-)
-"""Errors after which the server keeps the connection."""
 
 
 class Receiver(Protocol):
@@ -57,11 +47,11 @@ class Receiver(Protocol):
         """The connection is there (again)."""
 
 
-class IngestTransport(TcpTransport):
+class IngestTransport(NatsTransport):
     """Reads of ``read_bytes``; a close that does not wait for a peer which takes nothing."""
 
     def __init__(self, read_bytes: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._read_bytes = read_bytes
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
@@ -97,8 +87,7 @@ class IngestTransport(TcpTransport):
             await self.drain()  # type: ignore[no-untyped-call]
 
     def close(self) -> None:
-        if self._io_writer is not None:
-            self._io_writer.transport.abort()
+        self.abort()
 
 
 class _ParserSlot:
@@ -111,13 +100,13 @@ class _ParserSlot:
         self._client.renew_parser()
 
 
-class IngestClient(Client):
+class IngestClient(NatsClient):
     """One connection for all streams; its subscriptions outlive it."""
 
     def __init__(
-        self, receiver: Receiver, subscriptions: Subscriptions, *, read_bytes: int
+        self, access: Access, receiver: Receiver, subscriptions: Subscriptions, *, read_bytes: int
     ) -> None:
-        super().__init__()
+        super().__init__(access)
         self._receiver = receiver
         self._subscriptions = subscriptions
         self._read_bytes = read_bytes
@@ -170,31 +159,20 @@ class IngestClient(Client):
         self._parser = FrameParser(frame_bytes_max=payload_bytes_max + FRAME_OVERHEAD_BYTES)
         self._subscriptions.bind(self._parser, self._subscriptions.sids())
 
-    async def _connect_to_server(self, s: Any) -> None:
-        if self._transport is not None:
-            self._transport.close()  # type: ignore[no-untyped-call]
-        self._transport = transport = IngestTransport(self._read_bytes)
-        s.last_attempt = time.monotonic()
-        await transport.connect(s.uri, self._read_bytes, self.options["connect_timeout"])
+    def _new_transport(self) -> IngestTransport:
+        return IngestTransport(self._read_bytes)
 
     async def _process_connect_init(self) -> None:
         for pong in self._pongs:
             if not pong.done():
                 pong.set_result(False)
         await super()._process_connect_init()
+
+    async def _connected(self) -> None:
         # The new read task has not run yet, so nothing comes before the parser is ready for it.
         self.renew_parser()
         self.write(self._subscriptions.commands(self._subscriptions.sids()))
         self._receiver.connected()
-
-    async def _attempt_reconnect(self) -> None:
-        """What nats-py does not foresee must not leave us half connected for ever."""
-        try:
-            await super()._attempt_reconnect()
-        except Exception:
-            logger.exception("reconnecting to NATS failed")
-            self._reconnection_task = None  # this one; closing must not cancel it
-            await self._close(Client.CLOSED, True)
 
     async def _read_loop(self) -> None:
         transport = self._transport
@@ -209,6 +187,7 @@ class IngestClient(Client):
                 await transport.drain_if_full()
                 intake.resume()
         except (OSError, ProtocolViolation, nats.errors.Error) as error:
+            await self._process_controls()  # its last words may say why
             await self._process_op_err(error)
         except Exception as error:
             logger.exception("reading from NATS failed")
@@ -234,7 +213,7 @@ class IngestClient(Client):
             elif name == "INFO":
                 await self._process_info(_json(argument))
             elif name == "ERR":
-                await self._process_err(argument.decode(errors="replace").lower())
+                await self._process_err(argument.decode(errors="replace"))
 
     def _process_pong_now(self) -> None:
         if self._pongs:
@@ -242,13 +221,6 @@ class IngestClient(Client):
             if not pong.done():  # else whoever waited has given up
                 pong.set_result(True)
         self._pings_outstanding = 0
-
-    async def _process_err(self, err_msg: str) -> None:
-        error = nats.errors.Error(f"nats: {err_msg}")
-        self._err = error
-        await self._error_cb(error)
-        if not any(text in err_msg for text in _SURVIVABLE):
-            await self._process_op_err(error)
 
 
 def _json(text: bytes) -> dict[str, Any]:

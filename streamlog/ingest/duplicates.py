@@ -18,7 +18,7 @@ class DuplicateWindow:
     def __init__(self, window_ms: int, *, ids_max: int) -> None:
         self.window_ms = window_ms
         """May change at any time; what was already forgotten stays so."""
-        self._ids_max = ids_max
+        self.ids_max = ids_max
         self._slots: deque[Slot] = deque()
         """Oldest first. Within a slot and from slot to slot offsets ascend."""
         self._count = 0
@@ -29,7 +29,7 @@ class DuplicateWindow:
         return self._count
 
     def is_full(self) -> bool:
-        return self._count >= self._ids_max
+        return self._count >= self.ids_max
 
     def find(self, message_id: bytes) -> int | None:
         """The offset of the first message with this id, if it is known."""

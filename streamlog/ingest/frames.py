@@ -12,7 +12,10 @@
 A message becomes a record: its payload the value, its headers the headers, after ``subject`` and,
 where the reply is not an inbox, ``reply``. The first header ``Streamlog-Key`` is the key as well.
 Only a message with a header that asks for something (``Nats-*``, ``Streamlog-Ack``) costs Python
-objects: ``admit`` decides about it.
+objects, for ``admit`` decides about it; and one that begins as Liftbridge's envelope does, for
+``open_envelope`` looks into it.
+
+A sid may be bound to a ``Spread`` instead, which chooses among the inflows of several partitions.
 """
 
 from typing import TYPE_CHECKING
@@ -20,12 +23,18 @@ from typing import TYPE_CHECKING
 from streamlog.record import fallback
 
 if TYPE_CHECKING:
-    from streamlog.ingest._frames_plain import FrameParser, Inflow
+    from streamlog.ingest._frames_plain import FrameParser
+    from streamlog.ingest._inflow_plain import Inflow
+    from streamlog.ingest._spread_plain import Spread
 else:
     try:
-        from streamlog.ingest._frames import FrameParser, Inflow
+        from streamlog.ingest._frames import FrameParser
+        from streamlog.ingest._inflow import Inflow
+        from streamlog.ingest._spread import Spread
     except ImportError:
         fallback.warn()
-        from streamlog.ingest._frames_plain import FrameParser, Inflow
+        from streamlog.ingest._frames_plain import FrameParser
+        from streamlog.ingest._inflow_plain import Inflow
+        from streamlog.ingest._spread_plain import Spread
 
-__all__ = ["FrameParser", "Inflow"]
+__all__ = ["FrameParser", "Inflow", "Spread"]

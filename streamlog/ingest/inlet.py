@@ -3,13 +3,19 @@
 import logging
 import sys
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
 from streamlog.errors import StreamlogError
-from streamlog.ingest.acks import ack_head
-from streamlog.ingest.answers import Answers
+from streamlog.ingest.acks import ack_head, ack_json
+from streamlog.ingest.answers import NS_PER_MS, Answers
+from streamlog.ingest.awaited import Awaited, WatchedPartition
+from streamlog.ingest.batching import Batching
+from streamlog.ingest.bounds import TOO_MANY, Bounds, FilledPartition
 from streamlog.ingest.frames import Inflow
+from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.ingest.opening import Opened, Opener
+from streamlog.ingest.publish_headers import publish_headers
 from streamlog.ingest.refusal import (
     INTERNAL,
     NO_KEY,
@@ -20,11 +26,14 @@ from streamlog.ingest.refusal import (
     Refusal,
     refusal_of,
 )
-from streamlog.ingest.repeats import Repeats, WatchedPartition
-from streamlog.ingest.replies import Replies, pack_reply, select_replies
+from streamlog.ingest.replies import Replies, iter_replies, pack_reply, select_replies
 from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Ack, Sequencer
+from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.sieve import sift
+from streamlog.ingest.staging import Staging
+from streamlog.ingest.subject_sequences import SubjectSequences
+from streamlog.ingest.subscriptions import Source
+from streamlog.ingest.verdict import Ack
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
@@ -41,7 +50,7 @@ NOWHERE = sys.maxsize
 """The offset of what was not stored."""
 
 
-class OwnedPartition(WatchedPartition, Protocol):
+class OwnedPartition(WatchedPartition, FilledPartition, Protocol):
     """What an inlet needs of ``partition.owner.Partition``."""
 
     @property
@@ -102,9 +111,10 @@ class Inlet:
     """
 
     __slots__ = (
-        "_ack_head", "_answers", "_duplicates", "_metrics", "_now_ms", "_pending", "_repeats",
-        "_room", "_stream", "_wishes", "answering", "closed", "default_ack", "inflow",
-        "leader_epoch", "opened", "partition", "sequencer", "sids", "subjects",
+        "_ack_head", "_answers", "_awaited", "_barred", "_metrics", "_now_ms", "_opener",
+        "_pending", "_room", "_singles", "_stream", "_wishes", "answering", "batching", "bounds",
+        "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition", "sequencer",
+        "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
     def __init__(
@@ -114,12 +124,11 @@ class Inlet:
         leader_epoch: int = 0,
         sequencer: Sequencer,
         subjects: Sequence[str] = (),
-        value_bytes_max: int,
-        default_ack: Ack = Ack.COMMITTED,
-        answering: bool = True,
-        keyed: bool = False,
+        sources: Sequence[Source] = (),
+        settings: InletSettings,
         answers: Answers,
         room: Room,
+        staging: Staging,
         metrics: NodeMetrics,
         now_ms: Callable[[], int],
     ) -> None:
@@ -127,30 +136,51 @@ class Inlet:
         self.leader_epoch = leader_epoch
         self.sequencer = sequencer
         self.subjects = subjects
-        """To be listened to, once it is open."""
+        """What its messages come by."""
+        self.sources = sources
+        """To be listened to, once it is open; empty where all partitions are heard together."""
         self.sids: tuple[int, ...] = ()
         """Its subscriptions; empty while it is not listening."""
         self.opened = False
         """The sequencer knows the ids in the log: messages may come."""
         self.closed = False
         """Another leads, or in another epoch, or the stream is gone: nothing more is appended."""
-        self.default_ack = default_ack
-        self.answering = answering
-        """False: a stream with ``no_ack``, which never says a word."""
-        self.inflow = Inflow(value_bytes_max=value_bytes_max, admit=self._admit, owner=self)
-        self.inflow.keyed = keyed
+        self.inflow = Inflow(
+            value_bytes_max=settings.value_bytes_max, admit=self._admit, owner=self
+        )
+        self.inflow.open_envelope = self._open
+        self.sequences = SubjectSequences(partition, self.inflow.run)
         self._stream = partition.tp.stream
         self._ack_head = ack_head(self._stream)
+        self._opener = Opener(self._stream)
         self._answers = answers
         self._room = room
         self._metrics = metrics
         self._now_ms = now_ms
-        self._repeats = Repeats(partition, stream=self._stream, answers=answers, room=room)
+        self._awaited = Awaited(partition, stream=self._stream, answers=answers, room=room)
+        self.batching = Batching(
+            partition,
+            stream=self._stream,
+            inflow=self.inflow,
+            sequencer=sequencer,
+            staging=staging,
+            answers=answers,
+            committed=self._answer_when_committed,
+            last_on=self.sequences.last,
+            too_much=self._too_much,
+        )
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, Ack] = {}
         """Positions in the current run whose message asked for another ack than the default."""
-        self._duplicates: list[tuple[bytes, int]] = []
-        """Those found in the current read."""
+        self._singles: list[tuple[bytes, int, bytes]] = []
+        """(reply, offset, answer) of the current read: each is answered on its own once that offset
+        is committed, being a duplicate or a batch."""
+        self.configure(settings)
+
+    @property
+    def target(self) -> Inflow:
+        """Where the messages go that it listens to."""
+        return self.inflow
 
     @property
     def pending_count(self) -> int:
@@ -161,31 +191,38 @@ class Inlet:
         inflow = self.inflow
         if inflow.oversize_count:
             for reply in inflow.take_oversize():
-                self._answers.refuse_one(self._stream, self._heard(reply), TOO_LARGE)
+                why = self._barred or TOO_LARGE
+                self._answers.refuse_one(self._stream, self._heard(reply), why)
         if inflow.keyless_count:
             for reply in inflow.take_keyless():
-                self._answers.refuse_one(self._stream, self._heard(reply), NO_KEY)
-        refusal: Refusal | None = None
-        if inflow.run.count:
-            refusal = self._append()
-        if self._duplicates:
-            self._answer_duplicates(refusal)
+                why = self._barred or NO_KEY
+                self._answers.refuse_one(self._stream, self._heard(reply), why)
+        refusal = self._append() if inflow.run.count else None
+        if self._singles:
+            self._await_singles(refusal)
+        if self.batching.has_grown:
+            self.batching.account()
 
-    def configure(
-        self, *, value_bytes_max: int, default_ack: Ack, answering: bool, keyed: bool = False
-    ) -> None:
+    def configure(self, settings: InletSettings) -> None:
         """What the stream is set to, from the next message on.
 
         The inflow stays the same one: what comes by a subscription that has ended goes to it, too.
         """
-        self.default_ack, self.answering = default_ack, answering
-        self.inflow.value_bytes_max = value_bytes_max
-        self.inflow.keyed = keyed
+        self.default_ack, self.answering = settings.default_ack, settings.answering
+        self.inflow.value_bytes_max = settings.value_bytes_max
+        self.inflow.keyed = settings.keyed
+        self.inflow.transform = settings.transform
+        self.bounds = Bounds(self.partition, self.sequences) if settings.bounded else None
+        self.batching.allowed = settings.batches
+        self._barred = NOT_LEADER if self.closed else settings.shut
 
     def close(self) -> None:
         """Leadership is over. Who waits for an append of ours hears of it by the partition."""
         self.closed = True
-        self._repeats.refuse(0, NOT_LEADER)
+        self._barred = NOT_LEADER
+        self.batching.clear()
+        self.sequences.close()
+        self._awaited.refuse(0, NOT_LEADER)
 
     def give_up(self) -> None:
         """Let nobody wait any longer for what may yet be committed, by whoever leads next."""
@@ -202,32 +239,36 @@ class Inlet:
     def failed(self, acks: PendingAcks, error: Exception) -> None:
         if not self._settle(acks):
             return
-        self.sequencer.abort(acks.base_offset)
+        self._abort(acks.base_offset)
         refusal = refusal_of(error)
         self._answers.refuse(self._stream, acks.replies, acks.count, refusal)
-        self._repeats.refuse(acks.base_offset, refusal)
+        self._awaited.refuse(acks.base_offset, refusal)
 
     def _append(self) -> Refusal | None:
         """The run becomes a batch; else the reason why not, which the publishers have been told."""
         partition, inflow = self.partition, self.inflow
         run, base_offset = inflow.run, partition.log_end_offset
-        reply_count = inflow.reply_count
+        reply_count, enveloped = inflow.reply_count, inflow.enveloped
         packed = inflow.take_replies()
-        replies = Replies(packed, reply_count) if self.answering else NO_REPLIES
+        replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
         short = partition.below_min_isr
         if short and self.default_ack is Ack.COMMITTED:
             replies = self._sift(run, replies)
             if not run.count:
                 return NOT_ENOUGH_REPLICAS
+        if self.bounds is not None and (refused := self.bounds.refused(run)):
+            replies = self._sift(run, replies, refused)
+            if not run.count:
+                return TOO_MANY
         late, early = replies, NO_REPLIES
         if self._wishes or self.default_ack is not Ack.COMMITTED:
             late, early = self._by_wish(replies)
         count = run.count
         size = run.size_bytes + len(replies.packed) + count * RECORD_OVERHEAD_BYTES
         acks = PendingAcks(self, base_offset, count, late, size)
-        if self.closed or self._room.refusing:
+        if self._barred is not None or self._room.refusing:
             run.clear()
-            return self._not_appended(acks, replies, NOT_LEADER if self.closed else OVERLOADED)
+            return self._not_appended(acks, replies, self._barred or OVERLOADED)
         if not short:  # else it would take room for as long as the replicas are away
             self._room.take(size)  # before the append, since that may commit at once
             self._pending.append(acks)
@@ -251,31 +292,41 @@ class Inlet:
             select_replies(replies, Ack.APPENDED, default=default, wishes=wishes),
         )
 
-    def _sift(self, run: RecordRun, replies: Replies) -> Replies:
-        """Refuse those that wait for replicas; the others move together, and are judged anew."""
+    def _sift(
+        self, run: RecordRun, replies: Replies, refused: Mapping[int, Refusal] | None = None
+    ) -> Replies:
+        """Refuse these, or, if None, those that wait for replicas; the others move together, and
+        are judged anew.
+        """
         base_offset = self.partition.log_end_offset
         wishes, self._wishes = self._wishes, {}
-        sifted = sift(run, replies, wishes)
-        self.sequencer.abort(base_offset)
-        self._answers.refuse(
-            self._stream, sifted.refused, sifted.refused_count, NOT_ENOUGH_REPLICAS
-        )
+        if refused is None:
+            places = (place for place in range(run.count) if place not in wishes)
+            refused = dict.fromkeys(places, NOT_ENOUGH_REPLICAS)
+        sifted = sift(run, replies, refused)
+        self._abort(base_offset)
+        asked_by = dict(iter_replies(sifted.refused.packed))
+        for place, refusal in refused.items():
+            self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
         moved: dict[int, int] = {}
         asked: list[bytes] = []
         for kept in sifted.kept:
-            if self._admit(kept.header_block, kept.subject, kept.reply, run.count):
+            is_judged = kept.is_of_batch  # as a whole, and all of it stays where it is
+            if is_judged or self._admit(kept.header_block, kept.subject, kept.reply, run.count):
                 position = run.append(kept.record.key, kept.record.value, kept.headers)
                 moved[base_offset + kept.position] = base_offset + position
                 if kept.reply:
                     asked.append(pack_reply(position, kept.reply))
-        self._duplicates = [
-            (reply, offset if offset < base_offset else moved.get(offset, NOWHERE))
-            for reply, offset in self._duplicates
+        self._singles = [
+            single
+            if single[1] < base_offset or moved.get(single[1]) == single[1]
+            else self._repeated(single[0], moved.get(single[1]))
+            for single in self._singles
         ]
-        return Replies(b"".join(asked), len(asked))
+        return Replies(b"".join(asked), len(asked), replies.enveloped)
 
     def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
-        self.sequencer.abort(acks.base_offset)
+        self._abort(acks.base_offset)
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         return refusal
 
@@ -285,6 +336,17 @@ class Inlet:
             extra = {"stream": tp.stream, "partition": tp.partition}
             logger.error("append failed unexpectedly", extra=extra, exc_info=error)
         return refusal_of(error)
+
+    def _too_much(self, subjects: Sequence[bytes], size_bytes: int) -> Refusal | None:
+        """Of a batch, beside the run."""
+        if self.bounds is None:
+            return None
+        return self.bounds.objection(self.inflow.run, subjects, size_bytes)
+
+    def _abort(self, from_offset: int) -> None:
+        """Messages at and above it are not stored after all."""
+        self.sequencer.abort(from_offset)
+        self.sequences.abort(from_offset)
 
     def _settle(self, acks: PendingAcks) -> bool:
         """It waits no longer; False if nobody waited any more. Appends end in order; only the
@@ -300,10 +362,29 @@ class Inlet:
         self._room.give_back(acks.size_bytes)
         return True
 
-    def _admit(self, header_block: bytes, subject: bytes, reply: bytes, position: int) -> bool:
+    def _open(self, payload: bytes, block: bytes, subject: bytes, reply: bytes) -> Opened | None:
+        """The parser asks about a message that begins as an envelope does."""
+        now_ns = self._now_ms() * NS_PER_MS
+        try:
+            return self._opener.open(
+                payload, block, subject, reply, patterns=self.subjects, now_ns=now_ns
+            )
+        except Exception:
+            logger.exception("an envelope could not be opened; it is stored as it came")
+            return None
+
+    def _admit(
+        self, header_block: bytes, subject: bytes, reply: bytes, position: int
+    ) -> bool | RecordRun:
         """The parser asks about a message whose headers want something."""
         reply = self._heard(reply)
+        if self._barred is not None:
+            return True  # and is refused with the rest of the run, in its turn
         try:
+            if b"\r\nNats-Batch-Id:" in header_block:
+                headers = publish_headers(header_block)
+                if headers[b"Nats-Batch-Id"]:
+                    return self.batching.admit(headers, subject, reply, self._now_ms())
             verdict = self.sequencer.admit(
                 header_block,
                 subject,
@@ -311,6 +392,7 @@ class Inlet:
                 position,
                 log_end_offset=self.partition.log_end_offset,
                 now_ms=self._now_ms(),
+                last_on=self.sequences.last,
             )
         except Exception:
             logger.exception("a message's headers could not be judged")
@@ -319,7 +401,7 @@ class Inlet:
         if verdict.store:
             ack = verdict.ack or self.default_ack
             if ack is Ack.COMMITTED and self.partition.below_min_isr:
-                self.sequencer.abort(self.partition.log_end_offset + position)
+                self._abort(self.partition.log_end_offset + position)
                 self._answers.refuse_one(self._stream, reply, NOT_ENOUGH_REPLICAS)
                 return False
             if ack is not self.default_ack:
@@ -330,15 +412,25 @@ class Inlet:
         elif verdict.duplicate_of is not None:
             self._metrics.duplicates.inc()
             if reply and verdict.ack is not Ack.NEVER:
-                self._duplicates.append((reply, verdict.duplicate_of))
+                self._singles.append(self._repeated(reply, verdict.duplicate_of))
         return False
 
-    def _answer_duplicates(self, refusal: Refusal | None) -> None:
-        """Now if the first is committed, else with it. ``refusal``: why the run is not stored."""
-        duplicates, self._duplicates = self._duplicates, []
-        for reply, offset in duplicates:
+    def _repeated(self, reply: bytes, offset: int | None) -> tuple[bytes, int, bytes]:
+        """What is to be answered for a duplicate of the message at ``offset``."""
+        first = NOWHERE if offset is None else offset
+        return reply, first, ack_json(self._stream, first + 1, duplicate=True)
+
+    def _answer_when_committed(self, reply: bytes, offset: int, answer: bytes) -> None:
+        """A batch is in the run, or will be with the next message."""
+        if reply:
+            self._singles.append((reply, offset, answer))
+
+    def _await_singles(self, refusal: Refusal | None) -> None:
+        """Now if it is committed, else with it. ``refusal``: why the run is not stored."""
+        singles, self._singles = self._singles, []
+        for reply, offset, answer in singles:
             if offset < self.partition.log_end_offset:
-                self._repeats.add(reply, offset)
+                self._awaited.add(reply, offset, answer)
             else:
                 self._answers.refuse_one(self._stream, reply, refusal or INTERNAL)
 

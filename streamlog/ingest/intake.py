@@ -33,14 +33,16 @@ class Intake(asyncio.BufferedProtocol):
 
     def start(self) -> None:
         """Feed what the stream has read too far, and everything after it. Raises OSError."""
-        if self._transport.is_closing() or self._reader.at_eof():
-            raise ConnectionResetError("NATS closed the connection")
-        self._transport.pause_reading()  # uvloop changes its way of reading only at a resume
-        self._transport.set_protocol(self)
         read_ahead: bytearray = self._reader._buffer  # type: ignore[attr-defined]
+        ended = self._transport.is_closing() or self._reader._eof  # type: ignore[attr-defined]
+        if not ended:
+            self._transport.pause_reading()  # uvloop changes its way of reading only at a resume
+            self._transport.set_protocol(self)
         if read_ahead:
             self._take(memoryview(bytes(read_ahead)))
             read_ahead.clear()
+        if ended:
+            raise ConnectionResetError("NATS closed the connection")
         if not self._paused.is_set():
             self._read_on()
 

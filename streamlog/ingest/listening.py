@@ -3,13 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from typing import Any, Final
+from typing import Final
 
+from streamlog.ingest.access import Access
 from streamlog.ingest.connection import IngestClient
-from streamlog.ingest.frames import Inflow
+from streamlog.ingest.frames import Inflow, Spread
 from streamlog.ingest.outage import Outage
 from streamlog.ingest.room import Room
-from streamlog.ingest.subscriptions import Subscription, Subscriptions
+from streamlog.ingest.subscriptions import Source, Subscription, Subscriptions
 
 logger = logging.getLogger(__name__)
 
@@ -26,13 +27,15 @@ class Listening:
         self,
         received: Callable[[list[Inflow]], None],
         *,
-        options: dict[str, Any],
+        access: Access,
+        name: str,
         read_bytes: int,
         room: Room,
         outage: Outage,
     ) -> None:
         self.received = received
-        self._options = options
+        self._access = access
+        self._name = name
         self._read_bytes = read_bytes
         self._room = room
         self._outage = outage
@@ -55,9 +58,11 @@ class Listening:
         """NATS knows all that is wanted, and what is not any more; or it is not there."""
         return not self._said.is_set()
 
-    def begin(self, subjects: Iterable[str], inflow: Inflow) -> list[int]:
+    def begin(self, sources: Iterable[Source], target: Inflow | Spread) -> list[int]:
         """Listen; the sids."""
-        sids = self._client.subscribe_all(Subscription(subject, inflow) for subject in subjects)
+        sids = self._client.subscribe_all(
+            Subscription(subject, target, queue) for subject, queue in sources
+        )
         if sids:
             self._say()
         return sids
@@ -70,8 +75,8 @@ class Listening:
             self._ended += ended
             self._say()
 
-    def subject(self, sid: int) -> str:
-        return self._subscriptions.subject(sid)
+    def source(self, sid: int) -> Source:
+        return self._subscriptions.source(sid)
 
     def write(self, data: bytes) -> None:
         """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
@@ -119,7 +124,7 @@ class Listening:
             self._closed.clear()
             try:
                 await self._client.connect(
-                    **self._options,
+                    **self._access.options(self._name),
                     no_echo=True,
                     error_cb=self._outage.failed,
                     disconnected_cb=self._outage.disconnected,
@@ -129,7 +134,7 @@ class Listening:
             except Exception:
                 logger.exception("connecting to NATS failed")
                 await self._client.close()
-                await asyncio.sleep(self._options["reconnect_time_wait"])
+                await asyncio.sleep(self._access.reconnect_wait_s)
             self._client = self._new_client()
 
     async def _settle(self) -> None:
@@ -148,7 +153,7 @@ class Listening:
         self._said.set()
 
     def _new_client(self) -> IngestClient:
-        return IngestClient(self, self._subscriptions, read_bytes=self._read_bytes)
+        return IngestClient(self._access, self, self._subscriptions, read_bytes=self._read_bytes)
 
     async def _client_closed(self) -> None:
         self._closed.set()

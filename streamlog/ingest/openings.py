@@ -8,7 +8,8 @@ from typing import Final, Protocol
 
 from streamlog.ingest.inlet import Inlet
 from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
-from streamlog.ingest.window import ReadablePartition, rebuild_window
+from streamlog.ingest.subject_sequences import IndexedPartition
+from streamlog.ingest.window import ReadablePartition, expects_subjects, rebuild_window
 
 logger = logging.getLogger(__name__)
 
@@ -16,7 +17,7 @@ AT_ONCE: Final = 4
 """Windows that are rebuilt side by side."""
 
 
-class OpenedPartition(ReadablePartition, KeptPartition, Protocol):
+class OpenedPartition(ReadablePartition, KeptPartition, IndexedPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
 
@@ -39,7 +40,8 @@ class Openings:
 
         Where that is all, as in an empty log, the inlet is open when this returns.
         """
-        if max(known_offset, partition.log_start_offset) >= partition.log_end_offset:
+        known = max(known_offset, partition.log_start_offset) >= partition.log_end_offset
+        if known and partition.subjects.is_ready:
             self._open(inlet)
             return
         self._waiting.append((inlet, partition, known_offset))
@@ -65,6 +67,7 @@ class Openings:
             try:
                 if not inlet.closed:
                     await self._rebuild(inlet, partition, known_offset)
+                    await self._know_subjects(partition)
                     self._open(inlet)
             finally:
                 self.count -= 1
@@ -85,6 +88,17 @@ class Openings:
         else:
             if count:
                 logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
+
+    async def _know_subjects(self, partition: OpenedPartition) -> None:
+        """Where messages expect the sequence of a subject, before the first of them is judged."""
+        tp = partition.tp
+        extra = {"stream": tp.stream, "partition": tp.partition}
+        try:
+            if not partition.subjects.is_ready or await expects_subjects(partition):
+                partition.subjects.want()
+                await partition.subjects.know()
+        except Exception as error:  # it must not keep the stream shut
+            logger.warning("subjects are not known", extra={**extra, "error": str(error)})
 
     def _open(self, inlet: Inlet) -> None:
         if not inlet.closed:

@@ -10,6 +10,7 @@ from streamlog.errors import InvalidRequest, Overloaded, RequestTimedOut
 from streamlog.ingest.ack_reader import AckReader
 from streamlog.ingest.burst import Load, first_ack, payload
 from streamlog.ingest.raw import TIMEOUT_S, RawConnection
+from streamlog.ingest.servers import Nats
 
 LEAD_S: Final = 0.05
 """From now until the first is due."""
@@ -31,18 +32,17 @@ class Paced(NamedTuple):
 
 
 async def paced(
-    nats: str,
+    nats: Nats,
     load: Load,
     rate: int,
     *,
-    credentials: str | None = None,
     begun: Callable[[str], None] = lambda _: None,
 ) -> Paced:
     """``load.count`` messages, so many a second; ``begun`` hears which stream stores them."""
-    first = await first_ack(nats, load, credentials)
+    first = await first_ack(nats, load)
     begun(first.stream)
     schedule = _Schedule(load, rate)
-    async with await RawConnection.open(nats, schedule.received, credentials=credentials) as raw:
+    async with await RawConnection.open(nats, schedule.received) as raw:
         await raw.run(schedule.run(raw))
     return Paced(
         first.stream, first.sequence - 1, load.count, schedule.latencies_s, schedule.send_lag_s

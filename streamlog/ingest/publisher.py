@@ -3,7 +3,7 @@
 import asyncio
 import json
 import secrets
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, NamedTuple, Self
 
 import nats.errors
@@ -22,7 +22,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
-from streamlog.ingest.servers import connect_once
+from streamlog.ingest.servers import Nats, connect_once
 
 TIMEOUT_S = 5.0
 WINDOW = 1_000
@@ -49,22 +49,12 @@ class Publisher:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        nats: Nats,
         *,
         timeout_s: float = TIMEOUT_S,
-        user: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        credentials: str | None = None,
     ) -> None:
-        self._servers = [servers] if isinstance(servers, str) else list(servers)
+        self._nats = nats
         self._timeout_s = timeout_s
-        self._login = {
-            "user": user,
-            "password": password,
-            "token": token,
-            "user_credentials": credentials,
-        }
         self._client = Client()
         self._inbox = ""
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
@@ -72,7 +62,7 @@ class Publisher:
         self._number = 0
 
     async def __aenter__(self) -> Self:
-        self._client = await connect_once(self._servers, timeout_s=self._timeout_s, **self._login)
+        self._client = await connect_once(self._nats, timeout_s=self._timeout_s)
         self._inbox = f"_INBOX.{secrets.token_hex(11)}"
         await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)
         return self

@@ -14,7 +14,7 @@ from nats.aio.transport import TcpTransport
 
 from streamlog.errors import ConfigError, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.intake import Intake
-from streamlog.ingest.servers import connect_once
+from streamlog.ingest.servers import Nats, connect_once
 
 TIMEOUT_S: Final = 5.0
 READ_BYTES: Final = 256 * 1024
@@ -45,11 +45,9 @@ class RawConnection:
         self._edge = b""
 
     @classmethod
-    async def open(
-        cls, nats: str, receive: Callable[[bytes], None], *, credentials: str | None = None
-    ) -> Self:
+    async def open(cls, nats: Nats, receive: Callable[[bytes], None]) -> Self:
         """Raises NodeUnreachable and ConfigError."""
-        client = await connect_once([nats], timeout_s=TIMEOUT_S, user_credentials=credentials)
+        client = await connect_once(nats, timeout_s=TIMEOUT_S)
         for task in (client._reading_task, client._ping_interval_task):
             if task is not None:
                 task.cancel()

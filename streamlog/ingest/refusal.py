@@ -4,7 +4,7 @@
 first and may look at the second.
 """
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from streamlog.errors import (
     NotEnoughReplicas,
@@ -17,6 +17,8 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
+from streamlog.ingest import envelope
+from streamlog.metadata.standstill import Standstill
 
 
 class Refusal(NamedTuple):
@@ -36,9 +38,25 @@ NO_KEY = Refusal(
     "no_key",
 )
 WRONG_STREAM = Refusal(400, 10060, "expected stream does not match", "expectation")
+SUBJECT_SEQUENCE_MISSING = Refusal(
+    400, 10193, "missing sequence for expected last sequence per subject", "expectation"
+)
+SUBJECT_SEQUENCE_UNKNOWN = Refusal(
+    503, 10163, "expected last sequence per subject temporarily unavailable", "not_ready"
+)
+"""The index of subjects is being made; asking again helps."""
 OVERLOADED = Refusal(429, 10167, "too many requests", "overloaded")
 IDS_FULL = Refusal(
     429, 10167, "too many requests: the duplicate window holds all the ids it may", "overloaded"
+)
+STANDS_STILL: Final = {
+    Standstill.SEALED: Refusal(400, 10109, "invalid operation on sealed stream", "sealed"),
+    Standstill.READONLY: Refusal(400, 10109, "stream is read-only; nothing was stored", "readonly"),
+    Standstill.PAUSED: Refusal(503, 10118, "stream is paused; nothing was stored", "paused"),
+}
+NO_BATCHES = Refusal(400, 10174, "atomic publish is disabled", "batch")
+REPEATED_IN_BATCH = Refusal(
+    400, 10201, "atomic publish batch contains duplicate message id", "batch"
 )
 INTERNAL = Refusal(503, 10077, "internal error; nothing was stored", "internal")
 NOT_ENOUGH_REPLICAS = Refusal(
@@ -66,6 +84,14 @@ def wrong_last_sequence(sequence: int) -> Refusal:
 def wrong_last_message_id(message_id: bytes) -> Refusal:
     text = message_id.decode(errors="replace")
     return Refusal(400, 10070, f"wrong last msg ID: {text}", "expectation")
+
+
+_ENVELOPE_ERRORS: Final = {10054: envelope.TOO_LARGE, 10071: envelope.INCORRECT_OFFSET}
+
+
+def envelope_error(refusal: Refusal) -> int:
+    """What Liftbridge calls it in an Ack, where it has a word for it."""
+    return _ENVELOPE_ERRORS.get(refusal.err_code, envelope.UNKNOWN)
 
 
 def refusal_of(error: Exception) -> Refusal:

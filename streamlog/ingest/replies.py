@@ -4,7 +4,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from streamlog.ingest.sequencer import Ack
+from streamlog.ingest.verdict import Ack
 
 _ENTRY = struct.Struct("<IH")
 
@@ -14,6 +14,8 @@ class Replies(NamedTuple):
 
     packed: bytes = b""
     reply_count: int = 0
+    enveloped: bool = False
+    """There may be ``addresses`` among them."""
 
 
 def iter_replies(replies: bytes) -> Iterator[tuple[int, bytes]]:
@@ -41,4 +43,4 @@ def select_replies(
         for position, reply in iter_replies(replies.packed)
         if wishes.get(position, default) is ack
     ]
-    return Replies(b"".join(selected), len(selected))
+    return Replies(b"".join(selected), len(selected), replies.enveloped)

@@ -1,82 +1,48 @@
 """Decides about messages whose headers ask for something: duplicates and expectations. Pure.
 
 One for each partition. Only messages with a ``Nats-`` or ``Streamlog-Ack`` header come here; all
-others cost nothing. The order of the checks is JetStream's, and so is that names match exactly.
+others cost nothing. The order of the checks is JetStream's; ``expectations`` and ``unhonoured``
+have them.
 
 Invariant: an id is in the window only if its message is in the log or in the run that is about to
 be appended; whoever drops a run or hears that an append failed calls ``abort``.
 """
 
-import re
-from enum import Enum, auto
-from typing import NamedTuple
+from collections.abc import Sequence
 
 from streamlog.ingest.duplicates import DuplicateWindow, Slot
-from streamlog.ingest.refusal import (
-    IDS_FULL,
-    WRONG_STREAM,
-    Refusal,
-    wrong_last_message_id,
-    wrong_last_sequence,
+from streamlog.ingest.expectations import (
+    SubjectSequence,
+    expected_at_first,
+    expected_before_batch,
+    expected_last_message_id,
+    expected_last_sequence,
+    expected_last_subject_sequence,
+    expected_stream,
+    unknown_sequence,
 )
+from streamlog.ingest.publish_headers import Headers, publish_headers
+from streamlog.ingest.refusal import IDS_FULL, REPEATED_IN_BATCH, Refusal
+from streamlog.ingest.unhonoured import (
+    counters,
+    lifetimes,
+    not_in_batches,
+    rollups,
+    schedules,
+    sources,
+)
+from streamlog.ingest.verdict import Ack, Verdict
 
 IDS_MAX = 5_000_000
 """Per partition. At the limit a new id is refused; none is forgotten early."""
 
-SEQUENCE_DIGITS_MAX = 20
-
+Asked = tuple[bytes, Headers]
+"""A message of a batch: its subject, and what its headers ask for."""
 Last = tuple[bytes, int] | None
 """The youngest id and its offset."""
 
-_HEADER = re.compile(rb"\r\n(Nats-[^:\r\n]*|Streamlog-Ack):[ \t]*([^\r\n]*)")
-
 _BAD_ACK = Refusal(400, 10003, "bad request: Streamlog-Ack is none, leader or all", "unsupported")
-_NO_SUBJECT_SEQUENCE = Refusal(
-    503, 10163, "Nats-Expected-Last-Subject-Sequence is not supported", "unsupported"
-)
-_ROLLUP = Refusal(500, 10111, "rollup not permitted", "unsupported")
-
-
-def _unsupported(code: int, err_code: int, description: str) -> Refusal:
-    return Refusal(code, err_code, description, "unsupported")
-
-
-# What JetStream checks before expectations, with the error of a stream that does not allow it.
-_REFUSED_FIRST: dict[bytes, Refusal] = {
-    b"Nats-Required-Api-Level": _unsupported(412, 10185, "JetStream minimum api level required"),
-    b"Nats-Batch-Id": _unsupported(400, 10174, "atomic publish is disabled"),
-    b"Nats-Batch-Sequence": _unsupported(400, 10174, "atomic publish is disabled"),
-    b"Nats-Batch-Commit": _unsupported(400, 10174, "atomic publish is disabled"),
-    b"Nats-Stream-Source": _unsupported(400, 10227, "message stream source header is not allowed"),
-    b"Nats-Incr": _unsupported(400, 10168, "message counters is disabled"),
-}
-_REFUSED: dict[bytes, Refusal] = {
-    b"Nats-TTL": _unsupported(400, 10166, "per-message TTL is disabled"),
-    b"Nats-Expected-Last-Subject-Sequence": _NO_SUBJECT_SEQUENCE,
-    b"Nats-Expected-Last-Subject-Sequence-Subject": _NO_SUBJECT_SEQUENCE,
-}
-_SCHEDULES = _unsupported(400, 10188, "message schedules is disabled")
-
-
-class Ack(Enum):
-    """When the publisher is answered."""
-
-    COMMITTED = auto()
-    APPENDED = auto()
-    NEVER = auto()
-
-
 _ACKS = {b"all": Ack.COMMITTED, b"leader": Ack.APPENDED, b"none": Ack.NEVER}
-
-
-class Verdict(NamedTuple):
-    """``store`` it; or answer ``refusal`` now; or ``duplicate_of`` once that is committed."""
-
-    store: bool
-    refusal: Refusal | None = None
-    duplicate_of: int | None = None
-    ack: Ack | None = None
-    """What the message itself asks for; None: as the stream is set."""
 
 
 class Sequencer:
@@ -100,6 +66,7 @@ class Sequencer:
         *,
         log_end_offset: int,
         now_ms: int,
+        last_on: SubjectSequence = unknown_sequence,
     ) -> Verdict:
         """Judge the message that would get offset ``log_end_offset + position``."""
         headers = publish_headers(header_block)
@@ -108,7 +75,7 @@ class Sequencer:
         if wish is not None and ack is None:
             return Verdict(False, _BAD_ACK)
         offset = log_end_offset + position
-        refusal = self._objection(headers, offset)
+        refusal = self._objection(headers, subject, offset, last_on)
         if refusal:
             return Verdict(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
@@ -125,6 +92,41 @@ class Sequencer:
                 return Verdict(False, IDS_FULL, ack=ack)
             self._add(message_id, offset, now_ms)
         return Verdict(True, ack=ack)
+
+    def admit_batch(
+        self,
+        messages: Sequence[Asked],
+        position: int,
+        *,
+        log_end_offset: int,
+        now_ms: int,
+        last_on: SubjectSequence = unknown_sequence,
+    ) -> Refusal | None:
+        """Judge messages that are stored together, the first at that position, or not at all.
+
+        Each is judged as if those before it were in the log; but ``last_on`` is as of the batch's
+        beginning. None: store them.
+        """
+        self._window.expire(now_ms)
+        base_offset = log_end_offset + position
+        ids: dict[bytes, int] = {}
+        written: set[bytes] = set()
+        for number, (subject, headers) in enumerate(messages):
+            refusal = (
+                self._objection_in_batch(headers, number, base_offset + number, ids)
+                or expected_before_batch(headers, subject, written)
+                or expected_last_subject_sequence(headers, subject, last_on)
+                or schedules(headers)
+                or rollups(headers)
+            )
+            if refusal:
+                return refusal
+            written.add(subject)
+        if len(self._window) + len(ids) > self._window.ids_max:
+            return IDS_FULL
+        for message_id, offset in ids.items():
+            self._add(message_id, offset, now_ms)
+        return None
 
     def remember(self, message_id: bytes, offset: int, timestamp_ms: int) -> None:
         """An id found in the log, which is read in order.
@@ -175,44 +177,46 @@ class Sequencer:
         self._window.add(message_id, offset, now_ms)
         self._last = (message_id, offset)
 
-    def _objection(self, headers: dict[bytes, bytes], offset: int) -> Refusal | None:
-        """What JetStream looks at before it looks for duplicates."""
-        for name, refusal in _REFUSED_FIRST.items():
-            if name in headers:
-                return refusal
-        expected_stream = headers.get(b"Nats-Expected-Stream")
-        if expected_stream and expected_stream != self._stream:
-            return WRONG_STREAM
-        for name, refusal in _REFUSED.items():
-            if name in headers:
-                return refusal
-        expected = headers.get(b"Nats-Expected-Last-Sequence")
-        if expected is not None and _number(expected) != offset:
-            return wrong_last_sequence(offset)  # the last sequence is the last offset + 1
-        if any(name.startswith(b"Nats-Schedule") for name in headers):
-            return _SCHEDULES
-        return None
+    def _objection(
+        self, headers: Headers, subject: bytes, offset: int, last_on: SubjectSequence
+    ) -> Refusal | None:
+        """What JetStream looks at before it looks for duplicates, in its order."""
+        return (
+            counters(headers)
+            or expected_stream(headers, self._stream)
+            or lifetimes(headers)
+            or expected_last_subject_sequence(headers, subject, last_on)
+            or expected_last_sequence(headers, offset)  # the last offset + 1
+            or schedules(headers)
+            or sources(headers)
+        )
 
-    def _late_objection(self, headers: dict[bytes, bytes], offset: int) -> Refusal | None:
-        """What JetStream looks at after that."""
-        expected = headers.get(b"Nats-Expected-Last-Msg-Id")
-        if expected:
-            last = self._last[0] if self._last and self._last[1] == offset - 1 else b""
-            if expected != last:
-                return wrong_last_message_id(last)
-        if b"Nats-Rollup" in headers:
-            return _ROLLUP
-        return None
+    def _late_objection(self, headers: Headers, offset: int) -> Refusal | None:
+        """What it looks at after that."""
+        return expected_last_message_id(headers, self._last_id(offset)) or rollups(headers)
 
+    def _objection_in_batch(
+        self, headers: Headers, number: int, offset: int, ids: dict[bytes, int]
+    ) -> Refusal | None:
+        """Likewise of message ``number`` of a batch; its id joins those of the batch."""
+        refusal = (
+            not_in_batches(headers)
+            or counters(headers)
+            or expected_stream(headers, self._stream)
+            or lifetimes(headers)
+        )
+        message_id = headers.get(b"Nats-Msg-Id")
+        if message_id and not refusal:
+            if message_id in ids or self._window.find(message_id) is not None:
+                return REPEATED_IN_BATCH
+            ids[message_id] = offset
+        return (
+            refusal
+            or sources(headers)
+            or expected_last_sequence(headers, offset)
+            or expected_at_first(headers, number)
+        )
 
-def publish_headers(header_block: bytes) -> dict[bytes, bytes]:
-    """The headers that matter here; of a repeated one the first."""
-    found: dict[bytes, bytes] = {}
-    for name, value in _HEADER.findall(header_block):
-        found.setdefault(name, value.rstrip())
-    return found
-
-
-def _number(text: bytes) -> int:
-    """A sequence, or -1, which is none."""
-    return int(text) if text.isdigit() and len(text) <= SEQUENCE_DIGITS_MAX else -1
+    def _last_id(self, offset: int) -> bytes:
+        """That of the message before ``offset``."""
+        return self._last[0] if self._last and self._last[1] == offset - 1 else b""

@@ -1,10 +1,13 @@
-"""What of a read goes on where too few replicas are in sync: messages that do not wait for them."""
+"""What of a read goes on where a part of it is refused."""
 
 from collections.abc import Container
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
+from streamlog.ingest.opening import wish_of
 from streamlog.ingest.replies import Replies, iter_replies, pack_reply
 from streamlog.record.codec import Record, RecordRun, iter_records
+
+BATCH_ID: Final = "Nats-Batch-Id"
 
 
 class Kept(NamedTuple):
@@ -22,7 +25,12 @@ class Kept(NamedTuple):
     def header_block(self) -> bytes:
         """Enough of it for whoever judges: all headers, in order."""
         lines = (b"%b: %b\r\n" % (name, value) for name, value in self.headers[1:])
-        return b"NATS/1.0\r\n%b\r\n" % b"".join(lines)
+        return b"NATS/1.0\r\n%b%b\r\n" % (b"".join(lines), wish_of(self.reply))
+
+    @property
+    def is_of_batch(self) -> bool:
+        """Stored with others, all or none."""
+        return any(name == BATCH_ID for name, _ in self.record.headers)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -37,15 +45,15 @@ class Sifted(NamedTuple):
     refused_count: int
 
 
-def sift(run: RecordRun, replies: Replies, keep: Container[int]) -> Sifted:
-    """Empty ``run``, of whose messages those at the positions ``keep`` go on."""
+def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
+    """Empty ``run``, of whose messages all go on but those at the positions ``refused``."""
     count = run.count
     batch = run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)
     asked = dict(iter_replies(replies.packed))
     kept = [
         Kept(record.offset, asked.pop(record.offset, b""), record)
         for record in iter_records(batch)
-        if record.offset in keep
+        if record.offset not in refused
     ]
     packed = b"".join(pack_reply(position, reply) for position, reply in asked.items())
-    return Sifted(kept, Replies(packed, len(asked)), count - len(kept))
+    return Sifted(kept, Replies(packed, len(asked), replies.enveloped), count - len(kept))

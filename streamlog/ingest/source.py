@@ -3,25 +3,35 @@
 import asyncio
 import logging
 import time
+import uuid
 from collections.abc import Callable, Iterable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import StreamlogError
+from streamlog.ingest.access import Access
+from streamlog.ingest.advisory import PREFIX, advisory
 from streamlog.ingest.answers import Answers
+from streamlog.ingest.changed_subjects import subject_change
+from streamlog.ingest.complaint import Complaint
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
+from streamlog.ingest.inlet_settings import InletSettings
 from streamlog.ingest.listening import Listening
 from streamlog.ingest.openings import OpenedPartition, Openings
 from streamlog.ingest.outage import Outage
+from streamlog.ingest.refusal import STANDS_STILL
 from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Ack, Sequencer
-from streamlog.ingest.servers import connect_options
+from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshots import Kept, Snapshots
+from streamlog.ingest.spreading import Refuser, Spreading, is_spread_here
+from streamlog.ingest.staging import Staging
 from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
+from streamlog.ingest.subscriptions import Source
+from streamlog.ingest.verdict import Ack
 from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.standstill import standstill
 from streamlog.metadata.stream import NO_LIMIT, StreamConfig, is_internal
-from streamlog.metadata.subjects import partition_subject
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 
@@ -29,6 +39,9 @@ logger = logging.getLogger(__name__)
 
 COMMIT_TIMEOUT_S: Final = 10.0
 """How long a stop waits for what is appended to be committed and acknowledged."""
+
+BATCHES_LOOK_S: Final = 1.0
+"""How often batches are looked through for those that are idle."""
 
 _ACKS: Final = {"all": Ack.COMMITTED, "leader": Ack.APPENDED, "none": Ack.NEVER}
 
@@ -57,7 +70,8 @@ class NatsSource:
 
     Without the lease nothing is listened to, since nothing may be stored; what was appended before
     waits for its commit. Publishers then hear at once that nobody is there, as they do while one
-    leader has gone and the next one still reads its duplicate window.
+    leader has gone and the next one still reads its duplicate window. A stream that is spread over
+    partitions is listened to all the same, and refused: nobody else would say so.
     """
 
     def __init__(
@@ -80,15 +94,25 @@ class NatsSource:
         self._inlets: dict[TopicPartition, Inlet] = {}
         self._by_stream: dict[str, list[TopicPartition]] = {}
         """The keys of ``_inlets``, by stream."""
-        self._outage = Outage(metrics)
+        access = Access(nats)
+        self._outage = Outage(metrics, login=access.login)
+        self._spreadings: dict[str, Spreading] = {}
+        """By stream; the inlets of these listen to nothing by themselves."""
         self._room = Room(
             inflight_bytes_max=ingest.inflight_bytes_max,
             stall_ms_max=ingest.stall_ms_max,
             metrics=metrics,
         )
+        self._staging = Staging(
+            self._room,
+            inflight_bytes_max=ingest.inflight_bytes_max,
+            given_up=self._batch_given_up,
+        )
+        self._domain = nats.domain
         self._listening = Listening(
             self._received,
-            options=connect_options(nats, name=f"streamlog node {node_id} ingest"),
+            access=access,
+            name=f"streamlog node {node_id} ingest",
             read_bytes=ingest.read_bytes,
             room=self._room,
             outage=self._outage,
@@ -96,7 +120,7 @@ class NatsSource:
         self._answers = Answers(self._listening.write, metrics)
         self._grown: dict[Inlet, None] = {}
         self._snapshots = Snapshots(self._take_grown)
-        self._openings = Openings(self._listen, snapshots=self._snapshots, now_ms=now_ms)
+        self._openings = Openings(self._opened, snapshots=self._snapshots, now_ms=now_ms)
         self._standby = Standby(now_ms=now_ms)
         self._reconciled = 0
         """The offset of the image that was acted on last."""
@@ -111,6 +135,11 @@ class NatsSource:
     def is_connected(self) -> bool:
         return self._outage.is_connected
 
+    @property
+    def complaint(self) -> Complaint | None:
+        """Why it is not, as far as that is known."""
+        return self._outage.complaint
+
     def has_settled(self, image: Image) -> bool:
         """All that ``image`` has led here is listened to, as far as there is a NATS, and it knows.
 
@@ -124,6 +153,7 @@ class NatsSource:
         self._running = True
         services = (
             self._listening.run, self._openings.run, self._standby.run, self._snapshots.run,
+            self._give_up_batches,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
@@ -136,6 +166,8 @@ class NatsSource:
         self._stopping = True
         for inlet in self._inlets.values():
             inlet.sids = ()
+        for spreading in self._spreadings.values():
+            spreading.sids = ()
         await self._listening.end_all()
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
             extra = {"inflight_bytes": self._room.taken_bytes}
@@ -147,6 +179,7 @@ class NatsSource:
         await self._snapshots.save(self._known(self._inlets.values()))
         self._inlets.clear()
         self._by_stream.clear()
+        self._spreadings.clear()
         self._stopped.set()
         await self._listening.close()
 
@@ -163,6 +196,7 @@ class NatsSource:
             if change.new is None:
                 assert change.old is not None, "a change has one side at least"
                 self._drop(self._by_stream.get(change.old.name, ()))
+                self._stop_spreading(change.old.name)
                 self._standby.leave_stream(change.old.name)
             else:
                 self._follow(change.new)
@@ -177,6 +211,9 @@ class NatsSource:
         """One read is parsed: one append for each partition in it."""
         for inflow in touched:
             inlet = inflow.owner
+            if isinstance(inlet, Refuser):
+                inlet.take()
+                continue
             assert isinstance(inlet, Inlet)
             self._grown[inlet] = None
             try:
@@ -185,6 +222,27 @@ class NatsSource:
                 tp = inlet.partition.tp
                 extra = {"stream": tp.stream, "partition": tp.partition}
                 logger.exception("messages could not be taken", extra=extra)
+
+    async def _give_up_batches(self) -> None:
+        """Those for which nothing comes any more."""
+        while True:
+            await asyncio.sleep(BATCHES_LOOK_S)
+            if self._staging.count:
+                for inlet in self._inlets.values():
+                    inlet.batching.expire(self._now_ms())
+
+    def _batch_given_up(self, stream: str, batch_id: bytes, reason: str) -> None:
+        """As JetStream says it."""
+        text = batch_id.decode(errors="replace")
+        fields = {"account": "", "stream": stream, "batch": text, "reason": reason}
+        said = advisory(
+            "stream_batch_abandoned",
+            fields,
+            event_id=uuid.uuid4().hex,
+            now_ms=self._now_ms(),
+            domain=self._domain,
+        )
+        self._answers.tell(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
 
     def _follow(self, stream: StreamImage) -> None:
         """Inlets for what is led here, each for one leader epoch; what is kept is prepared for."""
@@ -204,6 +262,7 @@ class NatsSource:
                 self._reconfigure(inlet, config)
             elif (partition := self._kept(tp)) is not None:
                 self._lead(partition, leader_epoch, config)
+        self._spread(stream)
         followed = (
             TopicPartition(name, number)
             for number, partition in enumerate(stream.partitions)
@@ -247,10 +306,12 @@ class NatsSource:
             partition,
             leader_epoch=leader_epoch,
             sequencer=prepared.sequencer,
-            subjects=_subjects(config, tp),
-            **self._inlet_settings(config),
+            subjects=config.subjects_of(tp.partition),
+            sources=_sources(config, tp),
+            settings=self._inlet_settings(config),
             answers=self._answers,
             room=self._room,
+            staging=self._staging,
             metrics=self._metrics,
             now_ms=self._now_ms,
         )
@@ -258,24 +319,47 @@ class NatsSource:
         self._by_stream.setdefault(tp.stream, []).append(tp)
         self._openings.add(inlet, partition, known_offset=prepared.known_offset)
 
-    def _inlet_settings(self, config: StreamConfig) -> dict[str, Any]:
-        limit = config.message_bytes_max
-        return {
-            "value_bytes_max": self._message_bytes_max if limit == NO_LIMIT else limit,
-            "keyed": config.is_compacted,
-            "default_ack": _ACKS[config.acks],
-            "answering": not config.no_ack,
-        }
+    def _inlet_settings(self, config: StreamConfig) -> InletSettings:
+        limit, halt = config.message_bytes_max, standstill(config)
+        return InletSettings(
+            value_bytes_max=self._message_bytes_max if limit == NO_LIMIT else limit,
+            default_ack=_ACKS[config.acks],
+            answering=not config.no_ack,
+            keyed=config.is_compacted,
+            bounded=config.discard == "new",
+            batches=config.allow_atomic,
+            transform=subject_change(config),
+            shut=None if halt is None else STANDS_STILL[halt],
+        )
+
+    def _spread(self, stream: StreamImage) -> None:
+        """Hear all messages of a stream that is spread over partitions, some of them led here."""
+        name = stream.name
+        leaders = [partition.leader for partition in stream.partitions]
+        if not is_spread_here(stream.config, leaders, self._node_id):
+            self._stop_spreading(name)
+            return
+        spreading = self._spreadings.get(name)
+        if spreading is None:
+            spreading = Spreading(name, node_id=self._node_id, answers=self._answers)
+            self._spreadings[name] = spreading
+        spreading.follow(stream)
+        spreading.share(self._inlets, may_store=self._may_listen)
+        self._tune(spreading)
+
+    def _stop_spreading(self, name: str) -> None:
+        spreading = self._spreadings.pop(name, None)
+        if spreading is not None:
+            self._listening.end(spreading.sids)
 
     def _reconfigure(self, inlet: Inlet, config: StreamConfig) -> None:
         """Another configuration for an inlet. Between two subjects that overlap nothing is lost."""
         inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
-        inlet.configure(**self._inlet_settings(config))
-        inlet.subjects = wanted = _subjects(config, inlet.partition.tp)
-        ended = [sid for sid in inlet.sids if self._listening.subject(sid) not in wanted]
-        inlet.sids = tuple(sid for sid in inlet.sids if sid not in ended)
-        self._listen(inlet)
-        self._listening.end(ended)
+        inlet.configure(self._inlet_settings(config))
+        inlet.subjects = config.subjects_of(inlet.partition.tp.partition)
+        inlet.sources = _sources(config, inlet.partition.tp)
+        if inlet.opened and self._may_listen:
+            self._tune(inlet)
 
     def _drop(self, tps: Iterable[TopicPartition]) -> None:
         """These are led here no longer, or in another epoch.
@@ -292,19 +376,35 @@ class NatsSource:
                 del self._by_stream[tp.stream]
         self._listening.end(ended)
 
+    def _opened(self, inlet: Inlet) -> None:
+        spreading = self._spreadings.get(inlet.partition.tp.stream)
+        if spreading is not None:
+            spreading.share(self._inlets, may_store=self._may_listen)
+        self._listen(inlet)
+
     def _listen(self, inlet: Inlet) -> None:
-        """To all its subjects, if the time has come."""
-        if not inlet.opened or self._stopping or not self._may_listen:
+        """To what it hears by itself, if the time has come."""
+        if inlet.opened and self._may_listen:
+            self._tune(inlet)
+
+    def _tune(self, listener: Inlet | Spreading) -> None:
+        """To what it wants, and to nothing else. Between two that overlap nothing is lost."""
+        if self._stopping:
             return
-        heard = {self._listening.subject(sid) for sid in inlet.sids}
-        missing = (subject for subject in inlet.subjects if subject not in heard)
-        inlet.sids = (*inlet.sids, *self._listening.begin(missing, inlet.inflow))
+        heard = {self._listening.source(sid): sid for sid in listener.sids}
+        missing = [source for source in listener.sources if source not in heard]
+        ended = [sid for source, sid in heard.items() if source not in listener.sources]
+        kept = (sid for sid in listener.sids if sid not in ended)
+        listener.sids = (*kept, *self._listening.begin(missing, listener.target))
+        self._listening.end(ended)
 
     def _lease_changed(self, held: bool) -> None:
         changed, self._may_listen = held != self._may_listen, held
         if self._stopping or not changed:
             return
         inlets = self._inlets.values()
+        for spreading in self._spreadings.values():  # which hear on, and refuse
+            spreading.share(self._inlets, may_store=held)
         if held:
             for inlet in inlets:
                 self._listen(inlet)
@@ -320,5 +420,9 @@ class NatsSource:
         )
 
 
-def _subjects(config: StreamConfig, tp: TopicPartition) -> list[str]:
-    return [partition_subject(subject, tp.partition) for subject in config.subjects]
+def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[Source, ...]:
+    """What a partition's inlet listens to by itself."""
+    if config.is_spread:
+        return ()
+    group = config.group or None
+    return tuple(Source(subject, group) for subject in config.subjects_of(tp.partition))

@@ -13,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.subject_sequences import IndexedPartition
 from streamlog.ingest.window import ReadablePartition, first_offset, remember, scan
 from streamlog.log.slice import FileSlice
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
@@ -26,7 +27,7 @@ READ_BYTES: Final = 512 * 1024
 """Decoded in one go, in a thread that the event loop has to take turns with."""
 
 
-class FollowedPartition(ReadablePartition, Protocol):
+class FollowedPartition(ReadablePartition, IndexedPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
@@ -93,6 +94,7 @@ class Standby:
             now[partition.tp] = followed
         for followed in before.values():
             self._end(followed)
+            followed.partition.subjects.let_go()
         if now:
             self._followed[stream] = now
 
@@ -168,6 +170,8 @@ class Standby:
                 return
             remember(followed.sequencer, found.ids, self._now_ms() - window_ms)
             followed.known_offset, followed.epoch = found.next_offset, found.epoch
+            if found.expects:
+                partition.subjects.want()
         followed.sequencer.expire(self._now_ms())
 
     def _start_again(self, followed: _Followed) -> None:

@@ -3,19 +3,18 @@
 import asyncio
 import secrets
 from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 
-from streamlog.config import NatsSection
 from streamlog.errors import StreamlogError, StreamNotFound
+from streamlog.ingest.access import Access
 from streamlog.ingest.burst import Load, first_ack, payload
+from streamlog.ingest.client import NatsClient
 from streamlog.ingest.publisher import published
 from streamlog.ingest.retrying import Gap, Retrying, Verdict
-from streamlog.ingest.servers import connect_options
+from streamlog.ingest.servers import Nats, section_of
 
 RETRIES_PER_TICK: Final = 8
 """After a gap, thousands wait; all at once would be a storm."""
@@ -30,21 +29,20 @@ class Steady:
 
     def __init__(
         self,
-        nats: str,
+        nats: Nats,
         load: Load,
         *,
         period_s: float,
         gap_s: float,
-        credentials: str | None = None,
         begun: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._nats = nats
         self._load = load
         self._period_s = period_s
         self._gap_s = gap_s
-        self._credentials = credentials
         self._begun = begun
-        self._client = Client()
+        self._access = Access(section_of(nats))
+        self._client = NatsClient(self._access)
         self._clock = asyncio.get_running_loop().time
         self._messages = Retrying(self._clock(), gap_s=gap_s)
         self._inbox = f"_INBOX.{secrets.token_hex(8)}"
@@ -58,10 +56,8 @@ class Steady:
 
     async def run(self, seconds: float, on_gap: Callable[[Gap], None]) -> Verdict:
         """Raises what asking again cannot help."""
-        self._begun((await first_ack(self._nats, self._load, self._credentials)).stream)
-        credentials = Path(self._credentials) if self._credentials else None
-        section = NatsSection(servers=(self._nats,), credentials=credentials)
-        options = connect_options(section, name="streamlog bench failover")
+        self._begun((await first_ack(self._nats, self._load)).stream)
+        options = self._access.options("streamlog bench failover")
         await self._client.connect(**options, error_cb=_ignore)
         try:
             await self._client.subscribe(f"{self._inbox}.*", cb=self._answered)

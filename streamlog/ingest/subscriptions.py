@@ -3,16 +3,23 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.frames import FrameParser, Inflow, Spread
+
+
+class Source(NamedTuple):
+    """What is listened to."""
+
+    subject: str
+    queue: str | None = None
+    """Members of a queue group share the messages."""
 
 
 class Subscription(NamedTuple):
     """A subject and where its messages go."""
 
     subject: str
-    inflow: Inflow
+    target: Inflow | Spread
     queue: str | None = None
-    """Members of a queue group share the messages."""
 
 
 class Subscriptions:
@@ -33,15 +40,16 @@ class Subscriptions:
     def remove(self, sid: int) -> None:
         del self._by_sid[sid]
 
-    def subject(self, sid: int) -> str:
-        return self._by_sid[sid].subject
+    def source(self, sid: int) -> Source:
+        subject, _, queue = self._by_sid[sid]
+        return Source(subject, queue)
 
     def sids(self) -> list[int]:
         return list(self._by_sid)
 
     def bind(self, parser: FrameParser, sids: Iterable[int]) -> None:
         for sid in sids:
-            parser.bind(sid, self._by_sid[sid].inflow)
+            parser.bind(sid, self._by_sid[sid].target)
 
     def commands(self, sids: Iterable[int]) -> bytes:
         """The SUB lines."""

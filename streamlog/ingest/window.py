@@ -6,7 +6,6 @@ retry of it must not be stored a second time.
 
 import asyncio
 import logging
-from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
@@ -23,6 +22,10 @@ NEVER_MS = 2**62
 READ_BYTES = 4 * 1024 * 1024
 MESSAGE_ID = "Nats-Msg-Id"
 _MESSAGE_ID_BYTES = MESSAGE_ID.encode()
+EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTATION_BYTES = EXPECTATION.encode()
+RECENT_MESSAGES = 1000
+"""Of these it is looked whether they expected the sequence of a subject."""
 
 
 class ReadablePartition(Protocol):
@@ -61,6 +64,8 @@ class Scanned(NamedTuple):
     epoch: int
     """Of its last batch."""
     ids: list[KnownId]
+    expects: bool = False
+    """One of its messages expected the sequence of a subject; of those to come, others will."""
 
 
 async def rebuild_window(
@@ -89,6 +94,16 @@ async def rebuild_window(
     return count
 
 
+async def expects_subjects(partition: ReadablePartition) -> bool:
+    """Do the last messages expect the sequence of a subject? Raises StreamlogError."""
+    end = partition.log_end_offset
+    offset = max(partition.log_start_offset, end - RECENT_MESSAGES)
+    if offset >= end:
+        return False
+    with await partition.read_appended(offset, READ_BYTES) as part:
+        return (await asyncio.to_thread(scan, part)).expects
+
+
 async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
     """Below it, all is older. What is not committed has no time yet that could be looked up."""
     found = await partition.offset_for_timestamp(since_ms)
@@ -114,19 +129,24 @@ def scan(part: FileSlice) -> Scanned:
     next_offset = epoch = -1
     ids: list[KnownId] = []
     uncompressed_ids = _MESSAGE_ID_BYTES in data
+    expects = _EXPECTATION_BYTES in data
     for header, batch in batches(data):
         next_offset, epoch = header.next_offset, header.leader_epoch
         if header.is_log_append_time and (header.compression or uncompressed_ids):
-            ids.extend(_ids_of(batch))
-    return Scanned(next_offset, epoch, ids)
+            expects |= _look(batch, ids)
+    return Scanned(next_offset, epoch, ids, expects)
 
 
-def _ids_of(batch: memoryview) -> Iterator[KnownId]:
+def _look(batch: memoryview, ids: list[KnownId]) -> bool:
+    """Add its ids to ``ids``; whether there was an expectation."""
+    expects = False
     for record in iter_records(batch):
-        for name, value in record.headers:
-            if name == MESSAGE_ID and value:
-                yield KnownId(value, record.offset, record.timestamp_ms)
-                break
+        names = dict(reversed(record.headers))  # of a repeated one the first
+        message_id = names.get(MESSAGE_ID)
+        if message_id:
+            ids.append(KnownId(message_id, record.offset, record.timestamp_ms))
+        expects |= EXPECTATION in names
+    return expects
 
 
 def _tell_of_gap(tp: TopicPartition, offset: int, error: Exception) -> None:

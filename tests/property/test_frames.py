@@ -1,5 +1,6 @@
 """The frame parsers are equal on any bytes in any pieces, and on whole frames as a naive model."""
 
+import functools
 import itertools
 import struct
 from collections.abc import Iterator
@@ -11,24 +12,30 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
-from streamlog.ingest import _acks_plain, _frames_plain
+from streamlog.ingest import _acks_plain, _inflow_plain
 from streamlog.ingest.acks import ack_head
 from streamlog.record import _codec_plain
 from streamlog.record.codec import iter_records
+from tests.nats_frames import PLAIN, Twin, compiled
 
-_frames = pytest.importorskip("streamlog.ingest._frames")
+COMPILED = compiled()
+if COMPILED is None:
+    pytest.skip("the compiled parts are not built", allow_module_level=True)
 _acks = pytest.importorskip("streamlog.ingest._acks")
 
 VALUE_BYTES_MAX = 60
 FRAME_BYTES_MAX = 200
 SIDS = (1, 2)
 REFUSED = b"refuse"
+ASIDE = b"aside"
+UNHEARD = b"unheard"
+"""Replies of messages that are to go nowhere, to a run of their own, into the run unanswered."""
 
 
 @pytest.fixture(autouse=True, scope="module")
 def plain_all_the_way() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_frames_plain, "RecordRun", _codec_plain.RecordRun)
+        patch.setattr(_inflow_plain, "RecordRun", _codec_plain.RecordRun)
         yield
 
 
@@ -59,6 +66,7 @@ class Outcome(NamedTuple):
     """All that can be seen of a parser and its inflows after some bytes."""
 
     batches: list[bytes | None]
+    aside: bytes | None
     replies: list[bytes]
     oversize: list[list[bytes]]
     keyless: list[list[bytes]]
@@ -81,7 +89,7 @@ messages = st.builds(
     Sent,
     subject=words,
     sid=st.sampled_from([1, 1, 2, 3]),
-    reply=st.sampled_from([b"", b"_INBOX.abc", REFUSED]) | words,
+    reply=st.sampled_from([b"", b"_INBOX.abc", REFUSED, ASIDE, UNHEARD]) | words,
     headers=st.none() | st.lists(st.tuples(header_names, header_values), max_size=4),
     payload=st.binary(max_size=70),
 )
@@ -91,17 +99,22 @@ rubbish = st.binary(max_size=30) | st.sampled_from(
 )
 
 
-def parse(twin: ModuleType, pieces: list[bytes], *, keyed: bool = False) -> Outcome:
+def parse(twin: Twin, pieces: list[bytes], *, keyed: bool = False) -> Outcome:
     """``keyed``: the first inflow is of a compacted stream."""
     asked: list[tuple[Any, ...]] = []
 
-    def admit(*arguments: Any) -> bool:
+    def admit(index: int, *arguments: Any) -> Any:
         asked.append(arguments)
-        return bool(arguments[2] != REFUSED)
+        runs = {ASIDE: aside, UNHEARD: inflows[index].run}
+        return runs.get(arguments[2], arguments[2] != REFUSED)
 
     parser = twin.FrameParser(frame_bytes_max=FRAME_BYTES_MAX)
-    inflows = [twin.Inflow(value_bytes_max=VALUE_BYTES_MAX, admit=admit) for _ in SIDS]
+    inflows = [
+        twin.Inflow(value_bytes_max=VALUE_BYTES_MAX, admit=functools.partial(admit, index))
+        for index in range(len(SIDS))
+    ]
     inflows[0].keyed = keyed
+    aside = type(inflows[0].run)()
     for sid, inflow in zip(SIDS, inflows, strict=True):
         parser.bind(sid, inflow)
     found: list[tuple[str, bytes]] = []
@@ -120,6 +133,7 @@ def parse(twin: ModuleType, pieces: list[bytes], *, keyed: bool = False) -> Outc
             else None
             for inflow in inflows
         ],
+        aside.seal(base_offset=0, leader_epoch=0, timestamp_ms=0) if aside.count else None,
         [inflow.take_replies() for inflow in inflows],
         [inflow.take_oversize() for inflow in inflows],
         [inflow.take_keyless() for inflow in inflows],
@@ -144,25 +158,25 @@ points = st.lists(st.integers(0, 2**16), max_size=8)
 @settings(max_examples=250, deadline=None)
 def test_twins_are_equal_in_any_pieces(parts: list[Any], cuts: list[int], keyed: bool) -> None:
     data = b"".join(part.frame() if isinstance(part, Sent) else part for part in parts)
-    whole = parse(_frames, [data, b"", b""], keyed=keyed)
-    assert whole == parse(_frames_plain, [data, b"", b""], keyed=keyed)
-    assert whole == parse(_frames, cut(data, cuts), keyed=keyed)
-    assert whole == parse(_frames_plain, cut(data, cuts), keyed=keyed)
+    whole = parse(COMPILED, [data, b"", b""], keyed=keyed)
+    assert whole == parse(PLAIN, [data, b"", b""], keyed=keyed)
+    assert whole == parse(COMPILED, cut(data, cuts), keyed=keyed)
+    assert whole == parse(PLAIN, cut(data, cuts), keyed=keyed)
 
 
 @given(messages, messages)
 @settings(max_examples=30, deadline=None)
 def test_every_cut_point(first: Sent, second: Sent) -> None:
     data = first.frame() + b"PING\r\n" + second.frame()
-    whole = parse(_frames, [data])
+    whole = parse(COMPILED, [data])
     for point in range(len(data) + 1):
-        assert parse(_frames, [data[:point], data[point:]]) == whole
+        assert parse(COMPILED, [data[:point], data[point:]]) == whole
 
 
 @given(st.binary(max_size=300), points)
 @settings(max_examples=300, deadline=None)
 def test_garbage(data: bytes, cuts: list[int]) -> None:
-    assert parse(_frames, cut(data, cuts)) == parse(_frames_plain, cut(data, cuts))
+    assert parse(COMPILED, cut(data, cuts)) == parse(PLAIN, cut(data, cuts))
 
 
 @given(messages, st.lists(st.tuples(st.integers(0, 2**16), st.integers(0, 255)), max_size=4))
@@ -172,7 +186,7 @@ def test_damaged_frames(message: Sent, damage: list[tuple[int, int]]) -> None:
     for position, byte in damage:
         data[position % len(data)] = byte
     pieces = [bytes(data), b"", b""]
-    assert parse(_frames, pieces) == parse(_frames_plain, pieces)
+    assert parse(COMPILED, pieces) == parse(PLAIN, pieces)
 
 
 def is_utf8(name: bytes) -> bool:
@@ -186,7 +200,7 @@ def asks(name: bytes) -> bool:
 @given(st.lists(messages, max_size=12), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_whole_messages_as_a_naive_model(sent: list[Sent], keyed: bool) -> None:
-    outcome = parse(_frames, [message.frame() for message in sent], keyed=keyed)
+    outcome = parse(COMPILED, [message.frame() for message in sent], keyed=keyed)
     for index, sid in enumerate(SIDS):
         expected, replies, oversize, keyless = [], b"", [], []
         compacted = keyed and index == 0
@@ -199,9 +213,10 @@ def test_whole_messages_as_a_naive_model(sent: list[Sent], keyed: bool) -> None:
             if compacted and not keys:
                 keyless.append(message.reply)
                 continue
-            if message.reply == REFUSED and any(asks(name) for name, _ in headers):
+            asked = any(asks(name) for name, _ in headers)
+            if asked and message.reply in (REFUSED, ASIDE):
                 continue
-            if message.reply:
+            if message.reply and not (asked and message.reply == UNHEARD):
                 replies += struct.pack("<IH", len(expected), len(message.reply)) + message.reply
             fields = [(b"subject", message.subject)]
             if message.reply and not message.reply.startswith(b"_INBOX."):

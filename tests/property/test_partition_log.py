@@ -222,6 +222,7 @@ class LogMachine(RuleBasedStateMachine):
         self.synced = max(self.synced, self.log.recovery_point)
         assert full or self.synced == self.log.log_end_offset
         self.disk.capacity_bytes = None
+        self.log.recovery_limit.lift()  # as the last checkpoint of a stop does
         self.come_back(self.synced, self.log_start, lost_nothing=True)
         if not full:
             assert not self.log.recovery.scanned_segments

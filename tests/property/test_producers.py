@@ -153,6 +153,6 @@ def test_both_find_the_batches_of_producers(ids: list[int], cut: int) -> None:
         data += hand_batch([HandRecord()] * 3, offset, producer=(number, 0, 0))
         offset += 3
     data = data[: max(0, len(data) - cut)]
-    found = _codec.sequenced_batches(data)
-    assert found == _codec_plain.sequenced_batches(data)
+    found = _codec.marked_batches(data)
+    assert found == _codec_plain.marked_batches(data)
     assert all(read_header(data, position).producer_id >= 0 for position in found[0])

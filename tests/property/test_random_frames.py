@@ -3,7 +3,11 @@
 An input is a function of its seed; a failure names the seed.
 """
 
+import asyncio
+import contextlib
+import time
 import tracemalloc
+from collections.abc import Iterator
 from random import Random
 
 import pytest
@@ -20,6 +24,19 @@ INPUTS = 6_000
 INPUTS_SLOW = 300_000
 RESTORED_EVERY = 500
 """Inputs create and delete streams."""
+STANDSTILL_S = 1.1
+"""Longer than a connection of the node may be idle."""
+STANDSTILLS = 5
+"""An input and what follows it take fewer turns of the event loop."""
+PATIENCE_TRACED_S = 600.0
+"""A request is some seconds of work under ``tracemalloc``, and the tests may have a hundredth of a
+processor.
+"""
+IDLE_TRACED_MS = 2_000 * int(PATIENCE_TRACED_S)
+TURN_S_MAX = 1.0
+"""Of a processor, not of a clock; the longest turns take half of that. While one lasts, the node
+answers nobody.
+"""
 ENDS = [
     (api, version)
     for api in APIS.values()
@@ -50,6 +67,22 @@ def test_every_frame_is_answered_or_ends_its_connection_for_longer() -> None:
         uvloop.run(play(range(start, min(start + 10_000, INPUTS_SLOW))))
 
 
+async def test_a_process_that_stood_still_blames_no_client() -> None:
+    """Whatever the node and its client were about: seed 237726 was one of those it happened to."""
+
+    async def stand_still(turns: int) -> None:
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        time.sleep(STANDSTILL_S)  # noqa: ASYNC251
+
+    async with FuzzedNode() as node, asyncio.TaskGroup() as tasks:
+        for turns in range(STANDSTILLS):
+            standstill = tasks.create_task(stand_still(turns))
+            while not standstill.done():
+                await node.check(node.input(237_726))
+            await node.check(node.input(237_726))
+
+
 @pytest.mark.parametrize("spoken", ENDS, ids=lambda it: f"{it[0].name}-{it[1]}")
 async def test_a_frame_of_too_many_tiny_things_is_refused(spoken: tuple[Api, int]) -> None:
     """An element of two bytes takes hundreds in memory."""
@@ -67,15 +100,34 @@ async def test_as_many_as_are_allowed_cost_no_more_than_a_large_frame(
     await swell(spoken, count, 18 * count)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("spoken", ENDS, ids=lambda it: f"{it[0].name}-{it[1]}")
+async def test_as_many_as_are_allowed_do_not_hold_the_event_loop(spoken: tuple[Api, int]) -> None:
+    by_hand = spoken[0].key in (FETCH, PRODUCE)
+    count = cursor.ELEMENTS_MAX if by_hand else control.ELEMENTS_MAX
+    async with FuzzedNode(idle_timeout_ms=IDLE_TRACED_MS) as node:
+        for size in (2 * count, 18 * count):
+            for data in swollen(node, spoken, count, size):
+                turns = asyncio.create_task(longest_turn_s())
+                await node.check(data)
+                turns.cancel()
+                assert await turns <= TURN_S_MAX
+
+
+async def longest_turn_s() -> float:
+    """Until it is cancelled; in time of the processor."""
+    longest = 0.0
+    with contextlib.suppress(asyncio.CancelledError):
+        while True:
+            before = time.thread_time()
+            await asyncio.sleep(0)
+            longest = max(longest, time.thread_time() - before)
+    return longest
+
+
 async def swell(spoken: tuple[Api, int], count: int, size: int) -> None:
-    """An array of so many in so many bytes, first where most requests have one, then anywhere."""
-    api, version = spoken
-    async with FuzzedNode(idle_timeout_ms=600_000) as node:
-        requests = node.requests(Random(count))
-        length = encode_array_length(count, api.is_flexible(version))
-        whole = requests.body(api, version) or b""
-        for body in (length + bytes(size), requests.swollen(whole, size)):
-            data = frame(encode_request_header(api, version, 7, "raw"), body)
+    async with FuzzedNode(idle_timeout_ms=IDLE_TRACED_MS, patience_s=PATIENCE_TRACED_S) as node:
+        for data in swollen(node, spoken, count, size):
             tracemalloc.start()
             try:
                 await node.check(data)
@@ -83,3 +135,13 @@ async def swell(spoken: tuple[Api, int], count: int, size: int) -> None:
             finally:
                 tracemalloc.stop()
             assert peak <= node.node.settings.frame_bytes_max
+
+
+def swollen(node: FuzzedNode, spoken: tuple[Api, int], count: int, size: int) -> Iterator[bytes]:
+    """An array of so many in so many bytes, first where most requests have one, then anywhere."""
+    api, version = spoken
+    requests = node.requests(Random(count))
+    length = encode_array_length(count, api.is_flexible(version))
+    whole = requests.body(api, version) or b""
+    for body in (length + bytes(size), requests.swollen(whole, size)):
+        yield frame(encode_request_header(api, version, 7, "raw"), body)

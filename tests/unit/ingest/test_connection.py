@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 import pytest
 
 from streamlog.config import NatsSection
+from streamlog.ingest.access import Access
 from streamlog.ingest.connection import IngestClient
 from streamlog.ingest.frames import Inflow
-from streamlog.ingest.servers import connect_options
 from streamlog.ingest.subscriptions import Subscription, Subscriptions
 from tests.local_node import until
 
@@ -97,7 +97,8 @@ class World:
         self.server = FakeServer()
         self.receiver = Receiver()
         self.subscriptions = Subscriptions()
-        self.client = IngestClient(self.receiver, self.subscriptions, read_bytes=65536)
+        self.access = Access(NatsSection(reconnect_wait_ms=1))
+        self.client = IngestClient(self.access, self.receiver, self.subscriptions, read_bytes=65536)
         self.inflow = Inflow(value_bytes_max=1000)
         self.client.subscribe_all([Subscription("a.>", self.inflow)])
 
@@ -105,12 +106,10 @@ class World:
     async def running(self) -> AsyncIterator["World"]:
         listener = await asyncio.start_server(self.server.accept, "127.0.0.1", 0)
         port = listener.sockets[0].getsockname()[1]
-        nats = NatsSection(servers=(f"nats://127.0.0.1:{port}",), reconnect_wait_ms=1)
-        options = connect_options(nats, name="test")
+        servers = [f"nats://127.0.0.1:{port}"]
+        options = self.access.options("test") | {"servers": servers, "connect_timeout": 0.2}
         try:
-            await self.client.connect(
-                **{**options, "connect_timeout": 0.2}, error_cb=self.receiver.failed
-            )
+            await self.client.connect(**options, error_cb=self.receiver.failed)
             yield self
         finally:
             await self.client.close()

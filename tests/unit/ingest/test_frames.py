@@ -1,38 +1,32 @@
 import functools
-import struct
-from collections.abc import Callable, Iterator
-from types import ModuleType
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.ingest import _frames_plain
+from streamlog.ingest import _inflow_plain
 from streamlog.ingest._frames_plain import LINE_BYTES_MAX
 from streamlog.record import _codec_plain
 from streamlog.record.codec import Record, iter_records
+from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg, msg, records, unpacked
 
-TWINS: list[Any] = [pytest.param(_frames_plain, id="plain")]
-try:
-    from streamlog.ingest import _frames
-except ImportError:
-    pass
-else:
-    TWINS.append(pytest.param(_frames, id="compiled"))
-
-SID = 3
+COMPILED = compiled()
+TWINS: list[Any] = [pytest.param(PLAIN, id="plain")]
+if COMPILED is not None:
+    TWINS.append(pytest.param(COMPILED, id="compiled"))
 
 
 @pytest.fixture(params=TWINS)
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    module: ModuleType = request.param
-    if module is _frames_plain:
-        monkeypatch.setattr(module, "RecordRun", _codec_plain.RecordRun)
-    return module
+def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Twin:
+    chosen: Twin = request.param
+    if chosen is PLAIN:
+        monkeypatch.setattr(_inflow_plain, "RecordRun", _codec_plain.RecordRun)
+    return chosen
 
 
 @pytest.fixture
-def bound(twin: ModuleType) -> Callable[..., tuple[Any, Any]]:
+def bound(twin: Twin) -> Callable[..., tuple[Any, Any]]:
     """Makes a parser and the inflow that SID is bound to."""
 
     def make(**options: Any) -> tuple[Any, Any]:
@@ -42,37 +36,6 @@ def bound(twin: ModuleType) -> Callable[..., tuple[Any, Any]]:
         return parser, inflow
 
     return make
-
-
-def msg(
-    payload: bytes = b"", subject: bytes = b"orders", reply: bytes = b"", sid: int = SID
-) -> bytes:
-    fields = b" ".join(filter(None, (subject, b"%d" % sid, reply)))
-    return b"MSG %b %d\r\n%b\r\n" % (fields, len(payload), payload)
-
-
-def hmsg(block: bytes, payload: bytes = b"", reply: bytes = b"") -> bytes:
-    fields = b" ".join(filter(None, (b"orders", b"%d" % SID, reply)))
-    sizes = b"%d %d" % (len(block), len(block) + len(payload))
-    return b"HMSG %b %b\r\n%b%b\r\n" % (fields, sizes, block, payload)
-
-
-def block(*lines: bytes) -> bytes:
-    return b"".join(line + b"\r\n" for line in (b"NATS/1.0", *lines, b""))
-
-
-def records(inflow: Any) -> list[Record]:
-    if not inflow.run.count:
-        return []
-    return list(iter_records(inflow.run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)))
-
-
-def unpacked(replies: bytes) -> Iterator[tuple[int, bytes]]:
-    position = 0
-    while position < len(replies):
-        delta, size = struct.unpack_from("<IH", replies, position)
-        position += 6 + size
-        yield delta, replies[position - size : position]
 
 
 class TestMessages:
@@ -121,7 +84,7 @@ class TestMessages:
         parser.feed(b"msg  orders\t3 \t 2 \r\nhi\r\nHmsg orders 3 r 12 12\r\nNATS/1.0\r\n\r\n\r\n")
         assert [record.value for record in records(inflow)] == [b"hi", b""]
 
-    def test_inflows_in_order_of_first_touch(self, twin: ModuleType) -> None:
+    def test_inflows_in_order_of_first_touch(self, twin: Twin) -> None:
         parser = twin.FrameParser()
         inflows = [twin.Inflow(value_bytes_max=10, owner=i) for i in range(3)]
         for sid, inflow in enumerate(inflows):
@@ -142,7 +105,7 @@ class TestMessages:
         assert parser.dropped == 3
         assert [record.value for record in records(inflow)] == [b"mine"]
 
-    def test_a_sid_that_is_bound_anew(self, twin: ModuleType, bound: Any) -> None:
+    def test_a_sid_that_is_bound_anew(self, twin: Twin, bound: Any) -> None:
         parser, inflow = bound()
         parser.feed(msg(b"first"))
         other = twin.Inflow(value_bytes_max=10)
@@ -256,12 +219,33 @@ class TestAdmit:
         assert list(unpacked(inflow.take_replies())) == [(0, b"q")]
         assert parser.feed(asks) == [inflow]
 
+    def test_it_may_send_the_message_to_another_run(self, bound: Any) -> None:
+        parser, inflow = bound(admit=lambda *_: other)
+        other = type(inflow.run)()
+        asks = hmsg(block(b"Nats-Batch-Id: 1"), b"v", reply=b"r")
+        assert parser.feed(asks + msg(b"kept", reply=b"q")) == [inflow]
+        assert [record.value for record in records(inflow)] == [b"kept"]
+        assert list(unpacked(inflow.take_replies())) == [(0, b"q")]
+        sealed = other.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)
+        (record,) = iter_records(sealed)
+        headers = (("subject", b"orders"), ("reply", b"r"), ("Nats-Batch-Id", b"1"))
+        assert (record.value, record.headers) == (b"v", headers)
+
+    def test_it_hears_of_the_subject_that_is_stored(self, bound: Any) -> None:
+        subjects: list[bytes] = []
+        parser, inflow = bound(admit=lambda *arguments: subjects.append(arguments[1]) or True)
+        inflow.transform = lambda subject: b"of." + subject
+        parser.feed(msg(b"a") + hmsg(block(b"Nats-A: 1"), b"b"))
+        assert subjects == [b"of.orders"]
+        stored = [record.headers[0] for record in records(inflow)]
+        assert stored == [("subject", b"of.orders")] * 2
+
     def test_nobody_to_ask(self, bound: Any) -> None:
         parser, inflow = bound()
         parser.feed(hmsg(block(b"Nats-Msg-Id: 1")))
         assert inflow.run.count == 1
 
-    def test_it_may_rebind_and_take(self, twin: ModuleType) -> None:
+    def test_it_may_rebind_and_take(self, twin: Twin) -> None:
         """Nothing that it does to the parser or the inflow may confuse the parse."""
         parser = twin.FrameParser()
         other = twin.Inflow(value_bytes_max=100)
@@ -292,9 +276,10 @@ class TestAdmit:
         assert inflow.run.count == 1
 
     def test_a_feed_within_a_feed_is_refused(self) -> None:
-        compiled = pytest.importorskip("streamlog.ingest._frames")
-        parser = compiled.FrameParser()
-        inflow = compiled.Inflow(value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n"))
+        if COMPILED is None:
+            pytest.skip("the compiled parts are not built")
+        parser = COMPILED.FrameParser()
+        inflow = COMPILED.Inflow(value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n"))
         parser.bind(SID, inflow)
         parser.feed(hmsg(block(b"Nats-A: 1")))
         with pytest.raises(RuntimeError, match="within"):
@@ -328,9 +313,9 @@ class TestOversize:
     def test_a_run_without_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of the plain twin: a compiled one takes no other run than its own, of 256 MiB."""
         small = functools.partial(_codec_plain.RecordRun, bytes_max=200)
-        monkeypatch.setattr(_frames_plain, "RecordRun", small)
-        parser = _frames_plain.FrameParser()
-        inflow = _frames_plain.Inflow(value_bytes_max=1000)
+        monkeypatch.setattr(_inflow_plain, "RecordRun", small)
+        parser = PLAIN.FrameParser()
+        inflow = PLAIN.Inflow(value_bytes_max=1000)
         parser.bind(SID, inflow)
         parser.feed(msg(b"v" * 80) + msg(b"v" * 80, reply=b"late"))
         assert inflow.run.count == 1
@@ -463,7 +448,7 @@ class TestErrors:
         with pytest.raises(MalformedFrame, match="CRLF"):
             parser.feed(data)
 
-    def test_a_message_over_the_limit(self, twin: ModuleType) -> None:
+    def test_a_message_over_the_limit(self, twin: Twin) -> None:
         at_limit, above = msg(b"v" * 100), msg(b"v" * 101)
         parser = twin.FrameParser(frame_bytes_max=100)
         assert parser.feed(at_limit) == []

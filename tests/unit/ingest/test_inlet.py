@@ -1,5 +1,4 @@
 import asyncio
-import json
 
 import pytest
 
@@ -10,82 +9,12 @@ from streamlog.errors import (
     StorageFull,
     StreamNotFound,
 )
-from streamlog.ingest.answers import Answers
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.refusal import NO_KEY, NOT_ENOUGH_REPLICAS
-from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Ack, Sequencer
-from streamlog.metrics import NodeMetrics
+from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.ingest.refusal import NO_KEY, STANDS_STILL
+from streamlog.ingest.verdict import Ack
+from streamlog.metadata.standstill import Standstill
 from streamlog.record.codec import iter_records
-from tests.led_partition import FakePartition
-
-
-class Way:
-    """An inlet with all that it needs."""
-
-    def __init__(self, **settings: object) -> None:
-        self.partition = FakePartition()
-        self.metrics = NodeMetrics()
-        self.written: list[bytes] = []
-        self.answers = Answers(self.written.append, self.metrics)
-        self.room = Room(inflight_bytes_max=10_000, stall_ms_max=1, metrics=self.metrics)
-        self.inlet = Inlet(
-            self.partition,
-            sequencer=Sequencer("orders", duplicate_window_ms=120_000),
-            value_bytes_max=100,
-            answers=self.answers,
-            room=self.room,
-            metrics=self.metrics,
-            now_ms=lambda: 1_000_000,
-            **settings,  # type: ignore[arg-type]
-        )
-        self.parser = FrameParser()
-        self.parser.bind(1, self.inlet.inflow)
-
-    def read(self, *messages: bytes) -> None:
-        """One read of the socket."""
-        for inflow in self.parser.feed(b"".join(messages)):
-            assert inflow is self.inlet.inflow
-            self.inlet.take()
-
-    def told(self) -> list[tuple[str, dict[str, object]]]:
-        """(reply subject, JSON) of what was answered since."""
-        self.answers.flush()
-        data, self.written[:] = b"".join(self.written), []
-        found = []
-        while data:
-            line, _, data = data.partition(b"\r\n")
-            command, reply, size = line.split()
-            assert command == b"PUB"
-            found.append((reply.decode(), json.loads(data[: int(size)])))
-            assert data[int(size) : int(size) + 2] == b"\r\n"
-            data = data[int(size) + 2 :]
-        return found
-
-    def refused(self) -> list[tuple[str, int]]:
-        """(reply subject, err_code)."""
-        return [(reply, answer["error"]["err_code"]) for reply, answer in self.told()]  # type: ignore[index]
-
-    def refusal_json(self) -> dict[str, object]:
-        """Too few replicas."""
-        code, err_code, description, _ = NOT_ENOUGH_REPLICAS
-        error = {"code": code, "err_code": err_code, "description": description}
-        return {"error": error, "stream": "orders", "seq": 0}
-
-    def count(self, name: str, **labels: str) -> float:
-        return self.metrics.registry.get_sample_value(f"streamlog_{name}_total", labels) or 0
-
-
-def message(reply: str = "", payload: bytes = b"x", **headers: str) -> bytes:
-    block = b""
-    if headers:
-        lines = "".join(f"{key.replace('_', '-')}: {text}\r\n" for key, text in headers.items())
-        block = f"NATS/1.0\r\n{lines}\r\n".encode()
-    sizes = f"{len(block)} {len(block) + len(payload)}" if block else f"{len(payload)}"
-    verb = "HMSG" if block else "MSG"
-    target = f"{reply} " if reply else ""
-    return f"{verb} orders 1 {target}{sizes}\r\n".encode() + block + payload + b"\r\n"
+from tests.inlet_way import Way, message
 
 
 @pytest.fixture
@@ -223,7 +152,7 @@ async def test_judging_that_goes_wrong_refuses_one_message(
 
 
 async def test_other_limits_after_a_change(way: Way) -> None:
-    way.inlet.configure(value_bytes_max=3, default_ack=Ack.NEVER, answering=True)
+    way.inlet.configure(InletSettings(value_bytes_max=3, default_ack=Ack.NEVER, answering=True))
     way.read(message("a"), message("b", b"long"))
     assert way.refused() == [("b", 10054)]
     way.partition.commit()
@@ -232,7 +161,9 @@ async def test_other_limits_after_a_change(way: Way) -> None:
 
 async def test_what_comes_after_a_change_by_an_ended_subscription_is_stored(way: Way) -> None:
     """The parser still has the inflow that it got when it was subscribed."""
-    way.inlet.configure(value_bytes_max=100, default_ack=Ack.COMMITTED, answering=True)
+    way.inlet.configure(
+        InletSettings(value_bytes_max=100, default_ack=Ack.COMMITTED, answering=True)
+    )
     way.read(message("a", Nats_Msg_Id="1"))
     way.read(message("b", Nats_Msg_Id="1"))
     way.partition.commit()
@@ -309,7 +240,10 @@ async def test_who_does_not_wait_for_replicas_goes_on_without_them(way: Way) -> 
         ("subject", b"orders"), ("reply", b"b"), ("Streamlog-Ack", b"leader"),
         ("X-Colour", b"red"),
     )  # fmt: skip
-    assert way.room.taken_bytes == len("again") + 64  # what nobody waits for takes no room
+    answer = '{"stream":"orders","seq":12,"duplicate":true}'
+    assert (
+        way.room.taken_bytes == len("again") + len(answer) + 64
+    )  # what nobody waits for takes no room
     way.partition.commit()
     assert way.told() == [("again", {"stream": "orders", "seq": 12, "duplicate": True})]
 
@@ -335,7 +269,7 @@ def wrong_last(sequence: int) -> dict[str, object]:
 
 
 async def test_a_compacted_stream_refuses_what_has_no_key(way: Way) -> None:
-    way.inlet.configure(value_bytes_max=100, default_ack=Ack.COMMITTED, answering=True, keyed=True)
+    way.inlet.configure(InletSettings(value_bytes_max=100, keyed=True))
     way.read(
         message("a"), message("b", Streamlog_Key="k"), message(), message("c", Nats_Msg_Id="1")
     )
@@ -350,3 +284,30 @@ async def test_a_compacted_stream_refuses_what_has_no_key(way: Way) -> None:
     way.read(message("c", Nats_Msg_Id="1", Streamlog_Key="k"))  # its id was not taken
     way.partition.commit()
     assert way.told() == [("c", {"stream": "orders", "seq": 12})]
+
+
+async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -> None:
+    way.read(message("first", Nats_Msg_Id="1"))
+    way.partition.commit()
+    way.told()
+    settings = InletSettings(value_bytes_max=100)
+    way.inlet.configure(settings._replace(shut=STANDS_STILL[Standstill.PAUSED]))
+    way.read(
+        message("plain"),
+        message("again", Nats_Msg_Id="1"),
+        message("new", Nats_Msg_Id="2"),
+        message("batch", Nats_Batch_Id="b", Nats_Batch_Sequence="1"),
+    )
+    assert way.refused() == [(reply, 10118) for reply in ("plain", "again", "new", "batch")]
+    assert way.count("refusals", reason="paused") == 4
+    way.inlet.configure(settings)
+    way.read(message("new", Nats_Msg_Id="2"))
+    way.partition.commit()
+    assert way.told() == [("new", {"stream": "orders", "seq": 12})]
+
+
+async def test_what_is_too_large_is_refused_for_the_standstill_first(way: Way) -> None:
+    settings = InletSettings(value_bytes_max=100)
+    way.inlet.configure(settings._replace(shut=STANDS_STILL[Standstill.SEALED]))
+    way.read(message("large", b"x" * 200))
+    assert way.refused() == [("large", 10109)]

@@ -1,6 +1,8 @@
 import pytest
 
-from streamlog.ingest.sequencer import Ack, Sequencer, Verdict, publish_headers
+from streamlog.ingest.publish_headers import publish_headers
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.verdict import Ack, Verdict
 
 END = 100
 NOW_MS = 1_000_000
@@ -29,12 +31,12 @@ def err_code(verdict: Verdict) -> int | None:
     return verdict.refusal.err_code if verdict.refusal else None
 
 
-def test_headers_are_found_trimmed_and_first_wins() -> None:
+def test_headers_are_found_and_first_wins() -> None:
     found = publish_headers(
         b"NATS/1.0\r\nNats-Msg-Id:  a b \t\r\nX-Nats-Msg-Id: no\r\nNats-Msg-Id: late\r\n"
         b"nats-msg-id: other\r\nStreamlog-Ack:none\r\nStreamlog-Key: k\r\n\r\n"
     )
-    assert found == {b"Nats-Msg-Id": b"a b", b"Streamlog-Ack": b"none"}
+    assert found == {b"Nats-Msg-Id": b"a b \t", b"Streamlog-Ack": b"none"}
 
 
 @pytest.mark.parametrize(
@@ -47,6 +49,32 @@ def test_broken_header_blocks_ask_for_nothing(sequencer: Sequencer, text: bytes)
 
 def test_headers_that_ask_for_nothing_pass(sequencer: Sequencer) -> None:
     assert admit(sequencer, Nats_Stream="x", Nats_Sequence="7", Nats_Msg_Id="") == Verdict(True)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Nats_Expected_Stream", "Nats_Expected_Last_Sequence", "Nats_Expected_Last_Msg_Id",
+        "Nats_Expected_Last_Subject_Sequence", "Nats_TTL", "Nats_Rollup", "Nats_Incr",
+        "Nats_Schedule", "Nats_Scheduler", "Nats_Stream_Source",
+    ],
+)  # fmt: skip
+def test_an_empty_header_asks_for_nothing(sequencer: Sequencer, header: str) -> None:
+    assert admit(sequencer, **{header: ""}) == Verdict(True)
+
+
+@pytest.mark.parametrize(
+    "header", ["Nats_Batch_Sequence", "Nats_Batch_Commit", "Nats_Schedule_Target", "Nats_Unknown"]
+)
+def test_what_means_nothing_alone_passes(sequencer: Sequencer, header: str) -> None:
+    assert admit(sequencer, **{header: "1"}) == Verdict(True)
+
+
+@pytest.mark.parametrize("text", ["x", "1.5", "1_", "\u0661", "--1"])
+def test_an_increment_that_is_no_integer_is_refused_as_such(
+    sequencer: Sequencer, text: str
+) -> None:
+    assert err_code(admit(sequencer, Nats_Incr=text)) == 10171
 
 
 def test_a_repeated_id_names_the_first(sequencer: Sequencer) -> None:
@@ -83,7 +111,7 @@ def test_expected_last_sequence_counts_what_is_under_way(sequencer: Sequencer) -
     assert verdict.refusal[:3] == (400, 10071, f"wrong last sequence: {END + 5}")
 
 
-@pytest.mark.parametrize("text", ["", "-1", "x", "1.0", "9" * 5000, "\u0661"])
+@pytest.mark.parametrize("text", ["-1", "x", "1.0", "9" * 5000, "\u0661"])
 def test_an_expected_sequence_that_is_none_does_not_hold(sequencer: Sequencer, text: str) -> None:
     assert err_code(admit(sequencer, Nats_Expected_Last_Sequence=text)) == 10071
 
@@ -128,18 +156,15 @@ def test_at_the_limit_of_ids_new_ones_are_refused_and_old_ones_known() -> None:
 @pytest.mark.parametrize(
     ("header", "code", "expected"),
     [
-        ("Nats_Batch_Id", 400, 10174),
-        ("Nats_Batch_Sequence", 400, 10174),
-        ("Nats_Batch_Commit", 400, 10174),
         ("Nats_TTL", 400, 10166),
         ("Nats_Rollup", 500, 10111),
         ("Nats_Incr", 400, 10168),
         ("Nats_Schedule", 400, 10188),
-        ("Nats_Schedule_Target", 400, 10188),
+        ("Nats_Schedule_Next", 400, 10212),
+        ("Nats_Scheduler", 400, 10212),
         ("Nats_Expected_Last_Subject_Sequence", 503, 10163),
-        ("Nats_Expected_Last_Subject_Sequence_Subject", 503, 10163),
+        ("Nats_Expected_Last_Subject_Sequence_Subject", 400, 10193),
         ("Nats_Stream_Source", 400, 10227),
-        ("Nats_Required_Api_Level", 412, 10185),
     ],
 )
 def test_what_is_not_supported_is_refused(
@@ -164,3 +189,61 @@ def test_of_an_id_that_the_log_holds_twice_the_last_counts(sequencer: Sequencer)
     sequencer.remember(b"a", END - 1, NOW_MS + 2)
     assert len(sequencer) == 2
     assert admit(sequencer, Nats_Msg_Id="a").duplicate_of == END - 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "verdict"),
+    [
+        ({"": "7"}, None),
+        ({"": "6"}, (400, 10071, "wrong last sequence: 7")),
+        ({"": "soon"}, (400, 10071, "wrong last sequence: 7")),
+        ({"": "-7"}, (400, 10071, "wrong last sequence: 7")),
+        ({"": ""}, None),
+        ({"": "9", "-Subject": "other.*"}, None),
+        ({"": "7", "-Subject": "other.*"}, (400, 10071, "wrong last sequence: 9")),
+        ({"": "0", "-Subject": "nothing"}, None),
+        (
+            {"-Subject": "orders"},
+            (400, 10193, "missing sequence for expected last sequence per subject"),
+        ),
+        ({"-Subject": ""}, None),
+        (
+            {"": "7", "-Subject": "unknown"},
+            (503, 10163, "expected last sequence per subject temporarily unavailable"),
+        ),
+    ],
+)
+def test_the_last_sequence_of_a_subject(
+    sequencer: Sequencer, headers: dict[str, str], verdict: tuple[int, int, str] | None
+) -> None:
+    asked = []
+
+    def last_on(pattern: bytes) -> int | None:
+        asked.append(pattern)
+        return {b"orders": 7, b"other.*": 9, b"unknown": None}.get(pattern, 0)
+
+    names = {f"Nats-Expected-Last-Subject-Sequence{end}": text for end, text in headers.items()}
+    told = sequencer.admit(
+        block(**names), b"orders", b"", 0, log_end_offset=END, now_ms=0, last_on=last_on
+    )
+    assert told.store == (verdict is None)
+    assert (told.refusal and told.refusal[:3]) == verdict
+    assert len(asked) <= 1
+
+
+def test_the_subjects_sequence_is_looked_at_before_the_streams(sequencer: Sequencer) -> None:
+    both = {"Nats-Expected-Last-Subject-Sequence": "1", "Nats-Expected-Last-Sequence": "1"}
+    told = sequencer.admit(
+        block(**both), b"a", b"", 0, log_end_offset=END, now_ms=0, last_on=lambda _: 5
+    )
+    assert told.refusal and told.refusal.description == "wrong last sequence: 5"
+
+
+def test_subjects_are_not_asked_for_where_nobody_expects_anything(sequencer: Sequencer) -> None:
+    def last_on(_: bytes) -> int:
+        raise AssertionError
+
+    told = sequencer.admit(
+        block(Nats_Msg_Id="a"), b"a", b"", 0, log_end_offset=END, now_ms=0, last_on=last_on
+    )
+    assert told.store

@@ -1,8 +1,8 @@
 import asyncio
 
 from streamlog.ingest.answers import Answers
+from streamlog.ingest.awaited import OVERHEAD_BYTES, Awaited
 from streamlog.ingest.refusal import NOT_LEADER
-from streamlog.ingest.repeats import OVERHEAD_BYTES, Repeats
 from streamlog.ingest.room import Room
 from streamlog.metrics import NodeMetrics
 from tests.led_partition import FakePartition
@@ -15,7 +15,7 @@ class Waiters:
         self.written: list[bytes] = []
         self.room = Room(inflight_bytes_max=1000, stall_ms_max=1, metrics=metrics)
         self.answers = Answers(self.written.append, metrics)
-        self.repeats = Repeats(
+        self.awaited = Awaited(
             self.partition, stream="orders", answers=self.answers, room=self.room
         )
 
@@ -34,25 +34,25 @@ class Waiters:
 async def test_answered_in_the_order_of_the_log_as_it_is_committed() -> None:
     world = Waiters()
     for reply, offset in ((b"c", 14), (b"a", 11), (b"now", 9), (b"b", 12), (b"a2", 11)):
-        world.repeats.add(reply, offset)
+        world.awaited.add(reply, offset, b"{}")
     assert world.told() == ["now"]
-    assert world.room.taken_bytes == len(b"caba2") + 4 * OVERHEAD_BYTES
+    assert world.room.taken_bytes == len(b"caba2") + 4 * (OVERHEAD_BYTES + 2)
     world.move(11)
     assert world.told() == []
     world.move(13)
     assert world.told() == ["a", "a2", "b"]
     world.move(15)
     assert world.told() == ["c"]
-    assert (len(world.repeats), world.room.taken_bytes, world.partition.watchers) == (0, 0, [])
+    assert (len(world.awaited), world.room.taken_bytes, world.partition.watchers) == (0, 0, [])
 
 
 async def test_refused_from_an_offset_on() -> None:
     world = Waiters()
     for reply, offset in ((b"c", 14), (b"a", 11), (b"b", 12)):
-        world.repeats.add(reply, offset)
-    world.repeats.refuse(12, NOT_LEADER)
+        world.awaited.add(reply, offset, b"{}")
+    world.awaited.refuse(12, NOT_LEADER)
     assert world.told() == ["b", "c"]
-    world.repeats.refuse(12, NOT_LEADER)
+    world.awaited.refuse(12, NOT_LEADER)
     assert world.told() == []
     world.move(20)
     assert world.told() == ["a"]

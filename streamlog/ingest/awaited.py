@@ -1,4 +1,4 @@
-"""Publishers who repeat what is in the log, but not committed."""
+"""Answers of their own to single messages, which wait for a commit."""
 
 import heapq
 from collections.abc import Callable
@@ -9,7 +9,7 @@ from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.room import Room
 
 OVERHEAD_BYTES = 64
-"""What one that waits costs beside its reply subject."""
+"""What one that waits costs beside its reply subject and answer."""
 
 
 class WatchedPartition(Protocol):
@@ -23,11 +23,12 @@ class WatchedPartition(Protocol):
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
-class Repeats:
-    """Each is told when the first message of its id is committed; or refused, when it is not.
+class Awaited:
+    """Each is given when what it tells of is committed; else its publisher is refused.
 
-    That first one may be of a read just before, or what a former leader appended: nobody but its
-    retry then waits for it. Invariant: the partition is watched while anybody waits.
+    Of a repeated message that is the first one of its id, which may be of a read just before, or
+    what a former leader appended: nobody but its retry then waits for it. Of a batch it is the last
+    one. Invariant: the partition is watched while anybody waits.
     """
 
     def __init__(
@@ -37,21 +38,21 @@ class Repeats:
         self._stream = stream
         self._answers = answers
         self._room = room
-        self._waiting: list[tuple[int, bytes]] = []
-        """(offset of the first message, reply): a heap."""
+        self._waiting: list[tuple[int, bytes, bytes]] = []
+        """(offset of the message, reply, answer): a heap."""
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, reply: bytes, offset: int) -> None:
-        """Answered at once if the message at ``offset`` is committed, else in time."""
+    def add(self, reply: bytes, offset: int, answer: bytes) -> None:
+        """Given at once if the message at ``offset`` is committed, else in time."""
         if offset < self._partition.high_watermark:
-            self._answers.acknowledge_duplicate(self._stream, reply, offset)
+            self._answers.acknowledge_one(reply, answer, offset)
             return
         if not self._waiting:
             self._partition.add_watcher(self._moved)
-        heapq.heappush(self._waiting, (offset, reply))
-        self._room.take(_size(reply))
+        heapq.heappush(self._waiting, (offset, reply, answer))
+        self._room.take(_size(reply, answer))
 
     def refuse(self, from_offset: int, refusal: Refusal) -> None:
         """The messages at and above ``from_offset`` will not be committed by this leader."""
@@ -60,8 +61,8 @@ class Repeats:
             return
         self._waiting = [each for each in self._waiting if each[0] < from_offset]
         heapq.heapify(self._waiting)
-        for _, reply in sorted(refused):
-            self._room.give_back(_size(reply))
+        for _, reply, answer in sorted(refused):
+            self._room.give_back(_size(reply, answer))
             self._answers.refuse_one(self._stream, reply, refusal)
         self._watch_no_longer_than_needed()
 
@@ -69,9 +70,9 @@ class Repeats:
         """The partition has changed: perhaps its high watermark."""
         high_watermark = self._partition.high_watermark
         while self._waiting and self._waiting[0][0] < high_watermark:
-            offset, reply = heapq.heappop(self._waiting)
-            self._room.give_back(_size(reply))
-            self._answers.acknowledge_duplicate(self._stream, reply, offset)
+            offset, reply, answer = heapq.heappop(self._waiting)
+            self._room.give_back(_size(reply, answer))
+            self._answers.acknowledge_one(reply, answer, offset)
         self._watch_no_longer_than_needed()
 
     def _watch_no_longer_than_needed(self) -> None:
@@ -79,5 +80,5 @@ class Repeats:
             self._partition.remove_watcher(self._moved)
 
 
-def _size(reply: bytes) -> int:
-    return len(reply) + OVERHEAD_BYTES
+def _size(reply: bytes, answer: bytes) -> int:
+    return len(reply) + len(answer) + OVERHEAD_BYTES

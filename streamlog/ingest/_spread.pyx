@@ -1,0 +1,111 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
+"""Which partition a message is for, compiled. Its twin ``_spread_plain`` says what it means."""
+
+from libc.stdint cimport uint8_t, uint32_t
+
+from streamlog.ingest._buffer cimport add, clear, release
+from streamlog.ingest._inflow cimport Headers, Inflow, Message, is_like_an_envelope
+from streamlog.ingest._spans cimport find, of_bytes, span, to_bytes
+from streamlog.record._codec cimport Span
+
+cdef enum:
+    SEED = 0x9747B28C
+    FACTOR = 0x5BD1E995
+
+
+cdef inline uint32_t little_endian(const uint8_t* data, Py_ssize_t size) noexcept nogil:
+    cdef uint32_t value = 0
+    cdef Py_ssize_t i
+    for i in range(size):
+        value |= <uint32_t>data[i] << (8 * i)
+    return value
+
+
+cdef uint32_t hashed(Span data) noexcept nogil:
+    """Kafka's murmur2."""
+    cdef uint32_t value = <uint32_t>SEED ^ <uint32_t>data.size
+    cdef uint32_t part
+    cdef Py_ssize_t at = 0
+    while at + 4 <= data.size:
+        part = little_endian(data.data + at, 4) * <uint32_t>FACTOR
+        part = (part ^ part >> 24) * <uint32_t>FACTOR
+        value = value * <uint32_t>FACTOR ^ part
+        at += 4
+    if at < data.size:
+        value = (value ^ little_endian(data.data + at, data.size - at)) * <uint32_t>FACTOR
+    value = (value ^ value >> 13) * <uint32_t>FACTOR
+    return value ^ value >> 15
+
+
+def murmur2(bytes data not None):
+    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
+    return hashed(of_bytes(data))
+
+
+cdef class Spread:
+    """The messages of one stream, which come by the same subscription, to its partitions' inflows."""
+
+    def __cinit__(self, *, tokens=(), envelope_key=None):
+        self.tokens = tuple(tokens)
+        self.envelope_key = envelope_key
+        self._inflows = []
+
+    def __dealloc__(self):
+        release(&self._chosen)
+
+    def share(self, inflows):
+        """By partition; None: its messages are none of ours."""
+        shared = []
+        for inflow in inflows:
+            if not (inflow is None or isinstance(inflow, Inflow)):
+                raise TypeError(f"{inflow!r} is no inflow")
+            shared.append(inflow)
+        self._inflows = shared
+
+    cdef Inflow choose(self, Message* message, Headers headers):
+        """None: it is none of ours."""
+        if not self._inflows:
+            return None
+        if self.tokens:
+            return self._hashed(self._by_tokens(message.subject))
+        if message.block.size or is_like_an_envelope(message.payload):
+            return self._by_key(message, headers)
+        return self._hashed(message.subject)
+
+    cdef Span _by_tokens(self, Span subject) except *:
+        cdef Py_ssize_t wanted
+        cdef bint is_first = True
+        clear(&self._chosen)
+        for wanted in self.tokens:
+            if self._add_token(subject, wanted, is_first):
+                is_first = False
+        return span(self._chosen.start, self._chosen.start + self._chosen.size)
+
+    cdef bint _add_token(self, Span subject, Py_ssize_t wanted, bint is_first) except -1:
+        """The one of this number, from 1; False if there are fewer."""
+        cdef const uint8_t* end = subject.data + subject.size
+        cdef const uint8_t* start = subject.data
+        cdef const uint8_t* dot = find(start, end, 46)
+        cdef Py_ssize_t number
+        for number in range(1, wanted):
+            if dot == NULL:
+                return False
+            start = dot + 1
+            dot = find(start, end, 46)
+        if not is_first:
+            add(&self._chosen, b".", 1)
+        add(&self._chosen, start, (end if dot == NULL else dot) - start)
+        return True
+
+    cdef Inflow _by_key(self, Message* message, Headers headers):
+        cdef bytes key
+        headers.take(message)
+        if self.envelope_key is not None and is_like_an_envelope(message.payload):
+            key = None if headers.key.size < 0 else to_bytes(headers.key)
+            key = self.envelope_key(to_bytes(message.payload), key)
+            return self._hashed(message.subject if key is None else of_bytes(key))
+        return self._hashed(message.subject if headers.key.size < 0 else headers.key)
+
+    cdef Inflow _hashed(self, Span chosen):
+        cdef Py_ssize_t number = (hashed(chosen) & 0x7FFFFFFF) % len(self._inflows)
+        return <Inflow>self._inflows[number]

@@ -1,0 +1,74 @@
+"""Which partition a message is for, in plain Python: the twin that the compiled one is held to."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from streamlog.ingest._inflow_plain import (
+    Inflow,
+    Message,
+    header_lines,
+    is_like_an_envelope,
+    key_of,
+)
+
+EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
+
+_SEED: Final = 0x9747B28C
+_FACTOR: Final = 0x5BD1E995
+_32_BITS: Final = 0xFFFFFFFF
+
+
+class Spread:
+    """The messages of one stream, which come by the same subscription, to its partitions' inflows.
+
+    By key: a message without one goes by its whole subject, so that all nodes agree about it
+    without a word, and the messages of one subject keep their order. By tokens of the subject, of
+    which the first is 1: by those together, in the order named; a token that a subject has not is
+    left out.
+
+    ``envelope_key(payload, header_key)`` is asked about what begins as an envelope does.
+    """
+
+    def __init__(
+        self, *, tokens: Sequence[int] = (), envelope_key: EnvelopeKey | None = None
+    ) -> None:
+        self.tokens = tuple(tokens)
+        """Empty: by key."""
+        self.envelope_key = envelope_key
+        self._inflows: list[Inflow | None] = []
+
+    def share(self, inflows: Sequence[Inflow | None]) -> None:
+        """By partition; None: its messages are none of ours."""
+        self._inflows = list(inflows)
+
+    def choose(self, message: Message) -> Inflow | None:
+        """None: it is none of ours."""
+        if not self._inflows:
+            return None
+        chosen = self._chosen(message)
+        return self._inflows[(murmur2(chosen) & 0x7FFFFFFF) % len(self._inflows)]
+
+    def _chosen(self, message: Message) -> bytes:
+        """What is hashed."""
+        subject, _, block, payload = message
+        if self.tokens:
+            tokens = subject.split(b".")
+            return b".".join(tokens[i - 1] for i in self.tokens if i <= len(tokens))
+        key = key_of(header_lines(block))
+        if self.envelope_key is not None and is_like_an_envelope(payload):
+            key = self.envelope_key(payload, key)
+        return subject if key is None else key
+
+
+def murmur2(data: bytes) -> int:
+    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
+    value = _SEED ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        part = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _32_BITS
+        part = (part ^ part >> 24) * _FACTOR & _32_BITS
+        value = value * _FACTOR & _32_BITS ^ part
+    if whole < len(data):
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _32_BITS
+    value = (value ^ value >> 13) * _FACTOR & _32_BITS
+    return value ^ value >> 15

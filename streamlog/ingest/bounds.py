@@ -1,0 +1,100 @@
+"""What of a run there is no room for, in a stream with ``discard=new``."""
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from streamlog.ingest.refusal import Refusal
+from streamlog.ingest.sieve import BATCH_ID
+from streamlog.ingest.subject_sequences import IndexedPartition, SubjectSequences
+from streamlog.partition.bounds import (
+    NO_MORE_BYTES,
+    NO_MORE_MESSAGES,
+    BoundedPartition,
+    room_left,
+)
+from streamlog.record.batch import HEADER_BYTES, MAGIC, BatchHeader
+from streamlog.record.codec import RecordRun, decode_records
+from streamlog.record.sizes import record_sizes
+
+TOO_MANY: Final = Refusal(503, 10077, NO_MORE_MESSAGES, "limit")
+TOO_MANY_BYTES: Final = Refusal(503, 10077, NO_MORE_BYTES, "limit")
+TOO_MANY_OF_SUBJECT: Final = Refusal(503, 10077, "maximum messages per subject exceeded", "limit")
+NOT_COUNTED: Final = Refusal(
+    503, 10008, "the messages of each subject are not counted yet; ask again", "not_ready"
+)
+
+
+class FilledPartition(BoundedPartition, IndexedPartition, Protocol):
+    """What is needed of ``partition.owner.Partition``."""
+
+
+class Bounds:
+    """Of one partition: what is there, and what was appended and is not committed yet."""
+
+    def __init__(self, partition: FilledPartition, sequences: SubjectSequences) -> None:
+        self._partition = partition
+        self._sequences = sequences
+
+    def refused(self, run: RecordRun) -> dict[int, Refusal]:
+        """By position, each as if those before it had been stored that are not refused."""
+        room, config = room_left(self._partition), self._partition.config
+        per_subject = config.max_messages_per_subject if config.discard_new_per_subject else 0
+        size_bytes = HEADER_BYTES + run.size_bytes
+        if not per_subject and run.count <= room.messages and size_bytes <= room.size_bytes:
+            return {}
+        subjects: list[bytes | None] = [None] * run.count
+        left: Counter[bytes | None] = Counter()
+        if per_subject:
+            counted = self._sequences.counts()
+            if counted is None:
+                return dict.fromkeys(range(run.count), NOT_COUNTED)
+            subjects, there = counted
+            left = Counter({subject: per_subject - count for subject, count in there.items()})
+        batches = _places_of_batches(run) if config.allow_atomic else frozenset[int]()
+        refused: dict[int, Refusal] = {}
+        messages, size_left = room.messages, room.size_bytes - HEADER_BYTES
+        for position, size in enumerate(record_sizes(run.body_from(0))):
+            subject = subjects[position]
+            if position in batches:  # there was room for all of it
+                messages, size_left = messages - 1, size_left - size
+                left[subject] -= 1
+            elif messages <= 0:
+                refused[position] = TOO_MANY
+            elif size > size_left:
+                refused[position] = TOO_MANY_BYTES
+            elif per_subject and left[subject] <= 0:
+                refused[position] = TOO_MANY_OF_SUBJECT
+            else:
+                messages, size_left = messages - 1, size_left - size
+                left[subject] -= 1
+        return refused
+
+    def objection(
+        self, run: RecordRun, subjects: Sequence[bytes], size_bytes: int
+    ) -> Refusal | None:
+        """To a batch of messages of these subjects after the run: all are stored, or none."""
+        room, config = room_left(self._partition), self._partition.config
+        if run.count + len(subjects) > room.messages:
+            return TOO_MANY
+        if HEADER_BYTES + run.size_bytes + size_bytes > room.size_bytes:
+            return TOO_MANY_BYTES
+        if not config.discard_new_per_subject:
+            return None
+        for subject, count in Counter(subjects).items():
+            there = self._sequences.count(subject)
+            if there is None:
+                return NOT_COUNTED
+            if there + count > config.max_messages_per_subject:
+                return TOO_MANY_OF_SUBJECT
+        return None
+
+
+def _places_of_batches(run: RecordRun) -> frozenset[int]:
+    """Of messages that are stored all or none."""
+    header = BatchHeader(0, 0, 0, MAGIC, 0, 0, run.count - 1, 0, 0, -1, -1, -1, run.count)
+    return frozenset(
+        record.offset
+        for record in decode_records(run.body_from(0), header)
+        if any(name == BATCH_ID for name, _ in record.headers)
+    )

@@ -1,0 +1,27 @@
+"""What an inlet needs to know of how its stream is set."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamlog.ingest.refusal import Refusal
+from streamlog.ingest.verdict import Ack
+
+
+class InletSettings(NamedTuple):
+    """From the next message on."""
+
+    value_bytes_max: int
+    """Of headers and payload together, as NATS counts."""
+    default_ack: Ack = Ack.COMMITTED
+    answering: bool = True
+    """False: a stream with ``no_ack``, which never says a word."""
+    keyed: bool = False
+    """Of a compacted stream: each message must have a key."""
+    bounded: bool = False
+    """Of a stream with ``discard=new``."""
+    batches: bool = False
+    """Atomic batches are taken."""
+    transform: Callable[[bytes], bytes] | None = None
+    """Makes another subject of a message's."""
+    shut: Refusal | None = None
+    """Why nothing at all is stored, if so."""

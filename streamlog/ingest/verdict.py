@@ -1,0 +1,24 @@
+"""What becomes of a message whose headers ask for something. Pure."""
+
+from enum import Enum, auto
+from typing import NamedTuple
+
+from streamlog.ingest.refusal import Refusal
+
+
+class Ack(Enum):
+    """When the publisher is answered."""
+
+    COMMITTED = auto()
+    APPENDED = auto()
+    NEVER = auto()
+
+
+class Verdict(NamedTuple):
+    """``store`` it; or answer ``refusal`` now; or ``duplicate_of`` once that is committed."""
+
+    store: bool
+    refusal: Refusal | None = None
+    duplicate_of: int | None = None
+    ack: Ack | None = None
+    """What the message itself asks for; None: as the stream is set."""

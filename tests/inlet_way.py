@@ -1,0 +1,113 @@
+"""An inlet with all that it needs, and the frames that nats-server would send it."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from streamlog.ingest.answers import Answers
+from streamlog.ingest.frames import FrameParser
+from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.ingest.refusal import NOT_ENOUGH_REPLICAS
+from streamlog.ingest.room import Room
+from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.staging import Staging
+from streamlog.metrics import NodeMetrics
+from streamlog.record.codec import iter_records
+from tests.led_partition import FakePartition
+
+
+class Way:
+    """An inlet with all that it needs."""
+
+    def __init__(
+        self,
+        *,
+        inflight_bytes_max: int = 10_000,
+        value_bytes_max: int = 100,
+        subjects: Sequence[str] = (),
+        **settings: Any,
+    ) -> None:
+        self.now_ms = 1_000_000
+        self.partition = FakePartition()
+        self.metrics = NodeMetrics()
+        self.written: list[bytes] = []
+        self.answers = Answers(self.written.append, self.metrics)
+        self.room = Room(
+            inflight_bytes_max=inflight_bytes_max, stall_ms_max=1, metrics=self.metrics
+        )
+        self.given_up: list[tuple[bytes, str]] = []
+        self.staging = Staging(
+            self.room,
+            inflight_bytes_max=inflight_bytes_max,
+            given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
+        )
+        self.inlet = Inlet(
+            self.partition,
+            sequencer=Sequencer("orders", duplicate_window_ms=120_000),
+            subjects=subjects,
+            settings=InletSettings(value_bytes_max, **settings),
+            answers=self.answers,
+            room=self.room,
+            staging=self.staging,
+            metrics=self.metrics,
+            now_ms=lambda: self.now_ms,
+        )
+        self.parser = FrameParser()
+        self.parser.bind(1, self.inlet.inflow)
+
+    def read(self, *messages: bytes) -> None:
+        """One read of the socket."""
+        for inflow in self.parser.feed(b"".join(messages)):
+            assert inflow is self.inlet.inflow
+            self.inlet.take()
+
+    def told(self) -> list[tuple[str, Any]]:
+        """(reply subject, JSON) of what was answered since."""
+        return [
+            (reply, json.loads(payload) if payload else None) for reply, payload in self.answered()
+        ]
+
+    def answered(self) -> list[tuple[str, bytes]]:
+        """(reply subject, payload)."""
+        self.answers.flush()
+        data, self.written[:] = b"".join(self.written), []
+        found = []
+        while data:
+            line, _, data = data.partition(b"\r\n")
+            command, reply, size = line.split()
+            assert command == b"PUB"
+            found.append((reply.decode(), data[: int(size)]))
+            assert data[int(size) : int(size) + 2] == b"\r\n"
+            data = data[int(size) + 2 :]
+        return found
+
+    def refused(self) -> list[tuple[str, int]]:
+        """(reply subject, err_code)."""
+        return [(reply, answer["error"]["err_code"]) for reply, answer in self.told()]
+
+    def headers(self) -> list[tuple[tuple[str, bytes | None], ...]]:
+        """Of each record."""
+        return [
+            record.headers for batch in self.partition.batches for record in iter_records(batch)
+        ]
+
+    def refusal_json(self) -> dict[str, object]:
+        """Too few replicas."""
+        code, err_code, description, _ = NOT_ENOUGH_REPLICAS
+        error = {"code": code, "err_code": err_code, "description": description}
+        return {"error": error, "stream": "orders", "seq": 0}
+
+    def count(self, name: str, **labels: str) -> float:
+        return self.metrics.registry.get_sample_value(f"streamlog_{name}_total", labels) or 0
+
+
+def message(reply: str = "", payload: bytes = b"x", **headers: str) -> bytes:
+    block = b""
+    if headers:
+        lines = "".join(f"{key.replace('_', '-')}: {text}\r\n" for key, text in headers.items())
+        block = f"NATS/1.0\r\n{lines}\r\n".encode()
+    sizes = f"{len(block)} {len(block) + len(payload)}" if block else f"{len(payload)}"
+    verb = "HMSG" if block else "MSG"
+    target = f"{reply} " if reply else ""
+    return f"{verb} orders 1 {target}{sizes}\r\n".encode() + block + payload + b"\r\n"

@@ -1,0 +1,145 @@
+"""Envelopes of any content open to what was put in; anything else stays what it was."""
+
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.ingest import _inflow_plain
+from streamlog.ingest.envelope import ACK_INBOX_BYTES_MAX, CORRELATION_ID_BYTES_MAX, MAGIC, decode
+from streamlog.ingest.opening import Opened, Opener
+from streamlog.record import _codec_plain
+from tests import enveloped
+from tests.nats_frames import PLAIN, SID, Twin, compiled, hmsg, msg
+
+texts = st.text(max_size=8).map(str.encode)
+inboxes = st.lists(st.sampled_from([b"acks", b"_INBOX", b"7", "ä".encode()]), max_size=3).map(
+    b".".join
+)
+parts = st.fixed_dictionaries(
+    {
+        "value": st.binary(max_size=20),
+        "key": st.binary(max_size=5),
+        "headers": st.dictionaries(
+            texts | st.sampled_from([b"Nats-Msg-Id", b"Streamlog-Key", b"reply"]),
+            st.binary(max_size=8),
+            max_size=3,
+        ),
+        "inbox": inboxes,
+        "correlation_id": texts,
+        "policy": st.integers(-(2**31), 2**31 - 1) | st.sampled_from([0, 1, 2]),
+    }
+)
+envelopes = st.builds(
+    lambda content, checked: enveloped.envelope(enveloped.message(**content), checked=checked),
+    parts,
+    st.booleans(),
+)
+cut_envelopes = st.builds(
+    lambda data, end: data[: end % (len(data) + 1)], envelopes, st.integers(0)
+)
+damaged = st.builds(
+    lambda data, at, byte: data[: (i := at % len(data))] + bytes([byte]) + data[i + 1 :],
+    envelopes,
+    st.integers(0),
+    st.integers(0, 255),
+)
+rubbish = st.binary(max_size=40).map(lambda data: MAGIC + bytes((0, 8, 0, 0)) + data)
+
+
+@given(parts, st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_what_was_put_in_comes_out(content: dict[str, Any], checked: bool) -> None:
+    found = decode(enveloped.envelope(enveloped.message(**content), checked=checked))
+    assert found is not None
+    assert found == (
+        content["key"] or None,
+        content["value"],
+        tuple(content["headers"].items()),
+        content["inbox"],
+        content["correlation_id"],
+        content["policy"],
+    )
+
+
+@given(st.binary(max_size=80) | cut_envelopes | damaged | rubbish)
+@settings(max_examples=500, deadline=None)
+def test_no_bytes_break_it(data: bytes) -> None:
+    found = decode(data)
+    if found is not None:
+        assert len(found.ack_inbox) <= ACK_INBOX_BYTES_MAX
+        assert len(found.correlation_id) <= CORRELATION_ID_BYTES_MAX
+        assert not {*found.ack_inbox} & {*b" \t\r\n*>"}
+        found.correlation_id.decode()
+
+
+@given(envelopes, st.integers(0), st.integers(0, 255))
+@settings(max_examples=300, deadline=None)
+def test_damage_behind_a_checksum_is_seen(data: bytes, at: int, byte: int) -> None:
+    body = data[data[5] :]
+    checked = bytearray(enveloped.envelope(body, checked=True))
+    at = 8 + at % (len(checked) - 8)
+    if checked[at] != byte:
+        checked[at] = byte
+        assert decode(bytes(checked)) is None
+
+
+def gathered(twin: Twin, frames: bytes, pieces: int, *, keyed: bool) -> Any:
+    """All that can be seen of an inflow after them."""
+    asked: list[tuple[Any, ...]] = []
+    opener = Opener("orders")
+
+    def opened(*frame: bytes) -> Opened | None:
+        return opener.open(*frame, patterns=("orders",), now_ns=7)
+
+    def admit(*arguments: Any) -> bool:
+        asked.append(arguments)
+        return len(asked) % 4 != 0
+
+    inflow = twin.Inflow(value_bytes_max=70, admit=admit, open_envelope=opened)
+    inflow.keyed = keyed
+    parser = twin.FrameParser()
+    parser.bind(SID, inflow)
+    for start in range(0, len(frames), pieces):
+        parser.feed(frames[start : start + pieces])
+    enveloped_count = inflow.enveloped
+    count = inflow.run.count
+    batch = inflow.run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0) if count else b""
+    return (
+        batch,
+        enveloped_count,
+        inflow.take_replies(),
+        inflow.enveloped,
+        inflow.take_oversize(),
+        inflow.take_keyless(),
+        asked,
+    )
+
+
+@given(
+    st.lists(
+        st.builds(
+            lambda payload, reply, block: (
+                hmsg(block, payload, reply) if block else msg(payload, reply=reply)
+            ),
+            envelopes | cut_envelopes | damaged | rubbish | st.binary(max_size=80),
+            st.sampled_from([b"", b"_INBOX.a", b"desk", b"acks"]),
+            st.sampled_from([b"", b"NATS/1.0\r\nNats-A: b\r\nStreamlog-Key: k\r\n\r\n"]),
+        ),
+        max_size=6,
+    ),
+    st.integers(1, 80),
+    st.booleans(),
+)
+@settings(max_examples=300, deadline=None)
+def test_twins_gather_the_same(frames: list[bytes], pieces: int, keyed: bool) -> None:
+    twin = compiled()
+    if twin is None:
+        pytest.skip("the compiled parts are not built")
+    data = b"".join(frames)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_inflow_plain, "RecordRun", _codec_plain.RecordRun)
+        expected = gathered(PLAIN, data, len(data) or 1, keyed=keyed)
+        assert gathered(PLAIN, data, pieces, keyed=keyed) == expected
+    assert gathered(twin, data, pieces, keyed=keyed) == expected
