@@ -48,6 +48,7 @@ class Member:
         self.node_id = node_id
         self.image = Image("test")
         self.may_see = True
+        self.controller_id = FRONT
         self.registry = Registry(
             path, node_id=node_id, settings=LogSection(sync="os"), metrics=NodeMetrics()
         )
@@ -57,6 +58,7 @@ class Member:
             nats=NatsSection(servers=(url,), default_api_prefix=node_id == FRONT),
             metadata=self,
             partitions=self.registry,
+            metrics=NodeMetrics(),
             lease=self.lease,
         )
         self._world = world

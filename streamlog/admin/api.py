@@ -5,35 +5,59 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Awaitable, Callable
-from typing import Any, Final
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, Protocol
 
 import nats.errors
-from nats.aio.client import Client
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streamlog.admin.errors import ApiError, Refused
-from streamlog.admin.leader import Leader, Lease, Partitions
+from streamlog.admin.advisories import Advisories
+from streamlog.admin.connection import AdminConnection
+from streamlog.admin.direct import no_responders, status
+from streamlog.admin.direct_requests import PREFIX as DIRECT
+from streamlog.admin.direct_requests import DirectRequests
+from streamlog.admin.errors import OVERLOADED, ApiError, Refused
+from streamlog.admin.leader import Leader, Lease, LedPartition
 from streamlog.admin.leaders import Leaders
-from streamlog.admin.messages import direct_headers
 from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
+from streamlog.admin.republishing import ReadPartition, Republishing
+from streamlog.admin.stream_info import node_name
 from streamlog.admin.streams import Metadata
-from streamlog.admin.verbs import Verbs, parse_body
+from streamlog.admin.telling import Telling
+from streamlog.admin.turns import Turns
+from streamlog.admin.verbs import Verbs
 from streamlog.config import NatsSection
-from streamlog.errors import StreamlogError
-from streamlog.ingest.servers import connect_options
-from streamlog.model import NodeId
+from streamlog.errors import Overloaded, StreamlogError
+from streamlog.ingest.access import Access
+from streamlog.ingest.complaint import Complaint, Kind, understood
+from streamlog.ingest.complaints import Complaints
+from streamlog.metadata.image import Image
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 DEFAULT_PREFIX: Final = "$JS.API."
 QUEUE_GROUP: Final = "streamlog-admin"
-REQUESTS_MAX: Final = 64
-"""Answered at once, of clients and of nodes each; more wait in a subscription's bounded queue."""
-
+UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
+"""Who asks for messages takes what comes for one: he hears that nobody is there."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
+
+Answering = Callable[[Msg], Awaitable[None]]
+
+
+class ServedPartition(LedPartition, ReadPartition, Protocol):
+    """``partition.owner.Partition``."""
+
+
+class Partitions(Protocol):
+    """``partition.registry.Registry``."""
+
+    def partition(self, tp: TopicPartition) -> ServedPartition: ...
+    def partitions(self) -> Iterator[ServedPartition]: ...
 
 
 class ManagementApi:
@@ -49,20 +73,38 @@ class ManagementApi:
         nats: NatsSection,
         metadata: Metadata,
         partitions: Partitions,
+        metrics: NodeMetrics,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
         self._node_id = node_id
-        self._options = connect_options(nats, name=f"streamlog node {node_id} admin")
+        self._access = Access(nats)
+        self._options = self._access.options(f"streamlog node {node_id} admin")
         self._domain = nats.domain
         self._leader = Leader(partitions, lease)
         nodes = Nodes(lambda: self._client, nats.domain)
         leaders = Leaders(node_id, self._leader, nodes, image=lambda: metadata.image)
         self._verbs = Verbs(metadata, leaders, domain=nats.domain, now_ms=now_ms)
+        self._direct = DirectRequests(self._leader, leaders, self._verbs)
+        self._advisories = Advisories(
+            node=node_name(node_id),
+            domain=nats.domain,
+            now_ms=now_ms,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+        self._telling = Telling(
+            self._advisories,
+            self._publish,
+            is_controller=lambda: metadata.controller_id == node_id,
+        )
+        self._republishing = Republishing(node_id, partitions, self._publish)
         self._prefixes = [f"$JS.{nats.domain}.API."]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
-        self._client = Client()
+        self._client = AdminConnection(self._access)
+        self._complaints = Complaints(metrics, "admin")
+        self.complaint: Complaint | None = None
+        """Why it is not heard, as far as that is known."""
         self._own: Subscription | None = None
         self._clients: list[Subscription] = []
         """What is subscribed to for clients; empty without the lease."""
@@ -73,8 +115,7 @@ class ManagementApi:
         self._stopping = False
         self._stopped = asyncio.Event()
         self._closed = asyncio.Event()
-        self._slots = asyncio.Semaphore(REQUESTS_MAX)
-        self._node_slots = asyncio.Semaphore(REQUESTS_MAX)
+        self._turns, self._node_turns = Turns(), Turns()
         self._requests: asyncio.TaskGroup | None = None
         self.is_ready = False
         """Requests are listened for, or will be as soon as NATS is back."""
@@ -84,8 +125,15 @@ class ManagementApi:
         async with asyncio.TaskGroup() as group:
             self._requests = group
             connecting = group.create_task(self._stay_connected())
+            said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
             await self._stopped.wait()
-            connecting.cancel()
+            for task in (connecting, *said):
+                task.cancel()
+
+    async def reconcile(self, old: Image, new: Image) -> None:
+        """At each change of the image, after the partitions have seen it."""
+        await self._telling.reconcile(old, new)
+        await self._republishing.reconcile(old, new)
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, close. May be called again."""
@@ -93,12 +141,10 @@ class ManagementApi:
             return
         client, self._stopping, self._wanted = self._client, True, False
         await self._listen_or_not(client)
-        for _ in range(REQUESTS_MAX):
-            await self._slots.acquire()
+        await self._turns.wait_all_done()
         if self._own is not None:
             await _end(client, self._own)
-        for _ in range(REQUESTS_MAX):
-            await self._node_slots.acquire()
+        await self._node_turns.wait_all_done()
         self._stopped.set()
         with contextlib.suppress(OSError):  # NATS is gone, too
             await client.close()
@@ -113,11 +159,18 @@ class ManagementApi:
                 await self._client.close()
                 await asyncio.sleep(self._options["reconnect_time_wait"])
             self._clients, self._own = [], None
-            self._client = Client()
+            self._client = AdminConnection(self._access)
 
-    async def _serve(self, client: Client) -> None:
+    async def _serve(self, client: AdminConnection) -> None:
         """Until the client is closed."""
-        await client.connect(**self._options, error_cb=self._failed, closed_cb=self._client_closed)
+        await client.connect(
+            **self._options,
+            error_cb=self._failed,
+            disconnected_cb=self._disconnected,
+            reconnected_cb=self._reconnected,
+            closed_cb=self._client_closed,
+        )
+        self.complaint = None
         own = subject_of(self._domain, self._node_id, "*")
         self._own = await client.subscribe(own, cb=self._asked_by_node)
         await self._listen_or_not(client)
@@ -129,13 +182,13 @@ class ManagementApi:
             await self._closed.wait()
             following.cancel()
 
-    async def _follow_lease(self, client: Client) -> None:
+    async def _follow_lease(self, client: AdminConnection) -> None:
         while True:
             await self._changed.wait()
             self._changed.clear()
             await self._listen_or_not(client)
 
-    async def _listen_or_not(self, client: Client) -> None:
+    async def _listen_or_not(self, client: AdminConnection) -> None:
         """Nodes share the clients' requests, each of which is answered once."""
         if self._wanted and not self._clients:
             self._clients = [
@@ -152,67 +205,76 @@ class ManagementApi:
             self._wanted = held
             self._changed.set()
 
-    # Requests: nats-py calls with one message at a time; they are answered side by side
+    # Requests: nats-py calls with one message at a time; they are answered side by side. None is
+    # left waiting in nats-py, which drops what it cannot keep.
 
     async def _asked_by_client(self, message: Msg) -> None:
-        await self._take(message, self._slots, self._answer_client)
+        await self._take(message, self._turns, self._answer_client, self._refuse_client)
 
     async def _asked_by_node(self, message: Msg) -> None:
-        """With slots of their own: clients' requests wait for those of other nodes."""
-        await self._take(message, self._node_slots, self._answer_node)
+        """With turns of their own: clients' requests wait for those of other nodes."""
+        await self._take(message, self._node_turns, self._answer_node, self._refuse_node)
 
-    async def _take(
-        self,
-        message: Msg,
-        slots: asyncio.Semaphore,
-        answer: Callable[[Msg], Awaitable[None]],
-    ) -> None:
+    async def _take(self, message: Msg, turns: Turns, answer: Answering, refuse: Answering) -> None:
         assert self._requests is not None, "run has begun"
-        if message.reply:
-            await slots.acquire()
-            self._requests.create_task(self._within(slots, answer(message)))
-
-    async def _within(self, slots: asyncio.Semaphore, answering: Awaitable[None]) -> None:
+        if not message.reply:
+            return
         try:
-            await answering
-        except nats.errors.Error as error:
-            logger.warning("a management reply was not sent", extra={"error": str(error)})
-        except Exception:
-            logger.exception("a management request was not answered")
-        finally:
-            slots.release()
+            turns.admit(len(message.data))
+        except Overloaded:
+            await _telling(refuse(message))
+        else:
+            self._requests.create_task(self._in_turn(message, turns, answer))
+
+    async def _in_turn(self, message: Msg, turns: Turns, answer: Answering) -> None:
+        async with turns.turn(len(message.data)):
+            await _telling(answer(message))
+
+    async def _refuse_client(self, message: Msg) -> None:
+        verb = self._verb(message.subject)
+        if verb.startswith((DIRECT, *UNSERVED)):
+            await self._client.send_block(message.reply, status(OVERLOADED).block)
+        else:
+            reply = json.dumps(self._verbs.overloaded(verb)).encode()
+            await self._client.publish(message.reply, reply)
+
+    async def _refuse_node(self, message: Msg) -> None:
+        await self._client.publish(message.reply, encode_error(Refused(OVERLOADED)))
 
     async def _answer_client(self, message: Msg) -> None:
-        prefix = next(prefix for prefix in self._prefixes if message.subject.startswith(prefix))
-        verb = message.subject.removeprefix(prefix)
-        if verb.startswith("DIRECT.GET."):
-            await self._answer_direct(message, verb.removeprefix("DIRECT.GET."))
+        verb = self._verb(message.subject)
+        if verb.startswith(DIRECT):
+            await self._direct.answer(self._client, message, verb)
+        elif verb.startswith(UNSERVED):
+            await self._client.send_block(message.reply, no_responders(message.subject))
         else:
             reply = await self._verbs.reply(verb, message.data, message.headers or {})
-            await message.respond(self._fitting(reply))
+            text = self._fitting(reply)
+            await self._client.publish(message.reply, text)
+            audit = self._advisories.of_request(verb, message.subject, message.data, text)
+            if audit is not None:
+                self._telling.tell(audit)
 
-    async def _answer_direct(self, message: Msg, rest: str) -> None:
-        """The message itself, or a status."""
-        try:
-            name, found = await self._verbs.direct(rest, message.data)
-        except Refused as refused:
-            code, _, description = refused.error
-            status = {"Status": str(code), "Description": description}
-            await self._client.publish(message.reply, b"", headers=status)
-            return
-        await self._client.publish(message.reply, found.data, headers=direct_headers(name, found))
+    def _verb(self, subject: str) -> str:
+        """What comes after the API's prefix."""
+        prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
+        return subject.removeprefix(prefix)
 
     async def _answer_node(self, message: Msg) -> None:
         verb = message.subject.rpartition(".")[2]
         try:
-            data = encode_answer(await self._leader.answer(verb, parse_body(message.data)))
+            fields = json.loads(message.data)
+            if verb == "DIRECT":
+                await self._direct.answer_for(self._client, message, fields)
+                return
+            data = encode_answer(await self._leader.answer(verb, fields))
             if len(data) > self._client.max_payload:
                 raise Refused(TOO_LARGE)
         except Exception as error:
             if not isinstance(error, Refused | StreamlogError):
                 logger.error("another node's request failed", extra={"verb": verb}, exc_info=error)
             data = encode_error(error)
-        await message.respond(data)
+        await self._client.publish(message.reply, data)
 
     def _fitting(self, reply: dict[str, Any]) -> bytes:
         data = json.dumps(reply).encode()
@@ -220,15 +282,47 @@ class ManagementApi:
             data = json.dumps({"type": reply["type"], "error": TOO_LARGE.json()}).encode()
         return data
 
+    async def _publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> None:
+        """Where there is a NATS that takes it."""
+        if self._client.is_connected and len(payload) <= self._client.max_payload:
+            with contextlib.suppress(nats.errors.Error, OSError):
+                await self._client.publish(subject, payload, headers=headers)
+
     async def _failed(self, error: Exception) -> None:
         """``ingest`` tells of a NATS that is not there; once is enough."""
-        logger.debug("NATS connection of the management API", extra={"error": str(error)})
+        complaint = understood(error, self._access.login)
+        if not self._complaints.hear(complaint):
+            self.complaint = complaint
+            extra = {"error": complaint.text}
+            logger.debug("NATS connection of the management API", extra=extra)
+        elif complaint.kind is Kind.SUBSCRIBE:
+            self.complaint = complaint
+
+    async def _disconnected(self) -> None:
+        self.complaint = None
+
+    async def _reconnected(self) -> None:
+        """What may not be subscribed to has been said by now."""
+        if self.complaint is not None and self.complaint.kind is not Kind.SUBSCRIBE:
+            self.complaint = None
 
     async def _client_closed(self) -> None:
         self._closed.set()
 
 
-async def _end(client: Client, subscription: Subscription) -> None:
+async def _telling(answering: Awaitable[None]) -> None:
+    """An answer that cannot be sent is told of here, and nobody else minds."""
+    try:
+        await answering
+    except nats.errors.Error as error:
+        logger.warning("a management reply was not sent", extra={"error": str(error)})
+    except Exception:
+        logger.exception("a management request was not answered")
+
+
+async def _end(client: AdminConnection, subscription: Subscription) -> None:
     """No more is wanted; what is here already is handed on, so that nobody waits for nothing."""
     if client.is_connected:
         try:

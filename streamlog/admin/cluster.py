@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from streamlog.admin.errors import NOT_CLUSTERED, Refused
-from streamlog.admin.fields import Fields, preferred, text
+from streamlog.admin.errors import BAD_REQUEST, NOT_CLUSTERED, Refused
+from streamlog.admin.fields import Fields, text
 from streamlog.admin.stream_info import node_id_of
 from streamlog.admin.streams import Metadata, Streams
-from streamlog.admin.succession import successor, without_peer
+from streamlog.admin.succession import Placement, successor, without_peer
 from streamlog.errors import NodeNotFound
 from streamlog.metadata.commands import ElectLeader, MovePartition, TransferController
 
@@ -20,8 +20,9 @@ class Cluster:
 
     async def step_down(self, name: str, fields: Fields) -> dict[str, Any]:
         """Another in-sync replica leads partition 0, whose leader is the stream's to JetStream."""
+        self.check_clustered()
         stream = await self._streams.stream(name)
-        leader = successor(self._metadata.image, stream.partition(0), preferred(fields))
+        leader = successor(self._metadata.image, stream.partition(0), Placement.of(fields))
         await self._metadata.request(ElectLeader(stream=name, partition=0, leader=leader))
         return {"success": True}
 
@@ -30,7 +31,9 @@ class Cluster:
 
         The move goes on after the answer; the peer keeps its replica until it has ended.
         """
-        stream, peer = await self._streams.stream(name), text(fields, "peer")
+        if not (peer := text(fields, "peer")):
+            raise Refused(BAD_REQUEST)
+        stream = await self._streams.stream(name)
         kept = [
             number
             for number, partition in enumerate(stream.partitions)
@@ -45,11 +48,15 @@ class Cluster:
 
     async def meta_step_down(self, _: str, fields: Fields) -> dict[str, Any]:
         """Another voter is the controller."""
-        if len(self._metadata.image.nodes) < 2:
-            raise Refused(NOT_CLUSTERED)
-        wanted = preferred(fields)
+        self.check_clustered()
+        wanted = Placement.of(fields).preferred
         node_id = node_id_of(wanted) if wanted else None
         if wanted and node_id is None:
             raise NodeNotFound(f"{wanted!r} is not a node")
         await self._metadata.request(TransferController(node_id=node_id))
         return {"success": True}
+
+    def check_clustered(self) -> None:
+        """Raises Refused on a node that is alone."""
+        if len(self._metadata.image.nodes) < 2:
+            raise Refused(NOT_CLUSTERED)

@@ -19,6 +19,7 @@ from streamlog.errors import (
     StreamExists,
     StreamlogError,
     StreamNotFound,
+    StreamStandsStill,
     Unavailable,
 )
 
@@ -44,17 +45,20 @@ class Refused(Exception):
 
 BAD_REQUEST = ApiError(400, 10003, "bad request")
 NO_PEERS = ApiError(400, 10005, "no suitable peers for placement")
-NOT_CLUSTERED = ApiError(503, 10010, "JetStream not in clustered mode")
+NOT_CLUSTERED = ApiError(503, 10010, "JetStream clustering support required")
+CONSUMER_NOT_FOUND = ApiError(404, 10014, "consumer not found")
 NO_MESSAGE = ApiError(404, 10037, "no message found")
 NOT_EMPTY = ApiError(400, 10038, "expected an empty request payload")
 PEER_NOT_MEMBER = ApiError(400, 10040, "peer not a member")
 NAME_MISMATCH = ApiError(400, 10056, "stream name in subject does not match request")
 STREAM_EXISTS = ApiError(400, 10058, "stream name already in use with a different configuration")
+SEALED = ApiError(400, 10109, "invalid operation on sealed stream")
 STREAM_NOT_FOUND = ApiError(404, 10059, "stream not found")
 REPLICAS = ApiError(500, 10074, "replicas > 1 not supported in non-clustered mode")
 PEER_REMAP = ApiError(503, 10075, "peer remap failed")
 PATH_IN_NAME = ApiError(400, 10128, "Stream name can not contain path separators")
-API_LEVEL = ApiError(412, 10185, "JetStream minimum api level required")
+REPLICAS_NEGATIVE = ApiError(400, 10133, "replicas count cannot be negative")
+API_LEVEL_MISSING = ApiError(412, 10185, "JetStream minimum api level required")
 OVERLOADED = ApiError(429, 10167, "too many requests")
 INTERNAL = ApiError(500, 10051, "internal error")
 
@@ -75,6 +79,26 @@ def purge_failed(why: str) -> ApiError:
     return ApiError(500, 10110, why)
 
 
+def message_delete_failed(why: str) -> ApiError:
+    return ApiError(500, 10057, why)
+
+
+def sequence_not_found(sequence: int) -> ApiError:
+    return ApiError(400, 10043, f"sequence {sequence} not found")
+
+
+def pedantic(why: str) -> ApiError:
+    return ApiError(400, 10157, f"pedantic mode: {why}")
+
+
+def no_peers(why: str) -> ApiError:
+    return ApiError(400, 10005, why)
+
+
+def no_consumer(why: str) -> ApiError:
+    return ApiError(500, 10012, why)
+
+
 def store_failed(why: str) -> ApiError:
     return ApiError(503, 10077, why)
 
@@ -88,6 +112,7 @@ _FIXED: tuple[tuple[type[StreamlogError], ApiError], ...] = (
     (StreamNotFound, STREAM_NOT_FOUND),
     (PartitionNotFound, STREAM_NOT_FOUND),
     (OffsetOutOfRange, NO_MESSAGE),
+    (StreamStandsStill, SEALED),
     (NodeNotFound, PEER_NOT_MEMBER),
     (Overloaded, OVERLOADED),
 )
@@ -125,7 +150,9 @@ _ERRORS: dict[int, type[StreamlogError]] = {
     10059: StreamNotFound,
     10074: InvalidStreamConfig,
     10077: StorageFailed,
+    10109: InvalidRequest,
     10128: InvalidStreamName,
+    10133: InvalidStreamConfig,
     10167: Overloaded,
 }
 

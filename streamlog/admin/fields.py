@@ -21,14 +21,3 @@ def text(fields: Fields, key: str) -> str:
     if not isinstance(value, str):
         raise Refused(bad_request(f"{key}: not a text"))
     return value
-
-
-def preferred(fields: Fields) -> str:
-    """The one of JetStream's hints on placement that is understood here: a node's name."""
-    placement = fields.get("placement") or {}
-    if not isinstance(placement, dict):
-        raise Refused(bad_request("placement: not an object"))
-    for key, value in placement.items():
-        if key != "preferred" and value:
-            raise Refused(bad_request(f"placement.{key} is not supported"))
-    return text(placement, "preferred")

@@ -6,21 +6,25 @@ from typing import Any, Protocol
 
 from streamlog.admin.errors import BAD_REQUEST, Refused
 from streamlog.admin.fields import Fields, number, text
-from streamlog.admin.messages import MessageQuery, ReadablePartition, StoredMessage, find_message
+from streamlog.admin.message_query import MessageQuery
+from streamlog.admin.messages import ReadablePartition, StoredMessage, find_message
 from streamlog.admin.nodes import Answer
 from streamlog.admin.partition_state import PartitionState, ShownPartition, state_of
+from streamlog.admin.removal import ShrinkingPartition, delete, purge
+from streamlog.admin.subjects import CountedPartition, Part, count_subjects, part_of
 from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
 from streamlog.model import TopicPartition
 
 
-class LedPartition(ReadablePartition, ShownPartition, Protocol):
+class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
     @property
     def is_leader(self) -> bool: ...
     @property
+    def may_serve_reads(self) -> bool: ...
+    @property
     def high_watermark_known(self) -> bool: ...
-    async def purge(self, up_to_offset: int) -> int: ...
 
 
 class Partitions(Protocol):
@@ -53,6 +57,8 @@ class Leader:
             "SIZE": self._size,
             "MSG": self._message,
             "PURGE": self._purge,
+            "DELETE": self._delete,
+            "SUBJECTS": self._subjects,
         }
 
     async def answer(self, verb: str, fields: Fields) -> Answer:
@@ -62,9 +68,13 @@ class Leader:
             raise Refused(BAD_REQUEST)
         return await answer(fields)
 
-    async def states(self, tps: Iterable[TopicPartition]) -> list[PartitionState | None]:
-        """Of each; None for one that is not led here, or cannot be read."""
-        return [await self._state_of(tp) for tp in tps]
+    async def states(
+        self, tps: Iterable[TopicPartition], *, details: bool = False
+    ) -> list[PartitionState | None]:
+        """Of each; None for one that is not led here, or cannot be read. ``details``: with the
+        offsets that are erased.
+        """
+        return [await self._state_of(tp, details=details) for tp in tps]
 
     def size_bytes(self) -> int:
         """Of all that is led here."""
@@ -75,10 +85,34 @@ class Leader:
         """Raises Refused if there is none."""
         return await find_message(self._informed(tp), query)
 
-    async def purge(self, tp: TopicPartition, *, sequence: int, keep: int) -> int:
-        """Drop what is before ``sequence``, or all but the last ``keep``; how many they were."""
+    async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
+        """See ``removal.purge``."""
         partition = self._informed(tp)
-        return await partition.purge(sequence - 1 if sequence else partition.high_watermark - keep)
+        return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
+
+    async def delete(self, tp: TopicPartition, sequence: int) -> None:
+        """Erase one message. Raises Refused if there is none."""
+        await delete(self._informed(tp), sequence)
+
+    async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
+        """See ``subjects.part_of``."""
+        return await part_of(self._informed(tp), pattern, cursor)
+
+    async def subject_count(self, tp: TopicPartition) -> int | None:
+        """See ``subjects.count_subjects``."""
+        return count_subjects(self._informed(tp))
+
+    def readable(self, tp: TopicPartition) -> ReadablePartition:
+        """Also of a follower that is in sync, which may not know yet what was committed last."""
+        try:
+            partition = self._partitions.partition(tp)
+        except PartitionNotFound as error:
+            raise NotLeader(str(error)) from None
+        if partition.is_leader:
+            return self._informed(tp)
+        if not partition.may_serve_reads:
+            raise NotLeader(f"the replica of {tp} on this node is not in sync")
+        return partition
 
     def _led(self, tp: TopicPartition) -> LedPartition:
         try:
@@ -96,24 +130,25 @@ class Leader:
             raise NotLeader(f"what is committed of {tp} is not known yet")
         return partition
 
-    async def _state_of(self, tp: TopicPartition) -> PartitionState | None:
+    async def _state_of(self, tp: TopicPartition, *, details: bool) -> PartitionState | None:
         """One that cannot be read must not hide the others."""
         try:
-            return await state_of(self._led(tp))
+            return await state_of(self._led(tp), details=details)
         except StreamlogError:
             return None
 
     # For other nodes
 
     async def _state(self, fields: Fields) -> Answer:
-        states = await self.states(TopicPartition(*tp) for tp in fields["partitions"])
+        tps = [TopicPartition(*tp) for tp in fields["partitions"]]
+        states = await self.states(tps, details=bool(fields.get("details")))
         return Answer({"states": [state and state.json() for state in states]})
 
     async def _size(self, _: Fields) -> Answer:
         return Answer({"size_bytes": self.size_bytes()})
 
     async def _message(self, fields: Fields) -> Answer:
-        found = await self.message(_tp(fields), MessageQuery.of(fields))
+        found = await self.message(tp_of(fields), MessageQuery(**fields["query"]))
         block = base64.b64encode(found.header_block).decode()
         return Answer(
             {
@@ -127,7 +162,21 @@ class Leader:
 
     async def _purge(self, fields: Fields) -> Answer:
         sequence, keep = number(fields, "seq"), number(fields, "keep")
-        return Answer({"purged": await self.purge(_tp(fields), sequence=sequence, keep=keep)})
+        pattern = text(fields, "filter")
+        purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
+        return Answer({"purged": purged})
+
+    async def _delete(self, fields: Fields) -> Answer:
+        await self.delete(tp_of(fields), number(fields, "seq"))
+        return Answer({})
+
+    async def _subjects(self, fields: Fields) -> Answer:
+        """Without a filter they are counted alone."""
+        pattern = text(fields, "filter")
+        if not pattern:
+            return Answer({"count": await self.subject_count(tp_of(fields))})
+        part = await self.subjects(tp_of(fields), pattern, number(fields, "cursor"))
+        return Answer(part._asdict())
 
 
 def message_of(answer: Answer) -> StoredMessage:
@@ -137,5 +186,5 @@ def message_of(answer: Answer) -> StoredMessage:
     return StoredMessage(**fields, header_block=block, data=answer.data)
 
 
-def _tp(fields: Fields) -> TopicPartition:
+def tp_of(fields: Fields) -> TopicPartition:
     return TopicPartition(text(fields, "stream"), number(fields, "partition"))

@@ -1,14 +1,17 @@
 """The leaders of all partitions: on this node, or asked for over NATS."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import islice
 from typing import Any, Final, TypeVar
 
 from streamlog.admin.leader import Leader, message_of
-from streamlog.admin.messages import MessageQuery, StoredMessage
+from streamlog.admin.message_query import DirectQuery, MessageQuery
+from streamlog.admin.messages import ReadablePartition, StoredMessage
 from streamlog.admin.nodes import Answer, Nodes
 from streamlog.admin.partition_state import PartitionState
+from streamlog.admin.subjects import Part
 from streamlog.errors import (
     CorruptData,
     NodeUnreachable,
@@ -43,8 +46,10 @@ class Leaders:
         self._nodes = nodes
         self._image = image
 
-    async def states(self, streams: Sequence[StreamImage]) -> States:
-        """Of all their partitions but those whose leader does not answer."""
+    async def states(self, streams: Sequence[StreamImage], *, details: bool = False) -> States:
+        """Of all their partitions but those whose leader does not answer. ``details``: with the
+        offsets that are erased.
+        """
         by_leader: dict[NodeId, list[TopicPartition]] = {}
         for stream in streams:
             for number, partition in enumerate(stream.partitions):
@@ -52,7 +57,7 @@ class Leaders:
                     tp = TopicPartition(stream.name, number)
                     by_leader.setdefault(partition.leader, []).append(tp)
         asked = [
-            self._states_at(leader, part)
+            self._states_at(leader, part, details=details)
             for leader, tps in by_leader.items()
             for part in _chunks(tps, STATES_AT_ONCE)
         ]
@@ -69,13 +74,7 @@ class Leaders:
     async def message(self, stream: str, query: MessageQuery) -> StoredMessage:
         """Of partition 0. Raises Refused if there is none, and NotLeader, NodeUnreachable, ..."""
         tp = TopicPartition(stream, 0)
-        fields = {
-            "stream": stream,
-            "partition": 0,
-            "seq": query.sequence,
-            "last_by_subj": query.last,
-            "next_by_subj": query.following,
-        }
+        fields = {"stream": stream, "partition": 0, "query": query._asdict()}
         return await self._at_leader(
             tp,
             "MSG",
@@ -85,16 +84,76 @@ class Leaders:
             repeatable=True,
         )
 
-    async def purge(self, tp: TopicPartition, *, sequence: int, keep: int) -> int:
-        """See ``Leader.purge``."""
-        fields = {"stream": tp.stream, "partition": tp.partition, "seq": sequence, "keep": keep}
+    async def direct(self, stream: str, query: DirectQuery, reply: str) -> ReadablePartition | None:
+        """The replica of partition 0 that is here, if it is in sync; otherwise None, and the
+        leader has begun to answer at ``reply``. Raises NotLeader, NodeUnreachable, ...
+        """
+        tp = TopicPartition(stream, 0)
+        with contextlib.suppress(NotLeader):
+            return self._here.readable(tp)
+        fields = {"stream": stream, "partition": 0, "query": query.json(), "reply": reply}
+
+        async def here() -> ReadablePartition | None:
+            return self._here.readable(tp)
+
+        return await self._at_leader(tp, "DIRECT", fields, here=here, decode=lambda _: None)
+
+    async def purge(
+        self, tp: TopicPartition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
+    ) -> int:
+        """See ``removal.purge``."""
         return await self._at_leader(
             tp,
             "PURGE",
-            fields,
-            here=lambda: self._here.purge(tp, sequence=sequence, keep=keep),
+            {**_fields(tp), "seq": sequence, "keep": keep, "filter": pattern},
+            here=lambda: self._here.purge(tp, sequence=sequence, keep=keep, pattern=pattern),
             decode=lambda answer: int(answer.fields["purged"]),
         )
+
+    async def delete(self, tp: TopicPartition, sequence: int) -> None:
+        """See ``removal.delete``."""
+        await self._at_leader(
+            tp,
+            "DELETE",
+            {**_fields(tp), "seq": sequence},
+            here=lambda: self._here.delete(tp, sequence),
+            decode=lambda _: None,
+        )
+
+    async def subjects(self, tp: TopicPartition, pattern: str) -> dict[str, int]:
+        """Those that match, with the numbers of their messages. Raises as ``message``."""
+        found: dict[str, int] = {}
+        cursor: int | None = 0
+        while cursor is not None:
+            part = await self._subjects_from(tp, pattern, cursor)
+            found |= part.totals
+            cursor = part.cursor
+        return found
+
+    async def _subjects_from(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
+        return await self._at_leader(
+            tp,
+            "SUBJECTS",
+            {**_fields(tp), "filter": pattern, "cursor": cursor},
+            here=lambda: self._here.subjects(tp, pattern, cursor),
+            decode=lambda answer: Part(**answer.fields),
+            repeatable=True,
+        )
+
+    async def subject_count(self, tp: TopicPartition) -> int | None:
+        """None: it is not known, or nobody is there to tell."""
+        leader = self._image().stream(tp.stream).partition(tp.partition).leader
+        try:
+            if leader == self._node_id:
+                return await self._here.subject_count(tp)
+            if leader == NO_LEADER:
+                return None
+            answer = await self._nodes.ask(
+                leader, "SUBJECTS", _fields(tp), timeout_s=STATE_TIMEOUT_S
+            )
+            return _decoded(answer, _count_of)
+        except StreamlogError:
+            return None
 
     async def _at_leader(
         self,
@@ -128,11 +187,13 @@ class Leaders:
                     raise
             await asyncio.sleep(PAUSE_S)
 
-    async def _states_at(self, leader: NodeId, tps: Sequence[TopicPartition]) -> States:
+    async def _states_at(
+        self, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool
+    ) -> States:
         if leader != self._node_id:
-            return await states_at(self._nodes, leader, tps)
+            return await states_at(self._nodes, leader, tps, details=details)
         try:
-            states = await self._here.states(tps)
+            states = await self._here.states(tps, details=details)
         except StreamlogError:
             return {}
         return _known(tps, states)
@@ -147,10 +208,12 @@ class Leaders:
             return 0
 
 
-async def states_at(nodes: Nodes, leader: NodeId, tps: Sequence[TopicPartition]) -> States:
+async def states_at(
+    nodes: Nodes, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool = False
+) -> States:
     """Of those partitions that ``leader`` leads; of none if it does not answer."""
     try:
-        fields = {"partitions": tps}
+        fields = {"partitions": tps, "details": details}
         answer = await nodes.ask(leader, "STATE", fields, timeout_s=STATE_TIMEOUT_S)
         return _known(tps, _decoded(answer, _states_of))
     except StreamlogError:
@@ -170,6 +233,15 @@ def _decoded(answer: Answer, decode: Callable[[Answer], T]) -> T:
         return decode(answer)
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"another node's answer does not decode: {error!r}") from None
+
+
+def _count_of(answer: Answer) -> int | None:
+    count = answer.fields["count"]
+    return None if count is None else int(count)
+
+
+def _fields(tp: TopicPartition) -> dict[str, Any]:
+    return {"stream": tp.stream, "partition": tp.partition}
 
 
 def _chunks(items: Sequence[T], size: int) -> list[list[T]]:

@@ -1,33 +1,34 @@
-"""One message of a stream: by its sequence, or the last or next one on a subject.
+"""One message of a stream: by its sequence, from a time on, or the last or next one on a subject.
 
-There is no index of subjects: looking for one reads the log, at most ``SCAN_BYTES_MAX`` of it.
+Who has which subject the partition's index knows, so that no lookup reads more than one batch of
+the log; the first one by subject has the index made.
 """
 
 import asyncio
 import base64
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
-from streamlog.admin.errors import BAD_REQUEST, NO_MESSAGE, ApiError, Refused, bad_request
-from streamlog.admin.fields import Fields, number, text
+from streamlog.admin.errors import NO_MESSAGE, Refused
+from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_info import rfc3339
 from streamlog.log.slice import FileSlice
-from streamlog.metadata.subjects import overlap
-from streamlog.record.batch import batches, read_header
-from streamlog.record.codec import Record, iter_records
+from streamlog.record.batch import batches
+from streamlog.record.codec import Record
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.pick import record_at
+from streamlog.record.subjects import NOTHING, SubjectIndex
 
-SCAN_BYTES_MAX: Final = 64 * 1024 * 1024
-SCAN_BATCHES_MAX: Final = 20_000
-"""Both bound one search; what lies beyond is not found, and the answer says so."""
-READ_BYTES: Final = 1024 * 1024
+TRIES_MAX: Final = 8
+"""Of one lookup: what the index named may have been taken away when it is read."""
 
-SCAN_ENDED: Final = ApiError(
-    500,
-    10051,
-    f"not found in {SCAN_BYTES_MAX >> 20} MiB or {SCAN_BATCHES_MAX} batches, which is as far as a"
-    " search by subject goes",
-)
+
+class KnownSubjects(Protocol):
+    """What is needed of ``partition.subjects.subjects.Subjects``."""
+
+    async def know(self) -> SubjectIndex: ...
+    def at_hand(self) -> SubjectIndex | None: ...
 
 
 class ReadablePartition(Protocol):
@@ -37,28 +38,12 @@ class ReadablePartition(Protocol):
     def log_start_offset(self) -> int: ...
     @property
     def high_watermark(self) -> int: ...
+    @property
+    def erased(self) -> OffsetSet: ...
+    @property
+    def subjects(self) -> KnownSubjects: ...
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-
-
-class MessageQuery(NamedTuple):
-    """By sequence; the last on ``last``; or the first on ``following`` from the sequence on."""
-
-    sequence: int = 0
-    last: str = ""
-    following: str = ""
-
-    @classmethod
-    def of(cls, fields: Fields) -> "MessageQuery":
-        """As clients ask. Raises Refused."""
-        last, following = text(fields, "last_by_subj"), text(fields, "next_by_subj")
-        query = cls(number(fields, "seq"), last, following)
-        if fields.get("batch") or fields.get("max_bytes") or fields.get("multi_last"):
-            raise Refused(bad_request("only one message at a time"))
-        if fields.get("start_time"):
-            raise Refused(bad_request("start_time is not supported"))
-        if not any(query) or (last and (query.sequence or following)):
-            raise Refused(BAD_REQUEST)
-        return query
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +57,7 @@ class StoredMessage:
     """From ``NATS/1.0`` to the empty line; b"" without headers."""
     data: bytes
 
-    def json(self) -> dict[str, Any]:
+    def json(self, *, headers: bool = True) -> dict[str, Any]:
         message: dict[str, Any] = {
             "subject": self.subject,
             "seq": self.sequence,
@@ -80,25 +65,9 @@ class StoredMessage:
         }
         if self.data:
             message["data"] = base64.b64encode(self.data).decode()
-        if self.header_block:
+        if headers and self.header_block:
             message["hdrs"] = base64.b64encode(self.header_block).decode()
         return message
-
-
-def direct_headers(stream: str, message: StoredMessage) -> dict[str, str]:
-    """The message's own headers, and where it is from."""
-    headers: dict[str, str] = {}
-    for line in message.header_block.split(b"\r\n")[1:]:
-        name, colon, value = line.decode(errors="replace").partition(":")
-        if colon:
-            headers[name] = value.strip()
-    return {
-        **headers,
-        "Nats-Stream": stream,
-        "Nats-Subject": message.subject,
-        "Nats-Sequence": str(message.sequence),
-        "Nats-Time-Stamp": rfc3339(message.timestamp_ms),
-    }
 
 
 def stored_message(record: Record) -> StoredMessage:
@@ -120,12 +89,21 @@ def stored_message(record: Record) -> StoredMessage:
 
 
 async def find_message(partition: ReadablePartition, query: MessageQuery) -> StoredMessage:
-    """Raises Refused if there is none."""
+    """Raises Refused if there is none; Overloaded where subjects cannot be known."""
     if query.last:
         return await last_message(partition, query.last)
+    sequence = await first_sequence(partition, query)
     if query.following:
-        return await next_message(partition, query.following, query.sequence)
-    return await message_at(partition, query.sequence)
+        return await next_message(partition, query.following, sequence)
+    return await message_at(partition, sequence)
+
+
+async def first_sequence(partition: ReadablePartition, query: MessageQuery) -> int:
+    """Where it begins, by sequence or by time; past the end where nothing is that late."""
+    if query.start_ms is None:
+        return query.sequence
+    found = await partition.offset_for_timestamp(query.start_ms)
+    return partition.high_watermark + 1 if found is None else found[0] + 1
 
 
 async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessage:
@@ -133,8 +111,10 @@ async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessa
     offset = sequence - 1
     if not partition.log_start_offset <= offset < partition.high_watermark:
         raise Refused(NO_MESSAGE)
-    data = await _read(partition, offset, 1)
-    found = await asyncio.to_thread(_first, data, lambda record: record.offset == offset)
+    if offset in partition.erased:
+        raise Refused(NO_MESSAGE)
+    with await partition.read(offset, 1) as part:
+        found = await asyncio.to_thread(lambda: _at(part.read(), offset))
     if found is None:
         raise Refused(NO_MESSAGE)
     return found
@@ -144,90 +124,52 @@ async def next_message(
     partition: ReadablePartition, pattern: str, from_sequence: int
 ) -> StoredMessage:
     """The first message at or after ``from_sequence`` whose subject matches."""
-    offset = max(from_sequence - 1, partition.log_start_offset)
-    scan = _Scan(pattern)
-    while offset < partition.high_watermark:
-        data = await _read(partition, offset, READ_BYTES)
-        from_offset = offset
-        for header, _ in batches(data):
-            offset = header.next_offset
-            scan.count_batch(header.size_bytes)
-        if scan.may_match(data):
-            found = await asyncio.to_thread(_first, data, scan.wanted(from_offset))
-            if found:
-                return found
-    raise Refused(NO_MESSAGE)
+    wanted, offset = pattern.encode(), max(from_sequence - 1, 0)
+    return await _named(
+        partition, lambda index: index.next(wanted, offset, partition.high_watermark)
+    )
 
 
 async def last_message(partition: ReadablePartition, pattern: str) -> StoredMessage:
-    """The last message whose subject matches; batch by batch from the end."""
-    offset = partition.high_watermark - 1
-    scan = _Scan(pattern)
-    while offset >= partition.log_start_offset:
-        data = await _read(partition, offset, 1)
-        header = read_header(data)
-        scan.count_batch(header.size_bytes)
-        if scan.may_match(data):
-            wanted = scan.wanted(partition.log_start_offset)
-            found = await asyncio.to_thread(_last, data, wanted)
-            if found:
-                return found
-        offset = header.base_offset - 1
-        await asyncio.sleep(0)
+    """The last message whose subject matches."""
+    wanted = pattern.encode()
+    return await _named(partition, lambda index: index.last(wanted, partition.high_watermark))
+
+
+async def last_of_many(
+    partition: ReadablePartition,
+    patterns: Sequence[str],
+    *,
+    up_to_sequence: int | None = None,
+    limit: int,
+) -> list[int] | None:
+    """The sequences of the last message of each subject that matches one of ``patterns``, in order,
+    as of when ``up_to_sequence`` was the last one. None: they are more than ``limit``.
+    """
+    index, below = await partition.subjects.know(), partition.high_watermark
+    if up_to_sequence is not None:
+        below = min(below, up_to_sequence)
+    found = index.last_of_each([pattern.encode() for pattern in patterns], below, limit)
+    return None if found is None else [offset + 1 for offset in found]
+
+
+async def _named(
+    partition: ReadablePartition, name: Callable[[SubjectIndex], int]
+) -> StoredMessage:
+    for _ in range(TRIES_MAX):
+        offset = name(await partition.subjects.know())
+        if offset == NOTHING:
+            break
+        try:
+            return await message_at(partition, offset + 1)
+        except Refused:
+            continue
     raise Refused(NO_MESSAGE)
 
 
-class _Scan:
-    """A search by subject and its bounds."""
-
-    def __init__(self, pattern: str) -> None:
-        self._pattern = pattern
-        self._literal = None if {"*", ">"} & set(pattern.split(".")) else pattern.encode()
-        self._bytes = 0
-        self._batches = 0
-
-    def count_batch(self, size_bytes: int) -> None:
-        """Raises Refused at the bound."""
-        self._bytes += size_bytes
-        self._batches += 1
-        if self._bytes > SCAN_BYTES_MAX or self._batches > SCAN_BATCHES_MAX:
-            raise Refused(SCAN_ENDED)
-
-    def may_match(self, data: bytes) -> bool:
-        """False: surely nothing of it does."""
-        if self._literal is None or self._literal in data:
-            return True
-        return any(header.compression for header, _ in batches(data))
-
-    def wanted(self, from_offset: int) -> Callable[[Record], bool]:
-        return lambda record: record.offset >= from_offset and self.matches(record)
-
-    def matches(self, record: Record) -> bool:
-        if not record.headers or record.headers[0][0] != "subject":
-            return False
-        subject = record.headers[0][1] or b""
-        if self._literal is not None:
-            return subject == self._literal
-        return overlap(self._pattern, subject.decode(errors="replace"))
-
-
-async def _read(partition: ReadablePartition, offset: int, max_bytes: int) -> bytes:
-    with await partition.read(offset, max_bytes) as part:
-        return await asyncio.to_thread(part.read)
-
-
-def _records(data: bytes) -> Iterable[Record]:
-    for _, batch in batches(data):
-        yield from iter_records(batch)
-
-
-def _first(data: bytes, wanted: Callable[[Record], bool]) -> StoredMessage | None:
-    return next((stored_message(record) for record in _records(data) if wanted(record)), None)
-
-
-def _last(data: bytes, wanted: Callable[[Record], bool]) -> StoredMessage | None:
-    found = None
-    for record in _records(data):
-        if wanted(record):
-            found = record
-    return None if found is None else stored_message(found)
+def _at(data: bytes, offset: int) -> StoredMessage | None:
+    for header, batch in batches(data):
+        if offset < header.next_offset:
+            record = record_at(batch, offset)
+            return None if record is None else stored_message(record)
+    return None

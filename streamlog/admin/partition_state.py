@@ -1,10 +1,11 @@
 """What the leader of a partition knows about it, as it travels between nodes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from streamlog.model import NodeId, TopicPartition
+from streamlog.record.offset_set import OffsetSet
 
 
 class Statistics(Protocol):
@@ -23,6 +24,8 @@ class ShownPartition(Protocol):
 
     @property
     def tp(self) -> TopicPartition: ...
+    @property
+    def erased(self) -> OffsetSet: ...
     def statistics(self) -> Statistics: ...
     def replica_lags(self) -> dict[NodeId, int]: ...
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
@@ -40,6 +43,14 @@ class PartitionState:
     last_ms: int | None = None
     replica_lags: Mapping[NodeId, int] = field(default_factory=dict)
     """How many records each follower lacks."""
+    erased_count: int = 0
+    """Of the offsets in between: those of no message any more."""
+    erased: Sequence[int] | None = None
+    """These, in order, where they were asked for."""
+
+    @property
+    def message_count(self) -> int:
+        return self.high_watermark - self.log_start_offset - self.erased_count
 
     def json(self) -> dict[str, Any]:
         return {
@@ -49,6 +60,8 @@ class PartitionState:
             "first_ms": self.first_ms,
             "last_ms": self.last_ms,
             "replica_lags": {str(node_id): lag for node_id, lag in self.replica_lags.items()},
+            "erased_count": self.erased_count,
+            "erased": self.erased,
         }
 
     @classmethod
@@ -61,19 +74,25 @@ class PartitionState:
             first_ms=fields["first_ms"],
             last_ms=fields["last_ms"],
             replica_lags={NodeId(int(k)): int(lag) for k, lag in fields["replica_lags"].items()},
+            erased_count=int(fields["erased_count"]),
+            erased=fields["erased"],
         )
 
 
-async def state_of(partition: ShownPartition) -> PartitionState:
+async def state_of(partition: ShownPartition, *, details: bool = False) -> PartitionState:
     """As of now."""
-    statistics = partition.statistics()
     first = await partition.offset_for_timestamp(0)
     last = await partition.latest_timestamp()
+    statistics = partition.statistics()
+    start, end = statistics.log_start_offset, statistics.high_watermark
+    erased = partition.erased.between(start, end)
     return PartitionState(
-        log_start_offset=statistics.log_start_offset,
-        high_watermark=statistics.high_watermark,
+        log_start_offset=start,
+        high_watermark=end,
         size_bytes=statistics.size_bytes,
         first_ms=first[1] if first else None,
         last_ms=last[1] if last else None,
         replica_lags=partition.replica_lags(),
+        erased_count=len(erased),
+        erased=list(erased) if details else None,
     )

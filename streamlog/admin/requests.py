@@ -1,7 +1,7 @@
 """The other side of the API: what the command line asks with. Raises errors of streamlog."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Self
@@ -14,7 +14,7 @@ from streamlog.admin.leaders import STATES_AT_ONCE, states_at
 from streamlog.admin.nodes import Nodes
 from streamlog.admin.stream_config import config_from_json, config_to_json
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
-from streamlog.ingest.servers import connect_once
+from streamlog.ingest.servers import Nats, connect_once
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, TopicPartition
@@ -58,29 +58,19 @@ class ManagementClient:
 
     def __init__(
         self,
-        servers: str | Sequence[str],
+        nats: Nats,
         *,
         domain: str = "streamlog",
         timeout_s: float = TIMEOUT_S,
-        user: str | None = None,
-        password: str | None = None,
-        token: str | None = None,
-        credentials: str | None = None,
     ) -> None:
-        self._servers = [servers] if isinstance(servers, str) else list(servers)
+        self._nats = nats
         self._domain = domain
         self._prefix = f"$JS.{domain}.API."
         self._timeout_s = timeout_s
-        self._login = {
-            "user": user,
-            "password": password,
-            "token": token,
-            "user_credentials": credentials,
-        }
         self._client = Client()
 
     async def __aenter__(self) -> Self:
-        self._client = await connect_once(self._servers, timeout_s=self._timeout_s, **self._login)
+        self._client = await connect_once(self._nats, timeout_s=self._timeout_s)
         return self
 
     async def __aexit__(self, *_: object) -> None:

@@ -21,6 +21,10 @@ def _empty(value: Any) -> bool:
     return not value or (isinstance(value, Mapping) and not any(value.values()))
 
 
+def _nothing(value: Any) -> bool:
+    return value is None
+
+
 def _no_limit(value: Any) -> bool:
     return value in (None, 0, -1) and value is not True and value is not False
 
@@ -37,20 +41,28 @@ FIXED: dict[str, Fixed] = {
     "retention": Fixed("limits", _one_of("limits", "")),
     "storage": Fixed("file", _one_of("file", "")),
     "max_consumers": Fixed(-1, _no_limit),
-    "max_msgs_per_subject": Fixed(-1, _no_limit),
-    "discard_new_per_subject": Fixed(None, _empty),
-    "sealed": Fixed(False, _empty),
-    "deny_purge": Fixed(False, _empty),
     "allow_rollup_hdrs": Fixed(False, _empty),
+    "allow_msg_ttl": Fixed(False, _empty),
     "mirror_direct": Fixed(False, _empty),
+    "consumer_limits": Fixed({}, _empty),
     "first_seq": Fixed(None, _one_of(0, 1)),
     "persist_mode": Fixed(None, _one_of("default", "")),
-    # Single messages are never deleted, and can always be got directly: either wish is met.
-    "deny_delete": Fixed(True, _anything),
-    "allow_direct": Fixed(True, _anything),
+    "mirror": Fixed(None, _nothing),
     "pedantic": Fixed(None, _anything),
 }
 """Fields that the table does not translate. Any other field must be empty."""
+
+OMITTED_IF_EMPTY = frozenset(
+    {
+        "description", "subjects", "no_ack", "duplicate_window", "placement", "mirror", "sources",
+        "first_seq", "subject_transform", "republish", "discard_new_per_subject",
+        "subject_delete_marker_ttl", "allow_msg_counter", "allow_atomic", "allow_msg_schedules",
+        "allow_batched", "metadata",
+    }
+)  # fmt: skip
+"""What JetStream leaves out where it is not set; all else it tells always."""
+VERSION_KEYS = frozenset({"_nats.ver", "_nats.level", "_nats.req.level"})
+"""Of the metadata: what JetStream says of itself, and what a client that read it sends back."""
 
 
 def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
@@ -61,7 +73,9 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
         passes = FIXED[name].passes if name in FIXED else _empty
         if not passes(value):
             raise InvalidStreamConfig(f"{name}: {_shown(value)} is not supported")
-    config = StreamConfig.of(**from_jetstream(fields))
+    settings = from_jetstream(fields)
+    settings["metadata"] = {k: v for k, v in settings["metadata"].items() if k not in VERSION_KEYS}
+    config = StreamConfig.of(**settings)
     check_writable_by_clients(config.name)
     return config
 
@@ -69,7 +83,8 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
 def config_to_json(config: StreamConfig) -> dict[str, Any]:
     """What clients are told, defaults filled in."""
     fixed = {name: row.echo for name, row in FIXED.items() if row.echo is not None}
-    return {**to_jetstream(config), **fixed}
+    told = {**fixed, **to_jetstream(config)}
+    return {key: value for key, value in told.items() if value or key not in OMITTED_IF_EMPTY}
 
 
 def _shown(value: Any) -> str:

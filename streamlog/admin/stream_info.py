@@ -56,7 +56,7 @@ def _state(states: Sequence[PartitionState]) -> dict[str, Any]:
     last_ms = [state.last_ms for state in states if state.last_ms is not None]
     last_seq = max((state.high_watermark for state in states), default=0)
     return {
-        "messages": sum(state.high_watermark - state.log_start_offset for state in states),
+        "messages": sum(state.message_count for state in states),
         "bytes": sum(state.size_bytes for state in states),
         "first_seq": min((state.log_start_offset + 1 for state in states), default=0)
         if last_seq
@@ -64,9 +64,16 @@ def _state(states: Sequence[PartitionState]) -> dict[str, Any]:
         "first_ts": rfc3339(min(first_ms)) if first_ms else NO_TIME,
         "last_seq": last_seq,
         "last_ts": rfc3339(max(last_ms)) if last_ms else NO_TIME,
-        "num_deleted": 0,
         "consumer_count": 0,
+        **_deleted(states),
     }
+
+
+def _deleted(states: Sequence[PartitionState]) -> dict[str, Any]:
+    """How many, and which where that was asked; of several partitions one after the other."""
+    deleted = [offset + 1 for state in states for offset in state.erased or ()]
+    told = {"num_deleted": sum(state.erased_count for state in states), "deleted": deleted}
+    return {name: value for name, value in told.items() if value}
 
 
 def _cluster(stream: StreamImage, state: PartitionState | None, image: Image) -> dict[str, Any]:
@@ -78,12 +85,19 @@ def _cluster(stream: StreamImage, state: PartitionState | None, image: Image) ->
     if partition.leader != NO_LEADER:
         cluster["leader"] = node_name(partition.leader)
     lags = {} if state is None else state.replica_lags
-    cluster["replicas"] = [
+    cluster["replicas"] = replicas_json(partition, lags, image, but=partition.leader)
+    return cluster
+
+
+def replicas_json(
+    partition: PartitionImage, lags: Mapping[NodeId, int], image: Image, *, but: NodeId | None
+) -> list[dict[str, Any]]:
+    """All of a partition's replicas but one."""
+    return [
         _replica(node_id, partition, lags, image)
         for node_id in partition.replicas
-        if node_id != partition.leader
+        if node_id != but
     ]
-    return cluster
 
 
 def _replica(

@@ -5,33 +5,40 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
+from streamlog.admin.config_rules import check_creation, normalised
 from streamlog.admin.errors import (
     BAD_REQUEST,
     NAME_MISMATCH,
-    NOT_EMPTY,
+    NO_PEERS,
     PATH_IN_NAME,
     REPLICAS,
     Refused,
-    bad_request,
+    invalid_config,
+    message_delete_failed,
     purge_failed,
 )
 from streamlog.admin.fields import Fields, number, text
 from streamlog.admin.leaders import Leaders
-from streamlog.admin.messages import MessageQuery, StoredMessage
+from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_config import config_from_json
 from streamlog.admin.stream_info import stream_info
+from streamlog.admin.subjects import page_of
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
+from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.standstill import check_may_be_cut
 from streamlog.metadata.stream import StreamConfig, is_internal
-from streamlog.metadata.subjects import overlap, partition_subject
-from streamlog.model import TopicPartition
+from streamlog.metadata.subjects import overlap
+from streamlog.model import NodeId, TopicPartition
 
 logger = logging.getLogger(__name__)
 
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
+COUNTED_PARTITIONS_MAX: Final = 64
+"""Of a stream with more of them the number of subjects is not told."""
 CATCH_UP_S: Final = 0.5
 """How long a description waits to be of the latest metadata, before it is of what there is."""
 
@@ -41,6 +48,8 @@ class Metadata(Protocol):
 
     @property
     def image(self) -> Image: ...
+    @property
+    def controller_id(self) -> NodeId | None: ...
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...
     async def update_stream(self, config: StreamConfig) -> StreamImage: ...
     async def delete_stream(self, name: str) -> None: ...
@@ -65,22 +74,62 @@ class Streams:
         self._now_ms = now_ms
 
     async def create(self, name: str, fields: Fields) -> dict[str, Any]:
-        stream, created = await self._metadata.create_stream(self._config(name, fields))
-        return {**await self._info(stream), "did_create": created}
+        if fields.get("name", "") != name:
+            raise Refused(NAME_MISMATCH)
+        if "/" in name or "\\" in name:
+            raise Refused(PATH_IN_NAME)
+        check_creation(fields)
+        config = self._honoured(normalised(fields))
+        stream, created = await self._metadata.create_stream(config)
+        info = await self._info(stream)
+        return {**info, "did_create": True} if created else info
 
     async def update(self, name: str, fields: Fields) -> dict[str, Any]:
-        config = self._config(name, fields)
-        return await self._info(await self._metadata.update_stream(config))
+        asked = normalised(fields)
+        if asked["name"] != name:
+            raise Refused(NAME_MISMATCH)
+        known = (await self.stream(name)).config
+        for field, what in LASTING:
+            if getattr(known, field) and not asked[field]:
+                raise Refused(invalid_config(f"stream configuration update can not {what}"))
+        return await self._info(await self._metadata.update_stream(self._honoured(asked)))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
-        if fields.get("subjects_filter"):
-            raise Refused(bad_request("subjects_filter is not supported"))
+        pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
+        details = bool(fields.get("deleted_details"))
         await self.catch_up()
-        return await self._info(self._metadata.image.stream(name))
+        stream = self._known(name)
+        info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
+        info |= (await self._infos([stream], details=details))[0]
+        counts = await self._subject_counts(stream)
+        if counts and None not in counts:
+            info["state"]["num_subjects"] = sum(filter(None, counts))
+        if pattern:
+            page = await page_of(await self._subjects(stream, pattern), offset)
+            if page.subjects:
+                info["state"]["subjects"] = page.subjects
+            info |= page.json()
+        return info
 
-    async def delete(self, name: str, fields: Fields) -> dict[str, Any]:
-        if fields:
-            raise Refused(NOT_EMPTY)
+    async def _subject_counts(self, stream: StreamImage) -> list[int | None]:
+        """Of each partition, unless they are many."""
+        places = range(len(stream.partitions))
+        if len(places) > COUNTED_PARTITIONS_MAX:
+            return []
+        tps = [TopicPartition(stream.name, place) for place in places]
+        return await asyncio.gather(*(self._leaders.subject_count(tp) for tp in tps))
+
+    async def _subjects(self, stream: StreamImage, pattern: str) -> dict[str, int]:
+        """A subject may have messages in several partitions."""
+        totals: dict[str, int] = {}
+        for place in range(len(stream.partitions)):
+            tp = TopicPartition(stream.name, place)
+            for subject, count in (await self._leaders.subjects(tp, pattern)).items():
+                totals[subject] = totals.get(subject, 0) + count
+        return totals
+
+    async def delete(self, name: str, _: Fields) -> dict[str, Any]:
+        await self.stream(name)
         await self._metadata.delete_stream(name)
         return {"success": True}
 
@@ -99,32 +148,51 @@ class Streams:
         sequence, keep = number(fields, "seq"), number(fields, "keep")
         if sequence and keep:
             raise Refused(BAD_REQUEST)
-        if fields.get("filter") not in (None, "", ">"):
-            raise Refused(purge_failed("filter: purging by subject is not supported"))
-        count = len((await self.stream(name)).partitions)
+        pattern = text(fields, "filter")
+        stream = await self.stream(name)
+        check_may_be_cut(stream.config)
+        if stream.config.deny_purge:
+            raise Refused(purge_failed("stream purge not permitted"))
+        count = len(stream.partitions)
         if sequence and count > 1:
             raise Refused(purge_failed("seq: each partition has sequences of its own"))
         purged = 0
         for partition in range(count):
             tp = TopicPartition(name, partition)
-            purged += await self._leaders.purge(tp, sequence=sequence, keep=keep)
+            purged += await self._leaders.purge(tp, sequence=sequence, keep=keep, pattern=pattern)
         return {"success": True, "purged": purged}
 
-    async def message(self, name: str, fields: Fields) -> dict[str, Any]:
-        return {"message": (await self.find_message(name, fields)).json()}
+    async def delete_message(self, name: str, fields: Fields) -> dict[str, Any]:
+        """Of partition 0, as ``message``."""
+        if not fields:
+            raise Refused(BAD_REQUEST)
+        sequence = number(fields, "seq")
+        config = (await self.stream(name)).config
+        check_may_be_cut(config)
+        if config.deny_delete:
+            raise Refused(message_delete_failed("message delete not permitted"))
+        await self._leaders.delete(TopicPartition(name, 0), sequence)
+        return {"success": True}
 
-    async def find_message(self, name: str, fields: Fields) -> StoredMessage:
-        """By seq; last_by_subj; or next_by_subj with an optional seq. Of partition 0."""
+    async def message(self, name: str, fields: Fields) -> dict[str, Any]:
+        """Of partition 0."""
         query = MessageQuery.of(fields)
         await self.stream(name)
-        return await self._leaders.message(name, query)
+        found = await self._leaders.message(name, query)
+        return {"message": found.json(headers=not query.no_headers)}
 
     async def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound, but not for one that this node is about to hear of."""
         try:
-            return self._metadata.image.stream(name)
+            return self._known(name)
         except StreamNotFound:
             await self.catch_up()
+        return self._known(name)
+
+    def _known(self, name: str) -> StreamImage:
+        """What is no business of NATS is not there."""
+        if is_internal(name):
+            raise StreamNotFound(f"{name!r} is an internal stream")
         return self._metadata.image.stream(name)
 
     async def catch_up(self) -> None:
@@ -141,22 +209,24 @@ class Streams:
         except (StreamlogError, TimeoutError) as error:
             logger.debug("metadata may be old", extra={"error": str(error)})
 
-    def _config(self, name: str, fields: Fields) -> StreamConfig:
-        if fields.get("name") != name:
-            raise Refused(NAME_MISMATCH)
-        if "/" in name or "\\" in name:
-            raise Refused(PATH_IN_NAME)
-        config = config_from_json(fields)
-        if config.replicas > 1 and len(self._metadata.image.nodes) == 1:
+    def _honoured(self, asked: Fields) -> StreamConfig:
+        """Of a configuration that keeps JetStream's rules. Raises Refused, InvalidRequest."""
+        image = self._metadata.image
+        if asked["num_replicas"] > 1 and len(image.nodes) == 1:
             raise Refused(REPLICAS)
-        return config
+        placement = asked.get("placement") or {}
+        if placement.get("tags") or placement.get("cluster", "") not in ("", image.cluster_id):
+            raise Refused(NO_PEERS)  # no node has tags
+        return config_from_json(asked)
 
     async def _info(self, stream: StreamImage) -> dict[str, Any]:
         return (await self._infos([stream]))[0]
 
-    async def _infos(self, streams: Sequence[StreamImage]) -> list[dict[str, Any]]:
+    async def _infos(
+        self, streams: Sequence[StreamImage], *, details: bool = False
+    ) -> list[dict[str, Any]]:
         """A leader that does not answer must not hide the streams."""
-        states = await self._leaders.states(streams)
+        states = await self._leaders.states(streams, details=details)
         return [
             stream_info(
                 stream,
@@ -176,15 +246,14 @@ class Streams:
             for name, stream in streams.items()
             if not is_internal(name) and (not pattern or _watches(stream, pattern))
         )
-        offset = min(number(fields, "offset"), len(names))
+        offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
 
 
 def _watches(stream: StreamImage, pattern: str) -> bool:
-    numbers = range(len(stream.partitions))
     return any(
-        overlap(partition_subject(subject, number), pattern)
-        for subject in stream.config.subjects
-        for number in numbers
+        overlap(subject, pattern)
+        for number in range(len(stream.partitions))
+        for subject in stream.config.subjects_of(number)
     )

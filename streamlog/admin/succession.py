@@ -3,26 +3,60 @@
 The controller has the last word: it refuses what is not possible any more.
 """
 
-from streamlog.admin.errors import NO_PEERS, NOT_CLUSTERED, PEER_NOT_MEMBER, PEER_REMAP, Refused
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+from streamlog.admin.errors import PEER_NOT_MEMBER, PEER_REMAP, Refused, no_peers
+from streamlog.admin.fields import Fields, text
 from streamlog.admin.stream_info import node_id_of
 from streamlog.metadata.image import Image, NodeImage, PartitionImage
 from streamlog.model import NodeId
 
+NO_SUCCESSOR: Final = no_peers("no replacement peer connected")
 
-def successor(image: Image, partition: PartitionImage, preferred: str = "") -> NodeId:
-    """The in-sync replica that is to lead next; ``preferred`` names one. Raises Refused."""
-    if len(image.nodes) < 2:
-        raise Refused(NOT_CLUSTERED)
+
+class Placement(NamedTuple):
+    """JetStream's hint on who is to lead: a node by name, or any that is of a kind."""
+
+    preferred: str = ""
+    cluster: str = ""
+    tags: Sequence[str] = ()
+
+    @classmethod
+    def of(cls, fields: Fields) -> "Placement":
+        placement = fields.get("placement") or {}
+        return cls(
+            text(placement, "preferred"), text(placement, "cluster"), placement.get("tags") or ()
+        )
+
+
+ANYWHERE: Final = Placement()
+
+
+def successor(image: Image, partition: PartitionImage, wanted: Placement = ANYWHERE) -> NodeId:
+    """The in-sync replica that is to lead next. Raises Refused."""
+    if wanted.preferred:
+        _check_preferred(partition, wanted.preferred)
     able = [
         node_id
         for node_id in partition.isr
         if node_id != partition.leader and _is_able(image.nodes.get(node_id))
     ]
-    if preferred:
-        able = [node_id for node_id in able if node_id == node_id_of(preferred)]
+    if wanted.preferred:
+        able = [node_id for node_id in able if node_id == node_id_of(wanted.preferred)]
+    elif wanted.tags or wanted.cluster not in ("", image.cluster_id):
+        able = []  # no node has tags
     if not able:
-        raise Refused(NO_PEERS)
+        raise Refused(NO_SUCCESSOR)
     return min(able, key=lambda node_id: image.load(node_id).leaders)
+
+
+def _check_preferred(partition: PartitionImage, preferred: str) -> None:
+    node_id = node_id_of(preferred)
+    if node_id is None or node_id not in partition.replicas:
+        raise Refused(no_peers(f'preferred server "{preferred}" not known'))
+    if node_id == partition.leader:
+        raise Refused(no_peers(f'preferred server "{preferred}" is already leader'))
 
 
 def without_peer(image: Image, partition: PartitionImage, peer: str) -> tuple[NodeId, ...]:

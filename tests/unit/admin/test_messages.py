@@ -1,13 +1,26 @@
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
-from streamlog.admin import messages
 from streamlog.admin.errors import Refused
-from streamlog.admin.messages import last_message, message_at, next_message, stored_message
+from streamlog.admin.message_query import MessageQuery
+from streamlog.admin.messages import (
+    find_message,
+    last_message,
+    last_of_many,
+    message_at,
+    next_message,
+    stored_message,
+)
+from streamlog.admin.request_shapes import MESSAGE
+from streamlog.admin.shapes import WrongType
 from streamlog.errors import OffsetOutOfRange
+from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.codec import Record, RecordRun
 from streamlog.record.compression import Compression
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.subjects import SubjectIndex
 
 TIME_MS = 1_700_000_000_000
 
@@ -26,11 +39,23 @@ class FakeSlice:
         pass
 
 
+class FakeSubjects:
+    """Of all batches, those that are not committed, too."""
+
+    def __init__(self, batches: Sequence[bytes]) -> None:
+        self.index = SubjectIndex(bytes(16), bytes_max=1 << 30)
+        note_batches(self.index, b"".join(batches), nothing_erased)
+
+    async def know(self) -> SubjectIndex:
+        return self.index
+
+
 class FakePartition:
     """Batches in memory; reads whole ones, as a log does."""
 
     def __init__(self, batches: Sequence[Sequence[str]], compression: int = 0) -> None:
         self.log_start_offset = 0
+        self.erased = OffsetSet()
         self._batches: list[tuple[int, int, bytes]] = []
         end = 0
         for subjects in batches:
@@ -43,7 +68,12 @@ class FakePartition:
             self._batches.append((end, end + len(subjects), data))
             end += len(subjects)
         self.high_watermark = end
+        self.subjects = FakeSubjects([data for _, _, data in self._batches])
         self.reads = 0
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        found = (base for base, _, _ in self._batches if TIME_MS + base >= timestamp_ms)
+        return next(((base, TIME_MS + base) for base in found), None)
 
     async def read(self, offset: int, max_bytes: int) -> FakeSlice:
         self.reads += 1
@@ -100,6 +130,7 @@ async def test_the_next(
 
 async def test_what_is_purged_is_not_found(partition: FakePartition) -> None:
     partition.log_start_offset = 2
+    partition.subjects.index.forget_below(2)
     with pytest.raises(Refused):
         await message_at(partition, 2)  # type: ignore[arg-type]
     with pytest.raises(Refused):
@@ -107,14 +138,83 @@ async def test_what_is_purged_is_not_found(partition: FakePartition) -> None:
     assert (await next_message(partition, "a.*", 0)).sequence == 3  # type: ignore[arg-type]
 
 
-async def test_a_search_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(messages, "SCAN_BATCHES_MAX", 5)
-    partition = FakePartition([["a"]] + [["b"]] * 20 + [["a"]])
-    with pytest.raises(Refused, match="as far as a search"):
+async def test_what_is_not_committed_is_not_found(partition: FakePartition) -> None:
+    partition.high_watermark = 4
+    assert (await last_message(partition, "a.1")).sequence == 1  # type: ignore[arg-type]
+    with pytest.raises(Refused):
         await last_message(partition, "c")  # type: ignore[arg-type]
-    assert partition.reads == 6
-    with pytest.raises(Refused, match="as far as a search"):
-        await next_message(partition, "c", 0)  # type: ignore[arg-type]
+    with pytest.raises(Refused):
+        await next_message(partition, "a.1", 2)  # type: ignore[arg-type]
+
+
+async def test_a_lookup_reads_one_batch(partition: FakePartition) -> None:
+    await last_message(partition, "b.*")  # type: ignore[arg-type]
+    await next_message(partition, "a.2", 0)  # type: ignore[arg-type]
+    assert partition.reads == 2
+
+
+async def test_what_has_gone_when_it_is_read_is_looked_for_again(partition: FakePartition) -> None:
+    """Retention may be quicker."""
+    partition.log_start_offset = 2
+    answers = iter([0, 1, 4])
+    index = partition.subjects.index
+    partition.subjects.index = type("Quick", (), {"last": lambda *_: next(answers)})()
+    assert (await last_message(partition, "a.*")).sequence == 5  # type: ignore[arg-type]
+    partition.subjects.index = index
+
+
+@pytest.mark.parametrize(
+    ("fields", "sequence"),
+    [
+        ({"start_time": "2023-11-14T22:13:20Z"}, 1),
+        ({"start_time": "2023-11-14T22:13:20.003Z"}, 4),
+        ({"start_time": "2023-11-14T22:13:20.003000001Z"}, 5),
+        ({"start_time": "2023-11-14T23:13:20.003+01:00"}, 4),
+        ({"start_time": "2023-11-14T22:13:20.001Z", "next_by_subj": "a.*"}, 5),
+        ({"start_time": "2023-11-14T22:13:21Z"}, None),
+        ({"seq": 2}, 2),
+        ({"next_by_subj": "b.2"}, 4),
+    ],
+)
+async def test_from_a_time_on(
+    partition: FakePartition, fields: dict[str, Any], sequence: int | None
+) -> None:
+    query = MessageQuery.of(MESSAGE.read(fields))
+    if sequence is None:
+        with pytest.raises(Refused, match="no message found"):
+            await find_message(partition, query)  # type: ignore[arg-type]
+    else:
+        found = await find_message(partition, query)  # type: ignore[arg-type]
+        assert found.sequence == sequence
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"seq": 1, "last_by_subj": "a"},
+        {"seq": 1, "start_time": "2023-11-14T22:13:20Z"},
+        {"last_by_subj": "a", "start_time": "2023-11-14T22:13:20Z"},
+        {"last_by_subj": "a", "next_by_subj": "b"},
+        {"start_time": "yesterday"},
+        {"start_time": "2023-11-14T22:13:20"},
+        {"start_time": 5},
+    ],
+)
+def test_queries_that_are_none(fields: dict[str, Any]) -> None:
+    with pytest.raises((Refused, WrongType)):
+        MessageQuery.of(MESSAGE.read(fields))
+
+
+async def test_the_last_of_many(partition: FakePartition) -> None:
+    async def of(*patterns: str, up_to: int | None = None, limit: int = 10) -> list[int] | None:
+        return await last_of_many(partition, patterns, up_to_sequence=up_to, limit=limit)  # type: ignore[arg-type]
+
+    assert await of("a.*", "c") == [3, 5, 6]
+    assert await of("a.1", "a.*") == [3, 5]
+    assert await of(">", up_to=4) == [1, 2, 3, 4]
+    assert await of("b.*", limit=1) is None
+    assert await of("nothing") == []
 
 
 def test_a_record_as_a_message() -> None:

@@ -4,8 +4,8 @@ from dataclasses import replace
 import pytest
 from immutables import Map
 
-from streamlog.admin.errors import NO_PEERS, NOT_CLUSTERED, PEER_NOT_MEMBER, PEER_REMAP, Refused
-from streamlog.admin.succession import successor, without_peer
+from streamlog.admin.errors import PEER_NOT_MEMBER, PEER_REMAP, Refused, no_peers
+from streamlog.admin.succession import NO_SUCCESSOR, Placement, successor, without_peer
 from streamlog.metadata.image import Image, Load, NodeImage, PartitionImage
 from streamlog.model import NodeId
 
@@ -36,27 +36,42 @@ THREE = image(None, None, None, loads={2: Load(9, 5), 3: Load(9, 4)})
 
 def test_the_successor_leads_least() -> None:
     assert successor(THREE, partition(1, 2, 3)) == 3
-    assert successor(THREE, partition(1, 2, 3), "node-2") == 2
-    assert successor(THREE, partition(1, 2, 3), "2") == 2
+    assert successor(THREE, partition(1, 2, 3), Placement("node-2")) == 2
+    assert successor(THREE, partition(1, 2, 3), Placement("2")) == 2
+    assert successor(THREE, partition(1, 2, 3), Placement(cluster="test")) == 3
 
 
 @pytest.mark.parametrize(
-    ("where", "of", "preferred", "error"),
+    ("where", "of", "wanted"),
     [
-        (image(None), partition(1), "", NOT_CLUSTERED),
-        (THREE, partition(1), "", NO_PEERS),
-        (THREE, partition(1, 2, 3, isr=(1,)), "", NO_PEERS),
-        (changed(THREE, 2, fenced=True), partition(1, 2), "", NO_PEERS),
-        (changed(THREE, 2, draining=True), partition(1, 2), "", NO_PEERS),
-        (THREE, partition(1, 2), "node-3", NO_PEERS),
-        (THREE, partition(1, 2), "node-1", NO_PEERS),
-        (THREE, partition(1, 2), "n\u0662", NO_PEERS),
+        (THREE, partition(1), Placement()),
+        (THREE, partition(1, 2, 3, isr=(1,)), Placement()),
+        (changed(THREE, 2, fenced=True), partition(1, 2), Placement()),
+        (changed(THREE, 2, draining=True), partition(1, 2), Placement()),
+        (THREE, partition(1, 2, 3, isr=(1, 3)), Placement("node-2")),
+        (THREE, partition(1, 2, 3), Placement(cluster="elsewhere")),
+        (THREE, partition(1, 2, 3), Placement(tags=("ssd",))),
     ],
 )
-def test_no_successor(where: Image, of: PartitionImage, preferred: str, error: object) -> None:
+def test_no_successor(where: Image, of: PartitionImage, wanted: Placement) -> None:
     with pytest.raises(Refused) as refused:
-        successor(where, of, preferred)
-    assert refused.value.error == error
+        successor(where, of, wanted)
+    assert refused.value.error == NO_SUCCESSOR
+
+
+@pytest.mark.parametrize(
+    ("preferred", "problem"),
+    [
+        ("node-1", "is already leader"),
+        ("node-3", "not known"),
+        ("n\u0662", "not known"),
+        ("elsewhere", "not known"),
+    ],
+)
+def test_a_preferred_node_that_cannot_lead(preferred: str, problem: str) -> None:
+    with pytest.raises(Refused) as refused:
+        successor(THREE, partition(1, 2), Placement(preferred))
+    assert refused.value.error == no_peers(f'preferred server "{preferred}" {problem}')
 
 
 def test_another_rack_first_then_who_keeps_least() -> None:

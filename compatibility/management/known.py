@@ -1,0 +1,223 @@
+"""Where streamlog answers otherwise than JetStream, and why: the one list.
+
+A difference that no row explains is a mistake, and so is a row that explains none.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from compatibility.management.comparison import MISSING, Difference
+
+
+class Known(NamedTuple):
+    """A row."""
+
+    what: str
+    """As readers of docs/compatibility.md see it."""
+    why: str
+    explains: Callable[[Difference], bool]
+
+
+def _path(pattern: str) -> Callable[[Difference], bool]:
+    """Of a stream's description, whether alone or in a list."""
+    wanted = re.compile(rf"(streams\.\d+\.)?({pattern})")
+    return lambda it: wanted.fullmatch(it.path) is not None
+
+
+def _path_of(verb: str, pattern: str) -> Callable[[Difference], bool]:
+    wanted = _path(pattern)
+    return lambda it: _verb(it).startswith(verb) and wanted(it)
+
+
+def _refused(pattern: str) -> Callable[[Difference], bool]:
+    """streamlog refuses, in such words, what JetStream takes."""
+    wanted = re.compile(pattern)
+    return lambda it: it.path == "error" and wanted.search(str(it.streamlog)) is not None
+
+
+def _accepted(pattern: str) -> Callable[[Difference], bool]:
+    """streamlog takes what JetStream refuses in such words."""
+    wanted = re.compile(pattern)
+    return lambda it: (
+        it.path == "error"
+        and it.streamlog == "accepted"
+        and wanted.search(str(it.jetstream)) is not None
+    )
+
+
+def _verb(difference: Difference) -> str:
+    verb = difference.request.verb
+    return verb if isinstance(verb, str) else verb.decode(errors="replace")
+
+
+def _words_of_json(it: Difference) -> bool:
+    return it.path == "error.description" and all(
+        str(told).startswith("invalid JSON: ") for told in (it.jetstream, it.streamlog)
+    )
+
+
+def _unanswered(it: Difference) -> bool:
+    is_answer = it.path.startswith(("messages", "type", "error"))
+    return is_answer and it.jetstream in (0, MISSING) and bool(_UNKNOWN_VERB.match(_verb(it)))
+
+
+def _name_of_ours(it: Difference) -> bool:
+    """The request is about a stream whose name only JetStream takes."""
+    return it.path == "error" and _ODD_NAME.search(_verb(it)) is not None
+
+
+def _both_refuse(it: Difference) -> bool:
+    unsupported = "not supported" in str(it.streamlog)
+    return it.path == "error.description" and unsupported
+
+
+def _without_mirrors(it: Difference) -> bool:
+    mirrors = any(key in it.request.body for key in (b'"mirror"', b'"sources"'))
+    return mirrors and it.path in ("error.code", "error.err_code")
+
+
+def _purged_beyond(it: Difference) -> bool:
+    return b'"seq": 99' in it.request.body or it.scene == "purges by subject"
+
+
+_UNKNOWN_VERB: Final = re.compile(
+    r"NONSENSE|stream\.|STREAM(\.CREATE|\.INFO|\.MSG\.GET)?$|STREAM\.NONSENSE|STREAM\.TEMPLATE"
+    r"|INFO\.|STREAM\.NAMES\.|STREAM\.MSG\.scene|CONSUMER\.INFO\.scene$|SERVER\.|META\.|ACCOUNT\."
+    r"|STREAM\.[A-Z.]+\.a\.b$"
+)
+_ODD_NAME: Final = re.compile(r"\.(x{250,}|__\w+|[^.]*[^\w.-][^.]*|[^.]*[^\x00-\x7f][^.]*)$")
+
+KNOWN: Final[tuple[Known, ...]] = (
+    Known(
+        "`limits.max_memory` and `limits.max_consumers` of the account are 0",
+        "there is neither memory storage nor a JetStream consumer",
+        _path_of("INFO", r"limits\.max_(memory|consumers)"),
+    ),
+    Known(
+        "`api.level` and the metadata `_nats.ver`, `_nats.level`, `_nats.req.level`",
+        "streamlog says which of JetStream's features it has, and is no nats-server of any version",
+        _path(r"api\.level|config\.metadata(\._nats\.(ver|level|req\.level))?"),
+    ),
+    Known(
+        "`cluster` is told of every stream, also by a node that is alone",
+        "it says who leads partition 0, and tools ask for it before they move a leader",
+        _path(r"cluster(\..*)?"),
+    ),
+    Known(
+        "`domain` is told by STREAM.CREATE, too, and not by acknowledgements",
+        "a description is the same whoever asks; an acknowledgement is as short as can be",
+        lambda it: it.path == "domain" and MISSING in (it.jetstream, it.streamlog),
+    ),
+    Known(
+        "what streamlog does not have is refused with 500/10052, and named",
+        "mirrors, sources, work queues, interest, memory storage, limits on consumers, counters,"
+        " schedules: a stream is a log on disk, which Kafka clients read",
+        _refused(r"^500/10052 .*is not supported"),
+    ),
+    Known(
+        "`max_msgs_per_subject` is there only together with `discard_new_per_subject`",
+        "older messages of a subject are not removed to keep a number of them",
+        _refused(r"^500/10052 max_msgs_per_subject: only with"),
+    ),
+    Known(
+        "an empty `subject_transform` or `republish` is not echoed",
+        "it asks for nothing",
+        _path(r"config\.(subject_transform|republish)\.(src|dest)"),
+    ),
+    Known(
+        "... also where JetStream refuses the same request for another reason",
+        "the refusal names what is missing",
+        lambda it: _both_refuse(it) or _without_mirrors(it),
+    ),
+    Known(
+        "durations are whole milliseconds, rounded up",
+        "so fine are the times of records",
+        lambda it: (
+            _path(r"config\.(max_age|duplicate_window)")(it)
+            and -(-it.jetstream // 1_000_000) * 1_000_000 == it.streamlog
+        ),
+    ),
+    Known(
+        "a name has 1 to 249 of the characters A-Z a-z 0-9 _ -, and does not begin with __",
+        "it is a Kafka topic's name and a folder's, too",
+        lambda it: (
+            _name_of_ours(it) or _refused("of the characters A-Z|are reserved|internal stream")(it)
+        ),
+    ),
+    Known(
+        "several streams may watch one subject",
+        "each stores its copy and acknowledges",
+        _accepted("^400/10065 "),
+    ),
+    Known(
+        "inboxes cannot be taken, nor can a wildcard be a part of a token",
+        "acknowledgements would be stored as messages; other tools take `a*` for a pattern",
+        _refused("inboxes cannot be taken|would take inboxes|^500/10052 invalid subject$"),
+    ),
+    Known(
+        "a placement that no node satisfies is refused with 400/10005, by one node, too",
+        "JetStream alone takes any, and refuses it in a cluster",
+        _refused("^400/10005 no suitable peers for placement"),
+    ),
+    Known(
+        "`did_create` is left out where the same stream was there",
+        "so JetStream does in a cluster, where it can tell",
+        _path("did_create"),
+    ),
+    Known(
+        "an empty page of names is a list, not null",
+        "some clients read nothing else",
+        lambda it: it.path == "streams" and it.jetstream is None and it.streamlog == [],
+    ),
+    Known(
+        "a verb that nobody knows is answered with 400/10003",
+        "JetStream leaves it, as well as what only its system account may ask, without an answer",
+        _unanswered,
+    ),
+    Known(
+        "a request that needs a higher API level is refused with 412/10185",
+        "see `api.level`",
+        lambda it: (
+            it.request.headers.get("Nats-Required-Api-Level") == "4" and it.path.startswith("error")
+        ),
+    ),
+    Known(
+        "there are no consumers: CONSUMER.CREATE is refused with 500/10012",
+        "what they deliver may not be published by a client of NATS (see docs/decisions.md)",
+        lambda it: _refused("^500/10012 ")(it) or it.path.endswith("consumer_count"),
+    ),
+    Known(
+        "a purge up to a sequence beyond the end empties the stream, and no more",
+        "JetStream goes on behind that sequence, which leaves a gap that nothing was lost in",
+        lambda it: _purged_beyond(it) and _path(r"state\..*|purged|seq")(it),
+    ),
+    Known(
+        "`last_ts` is no time where all messages were purged",
+        "the log alone says what there is, and it is empty then",
+        lambda it: _path(r"state\.last_ts")(it) and it.streamlog == "0001-01-01T00:00:00Z",
+    ),
+    Known(
+        "`subjects_filter`, `num_subjects` and purges by subject are not there yet",
+        "streamlog looks for a subject in the log",
+        lambda it: (
+            _path(r"state\.num_(subjects|deleted)")(it)
+            or _refused("subjects_filter|purging by subject")(it)
+        ),
+    ),
+    Known(
+        "a sealed stream's `discard` is `old`",
+        "nothing comes in, so nothing is discarded",
+        _path(r"config\.discard"),
+    ),
+    Known(
+        "the words after `invalid JSON:`",
+        "JetStream's name types of its implementation; ours name the field and what it holds",
+        _words_of_json,
+    ),
+)
+
+
+def reason(difference: Difference) -> Known | None:
+    """The first row that explains it."""
+    return next((row for row in KNOWN if row.explains(difference)), None)

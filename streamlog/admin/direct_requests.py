@@ -1,0 +1,113 @@
+"""DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from streamlog.admin.connection import AdminConnection
+from streamlog.admin.direct import (
+    LEVEL_MISSING,
+    DirectReply,
+    direct_replies,
+    no_responders,
+    status,
+)
+from streamlog.admin.errors import ApiError, Refused
+from streamlog.admin.fields import Fields, text
+from streamlog.admin.leader import Leader, tp_of
+from streamlog.admin.leaders import Leaders
+from streamlog.admin.message_query import DirectQuery
+from streamlog.admin.messages import ReadablePartition
+from streamlog.admin.verbs import Verbs, has_api_level
+from streamlog.errors import StreamNotFound
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "DIRECT.GET."
+TOO_LARGE: Final = ApiError(
+    500, 10051, "the message and its headers are larger than NATS lets through"
+)
+
+
+class DirectRequests:
+    """Answers any number of them side by side."""
+
+    def __init__(self, leader: Leader, leaders: Leaders, verbs: Verbs) -> None:
+        self._leader = leader
+        self._leaders = leaders
+        self._verbs = verbs
+
+    async def answer(self, connection: AdminConnection, message: Msg, verb: str) -> None:
+        """``verb``: with the stream, and perhaps a subject, at its end."""
+        self._verbs.count()
+        name, dot, subject = verb.removeprefix(PREFIX).partition(".")
+        try:
+            if not await self._allows(name):
+                await connection.send_block(message.reply, no_responders(message.subject))
+                return
+            query = _query(message, subject if dot else None)
+            partition = await self._leaders.direct(name, query, message.reply)
+        except Exception as error:
+            refused = status(self._verbs.failed(error, verb))
+            await connection.send_block(message.reply, refused.block)
+            return
+        if partition is not None:
+            await self._send(connection, message.reply, name, partition, query)
+
+    async def _allows(self, name: str) -> bool:
+        try:
+            return (await self._verbs.streams.stream(name)).config.allow_direct
+        except StreamNotFound:
+            return False
+
+    async def answer_for(self, connection: AdminConnection, message: Msg, fields: Fields) -> None:
+        """Another node's request: it hears at once whether it will be answered from here."""
+        tp, query = tp_of(fields), DirectQuery.of_travelled(_object(fields, "query"))
+        partition = self._leader.readable(tp)
+        await connection.publish(message.reply, b"{}\n")
+        await self._send(connection, text(fields, "reply"), tp.stream, partition, query)
+
+    async def _send(
+        self,
+        connection: AdminConnection,
+        reply: str,
+        stream: str,
+        partition: ReadablePartition,
+        query: DirectQuery,
+    ) -> None:
+        """What goes wrong half-way is told in the place of the rest."""
+        try:
+            async for found in direct_replies(stream, partition, query):
+                await _send_one(connection, reply, found)
+        except nats.errors.MaxPayloadError:
+            await _send_one(connection, reply, status(TOO_LARGE))
+        except nats.errors.Error:
+            raise
+        except Exception as error:
+            await _send_one(connection, reply, status(self._verbs.failed(error, "DIRECT.GET")))
+
+
+def _query(message: Msg, subject: str | None) -> DirectQuery:
+    """``subject``: at the end of the request's own. Raises Refused with a status."""
+    if not has_api_level(message.headers or {}):
+        raise Refused(LEVEL_MISSING)
+    if subject is None:
+        return DirectQuery.of(message.data)
+    return DirectQuery.of_subject(subject, message.data)
+
+
+async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
+    if found.block:
+        await connection.send_block(reply, found.block, found.data)
+    else:
+        await connection.publish(reply, found.data)
+
+
+def _object(fields: Fields, key: str) -> Mapping[str, Any]:
+    value = fields[key]
+    if not isinstance(value, dict):
+        raise TypeError(f"{key}: not an object")
+    return value
