@@ -1,5 +1,6 @@
 import asyncio
 import contextlib
+import select
 import socket
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -47,7 +48,9 @@ class Channel:
     async def receive(self) -> bytes:
         """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before."""
         waiter = self._wait()
-        self._listen(self._take)
+        self._heard = self._take
+        if not self._listens:
+            self._listen()
         try:
             return await waiter
         finally:
@@ -58,8 +61,10 @@ class Channel:
         self._may_wake = True
         try:
             while not due():
-                with contextlib.suppress(_WokenError):
+                try:
                     return await self.receive()
+                except _WokenError:
+                    pass
         finally:
             self._may_wake = False
         return None
@@ -125,7 +130,9 @@ class Channel:
             self._heard = None
             (gone if ended else more)()
 
-        self._listen(look)
+        self._heard = look
+        if not self._listens:
+            self._listen()
         try:
             yield
         finally:
@@ -172,11 +179,9 @@ class Channel:
             waiter.set_exception(error)
         self._heard = None
 
-    def _listen(self, heard: Callable[[], None]) -> None:
-        self._heard = heard
-        if not self._listens:
-            self._loop.add_reader(self.sock, self._arrived)
-            self._listens = True
+    def _listen(self) -> None:
+        self._loop.add_reader(self.sock, self._arrived)
+        self._listens = True
 
     def _arrived(self) -> None:
         """Bytes, or the end. Nobody waits for them: the socket keeps them till somebody does."""
@@ -193,9 +198,20 @@ class Channel:
     def _check_idle(self) -> None:
         """One timer per channel, set again for when the present wait would be too long."""
         left_s = self._idle_timeout_s
-        if self._waiter is not None:
+        if self._waiter is not None and not self._waiter.done():
             left_s -= self._loop.time() - self._waiting_since
+        if left_s <= 0 and self._has_moved():
+            left_s = TICK_S
         if left_s <= 0:
             self.end(ChannelIdle(f"no byte in {round(self._idle_timeout_s * 1000)} ms"))
         else:
             self._timer = self._loop.call_later(left_s, self._check_idle)
+
+    def _has_moved(self) -> bool:
+        """The loop has not told it yet: after a standstill of the process, timers may come first.
+
+        Only who waits for bytes, or for room to write, is ever found idle.
+        """
+        poll = select.poll()
+        poll.register(self.sock, select.POLLOUT if self._heard is None else select.POLLIN)
+        return bool(poll.poll(0))

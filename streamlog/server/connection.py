@@ -9,10 +9,10 @@ from streamlog.errors import MalformedFrame, ProtocolViolation
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
 from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
-from streamlog.server.context import Context, Slice
+from streamlog.server.context import Context
 from streamlog.server.late_answer import LateAnswer, until_due
 from streamlog.server.poll import Poll
-from streamlog.server.sendfile import SliceTruncated, is_cold, send_slice
+from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.wire.framing import FrameSplitter
 
 logger = logging.getLogger(__name__)
@@ -49,8 +49,8 @@ class Connection:
         self._host = "/" + peer.rpartition(":")[0]  # as Kafka writes it
         self._context = context
         self._readers = readers
-        self._sent = context.metrics.fetch_bytes.labels("sendfile")
-        self._copied = context.metrics.fetch_bytes.labels("copy")
+        self._sent = context.metrics.fetch_bytes["sendfile"]
+        self._copied = context.metrics.fetch_bytes["copy"]
         self._frames = FrameSplitter(context.settings.frame_bytes_max)
         self._poll: Poll | None = None  # of the request being answered
         self._late: deque[LateAnswer] = deque()  # in the order of their requests
@@ -96,10 +96,11 @@ class Connection:
 
     async def _serve(self) -> None:
         while not self._stopping:
-            await self._send_due()
-            if len(self._late) >= LATE_MAX:
-                await until_due(self._late[0])
-                continue
+            if self._late:
+                await self._send_due()
+                if len(self._late) >= LATE_MAX:
+                    await until_due(self._late[0])
+                    continue
             if self._muted_until_s is not None:
                 await self._rest(self._muted_until_s)
                 continue
@@ -170,23 +171,22 @@ class Connection:
             await self._send_due()
 
     async def _send(self, answer: Answer) -> None:
-        """By sendfile, except small slices among others, which cost less in one write together."""
+        """By sendfile, except small slices, which cost less in a write with what is around them."""
         out = bytearray()
-        small = COPY_BYTES_MAX if len(answer.slices) > 1 else 0
         for piece, records in zip(answer.pieces, answer.slices, strict=False):
             out += piece
             length = len(records)
-            if length <= small and not is_cold(records.fileno(), records.position, length):
-                out += _whole(records)
+            if length <= COPY_BYTES_MAX and (copy := read_warm(records)) is not None:
+                out += copy
                 self._copied.inc(length)
             else:
                 await self._channel.send(out, more=True)
-                out.clear()
+                out = bytearray()
                 await send_slice(self._channel, records, self._readers)
                 self._sent.inc(length)
             if len(out) > WRITE_BYTES:
                 await self._channel.send(out, more=True)
-                out.clear()
+                out = bytearray()
         await self._channel.send(out + answer.pieces[-1])
 
     def _log_closed(self, reason: str, error: Exception) -> None:
@@ -195,10 +195,3 @@ class Connection:
             "connection closed",
             extra={"peer": self._peer, "reason": reason, "problem": str(error)},
         )
-
-
-def _whole(records: Slice) -> bytes:
-    data = records.read()
-    if len(data) != len(records):
-        raise SliceTruncated(f"file ends {len(records) - len(data)} bytes before its slice")
-    return data

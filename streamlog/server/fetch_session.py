@@ -8,10 +8,13 @@ Without a session, the same lives for one request.
 """
 
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from streamlog.model import NodeId, TopicPartition
 from streamlog.server.partition_fetch import Caller, Key, PartitionFetch
 from streamlog.wire import fetch as wire
+
+FIRST_EPOCH: Final = wire.next_session_epoch(wire.NEW_SESSION)
 
 
 class FetchSession:
@@ -21,7 +24,7 @@ class FetchSession:
         self.caller = caller
         self.by_id = by_id
         """Topics have ids, not names."""
-        self.epoch = wire.next_session_epoch(wire.NEW_SESSION)
+        self.epoch = FIRST_EPOCH
         """Of the request that is to come."""
         self.busy = False
         self.due: dict[PartitionFetch, None] = {}
@@ -50,14 +53,15 @@ class FetchSession:
     # One request
 
     def begin(self, request: wire.FetchRequest, now: Callable[[], float]) -> None:
-        """``now``: of the event loop, in seconds."""
+        """``now``: a clock that never goes back, in seconds."""
         self.busy = True
         self._now = now
         self._touched = {}
         for key in request.forgotten:
             self._forget(key)
-        self.due.update(self._later)
-        self._later = {}
+        if self._later:
+            self.due.update(self._later)
+            self._later = {}
         for topic in request.topics:
             for wanted in topic.partitions:
                 if self.by_id:
@@ -87,8 +91,9 @@ class FetchSession:
         the session is over.
         """
         self.busy, self._wake = False, None
-        self._touched.update(self.news)
-        self.news = {}
+        if self.news:
+            self._touched.update(self.news)
+            self.news = {}
         if everything:
             return list(self._fetches.values())
         return [it for it in self._touched if it.has_changed]
@@ -108,7 +113,7 @@ class FetchSession:
     def drop(self, told: Iterable[PartitionFetch]) -> None:
         """Likewise, but nothing is kept."""
         for fetch in told:
-            fetch.remember()
+            fetch.records = None  # whoever sends the answer closes them
         self.close()
 
     def fail(self) -> None:
@@ -121,7 +126,8 @@ class FetchSession:
         """What it has been asked last may still be answered."""
         self.closed = True
         for fetch in self._fetches.values():
-            self._rouse(fetch)
+            if fetch.is_watched:
+                self._rouse(fetch)
         self._fetches = {}
         self.due, self.news, self._later = {}, {}, {}
 
@@ -132,7 +138,7 @@ class FetchSession:
         else:
             self._rouse(fetch)
             fetch.want(wanted)
-        self.due.pop(fetch, None)
+            self.due.pop(fetch, None)
         self.due[fetch] = None
 
     def _forget(self, key: Key) -> None:

@@ -19,7 +19,8 @@ def led_partition(tp: TopicPartition, leader_epoch: int, context: Context) -> Lo
     partition = _local_partition(tp, context)
     if not partition.is_leader:
         raise NotLeader(f"{tp} is led by another node")
-    _check_epoch(tp, leader_epoch, partition)
+    if leader_epoch != NO_EPOCH:
+        _check_epoch(tp, leader_epoch, partition)
     return partition
 
 
@@ -28,7 +29,8 @@ def readable_partition(tp: TopicPartition, leader_epoch: int, context: Context) 
     partition = _local_partition(tp, context)
     if not partition.may_serve_reads:
         raise NotLeader(f"{tp} is led by another node, and this one is not in sync")
-    _check_epoch(tp, leader_epoch, partition)
+    if leader_epoch != NO_EPOCH:
+        _check_epoch(tp, leader_epoch, partition)
     return partition
 
 
@@ -43,10 +45,11 @@ def _local_partition(tp: TopicPartition, context: Context) -> LocalPartition:
 
 
 def _check_epoch(tp: TopicPartition, leader_epoch: int, partition: LocalPartition) -> None:
-    if leader_epoch != NO_EPOCH and leader_epoch < partition.leader_epoch:
-        raise FencedLeaderEpoch(f"{tp} is in epoch {partition.leader_epoch}, not {leader_epoch}")
-    if leader_epoch != NO_EPOCH and leader_epoch > partition.leader_epoch:
-        raise UnknownLeaderEpoch(f"{tp} is in epoch {partition.leader_epoch}, not {leader_epoch}")
+    here = partition.leader_epoch
+    if leader_epoch < here:
+        raise FencedLeaderEpoch(f"{tp} is in epoch {here}, not {leader_epoch}")
+    if leader_epoch > here:
+        raise UnknownLeaderEpoch(f"{tp} is in epoch {here}, not {leader_epoch}")
 
 
 def is_other_cluster(cluster_id: str | None, context: Context) -> bool:

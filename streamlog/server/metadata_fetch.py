@@ -17,10 +17,8 @@ from streamlog.wire.errors import code_of
 
 
 def is_for(request: wire.FetchRequest) -> bool:
-    """Whether it is a replica that asks for the metadata log."""
-    return request.replica_id >= 0 and any(
-        topic.name == METADATA_LOG.stream for topic in request.topics
-    )
+    """Whether the replica that asks does so for the metadata log."""
+    return any(topic.name == METADATA_LOG.stream for topic in request.topics)
 
 
 async def handle(

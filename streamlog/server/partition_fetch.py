@@ -57,9 +57,9 @@ class PartitionFetch:
     """What is asked of one partition, and what there is to answer so far."""
 
     __slots__ = (
-        "_caller", "_changed", "_committed", "_diverging", "_error_code", "_leader", "_partition",
-        "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start", "_topic_id",
-        "_watched", "final", "key", "records", "tp", "wanted",
+        "_caller", "_changed", "_committed", "_diverging", "_error_code", "_is_replica", "_leader",
+        "_partition", "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start",
+        "_topic_id", "_watched", "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
 
     def __init__(self, key: Key, wanted: wire.FetchPartition, caller: Caller) -> None:
@@ -74,6 +74,7 @@ class PartitionFetch:
         self.records: Slice | None = None  # open, and not empty; closed by whoever has sent it
         self.final = False  # waiting would not help: an error, or something to be told at once
         self._caller = caller
+        self._is_replica = caller.is_replica
         self._partition: LocalPartition | None = None  # once found, and the caller may read it
         self._error_code = ErrorCode.none
         self._diverging: EpochEnd | None = None
@@ -85,16 +86,18 @@ class PartitionFetch:
         self._rests = False  # a replica that is watched, and has all there is
         self._changed: Callable[[PartitionFetch], None] | None = None  # while it is watched
         self._committed: Callable[[PartitionFetch], None] | None = None  # likewise
-        self._hear()
+        if self._is_replica:
+            self._hear()
 
     def want(self, wanted: wire.FetchPartition) -> None:
         """Something else from now on."""
         self.wanted = wanted
-        self._hear()
+        if self._is_replica:
+            self._hear()
 
     def _hear(self) -> None:
         """A replica says what it knows."""
-        if self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD:
+        if self.wanted.high_watermark != wire.NOT_TOLD:
             self._told_high_watermark = self.wanted.high_watermark
             self._told_start = self.wanted.log_start_offset
 
@@ -137,9 +140,13 @@ class PartitionFetch:
             return False
         if self._state(partition) != self._seen:
             return False
-        if self._caller.is_replica:
+        if self._is_replica:
             return self._has_all(partition) and self._caller.replica_id in partition.isr
         return partition.is_leader and self.wanted.fetch_offset >= partition.high_watermark
+
+    @property
+    def is_watched(self) -> bool:
+        return self._watched is not None
 
     @property
     def size_bytes(self) -> int:
@@ -147,14 +154,15 @@ class PartitionFetch:
 
     @property
     def _hears_of_commits(self) -> bool:
-        return self._caller.is_replica and self.wanted.high_watermark != wire.NOT_TOLD
+        return self._is_replica and self.wanted.high_watermark != wire.NOT_TOLD
 
     def _has_all(self, partition: LocalPartition) -> bool:
         return self.wanted.fetch_offset == partition.log_end_offset
 
     async def look(self, context: Context, max_bytes: int, *, whole_first: bool) -> None:
         """Reads what there is now. ``whole_first``: one batch may go over ``max_bytes``."""
-        self.close()
+        if self.records is not None:
+            self.close()
         self._partition = self._diverging = self._leader = None
         self._error_code, self._preferred, self.final = ErrorCode.none, NO_LEADER, False
         try:
@@ -162,18 +170,17 @@ class PartitionFetch:
         except StreamlogError as error:
             self._fail(error, context)
             return
-        self.final = self._diverging is not None or self._preferred != NO_LEADER
         if records is None:
-            return
-        if len(records) == 0 or (len(records) > max_bytes and not whole_first):
-            records.close()
-        else:
+            self.final = self._diverging is not None or self._preferred != NO_LEADER
+        elif 0 < len(records) <= max_bytes or (whole_first and len(records)):
             self.records = records
+        else:
+            records.close()
 
     async def _look(self, context: Context, max_bytes: int, whole_first: bool) -> Slice | None:
         if self._topic_id is not None:
             self._find_name(self._topic_id, context)
-        find = led_partition if self._caller.is_replica else readable_partition
+        find = led_partition if self._is_replica else readable_partition
         partition = find(self.tp, self.wanted.current_leader_epoch, context)
         if self._topic_id is not None and partition.topic_id != self._topic_id:
             raise InconsistentTopicId(f"{self.tp}: the log here is another stream's of that name")
@@ -182,7 +189,7 @@ class PartitionFetch:
         wanted_bytes = min(self.wanted.max_bytes, max_bytes)
         if wanted_bytes <= 0 and whole_first:
             wanted_bytes = 1
-        if self._caller.is_replica:
+        if self._is_replica:
             return await self._read_for_replica(partition, wanted_bytes)
         return await self._read_for_consumer(partition, wanted_bytes, context)
 
@@ -214,12 +221,14 @@ class PartitionFetch:
         offset, end = self.wanted.fetch_offset, partition.log_end_offset
         if offset > end and not partition.is_leader:
             raise OffsetNotAvailable(f"{self.tp}: this follower ends at {end}, before {offset}")
-        self._diverging = _divergence(partition, self.wanted)
-        if self._diverging is not None:
-            return None
+        if self.wanted.last_fetched_epoch != NO_EPOCH:
+            self._diverging = _divergence(partition, self.wanted)
+            if self._diverging is not None:
+                return None
         if partition.high_watermark <= offset <= end:
             return None  # most looks end here: all is read
-        self._preferred = _nearer_replica(self.tp, self._caller.rack, partition, context)
+        if self._caller.rack:
+            self._preferred = _nearer_replica(self.tp, self._caller.rack, partition, context)
         if self._preferred != NO_LEADER or wanted_bytes <= 0:
             return None
         return await partition.read(offset, wanted_bytes)
@@ -249,7 +258,7 @@ class PartitionFetch:
             self._watched = partition
         if self._changed is None:
             self._changed = changed
-            partition.add_watcher(self._tell_changed, end=self._caller.is_replica)
+            partition.add_watcher(self._tell_changed, end=self._is_replica)
         if self._committed is None and self._hears_of_commits:
             self._committed = committed
             partition.add_watcher(self._tell_committed)
@@ -258,7 +267,7 @@ class PartitionFetch:
         if self._state(partition) != self._seen:
             self._tell_changed()
         else:
-            self._rests = self._caller.is_replica and self._has_all(partition)
+            self._rests = self._is_replica and self._has_all(partition)
 
     def _tell_changed(self) -> None:
         """The session has ``unwatch`` called in turn."""
@@ -302,13 +311,13 @@ class PartitionFetch:
             self.records = None
 
     def fetched(self) -> wire.FetchedPartition:
-        partition = self._partition
+        partition, records = self._partition, self.records
         return wire.FetchedPartition(
             self.wanted.partition,
             self._error_code,
             UNKNOWN if partition is None else partition.high_watermark,
             UNKNOWN if partition is None else partition.log_start_offset,
-            self.size_bytes,
+            0 if records is None else len(records),
             self._diverging,
             self._preferred,
             self._leader,
@@ -316,8 +325,7 @@ class PartitionFetch:
 
     def _state(self, partition: LocalPartition) -> tuple[bool, int, int]:
         """What a watcher would have been told the change of."""
-        replica = self._caller.is_replica
-        offset = partition.log_end_offset if replica else partition.high_watermark
+        offset = partition.log_end_offset if self._is_replica else partition.high_watermark
         return partition.is_leader, partition.leader_epoch, offset
 
     def _place(self, error: StreamlogError) -> dict[str, object]:
@@ -331,8 +339,6 @@ class PartitionFetch:
 
 def _divergence(partition: LocalPartition, wanted: wire.FetchPartition) -> EpochEnd | None:
     """Where our history parts from the caller's, if it does before the offset asked for."""
-    if wanted.last_fetched_epoch == NO_EPOCH:
-        return None
     end = partition.epoch_end(wanted.last_fetched_epoch)
     if end.epoch == NO_EPOCH:  # older than all that we know: nothing tells where it parted
         start, log_end = partition.log_start_offset, partition.log_end_offset
@@ -346,7 +352,7 @@ def _nearer_replica(
     tp: TopicPartition, rack: str, partition: LocalPartition, context: Context
 ) -> NodeId:
     """A live follower in sync in the caller's rack, where the leader is in another (KIP-392)."""
-    if not rack or not partition.is_leader:
+    if not partition.is_leader:
         return NO_LEADER
     image = context.metadata.image
     here, stream = image.nodes.get(context.node_id), image.streams.get(tp.stream)

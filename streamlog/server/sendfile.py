@@ -27,8 +27,8 @@ class SliceTruncated(Exception):
 async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
     """All of the slice, a chunk per turn; ``readers`` are the threads that wait for the disk."""
     out, file = channel.sock.fileno(), part.fileno()
-    position, end = part.position, part.position + len(part)
-    warm = position  # bytes before it are known to be in the page cache
+    position = warm = part.position  # bytes before ``warm`` are known to be in the page cache
+    end = position + len(part)
     while position < end:
         length = min(CHUNK_BYTES, end - position)
         if position >= warm:
@@ -43,23 +43,38 @@ async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
         if sent == 0:
             raise SliceTruncated(f"file ends at {position}, slice at {end}")
         position += sent
-        if position < end:
+        if sent < length:
+            await channel.writable()  # to try again would only tell that it is full
+        elif position < end:
             await asyncio.sleep(0)
 
 
 def is_cold(file: int, position: int, length: int) -> bool:
-    """Would reading this range wait for the disk? Its ends speak for the middle."""
+    """Would reading this range wait for the disk? One byte speaks for all.
+
+    It is one far from both ends: where a slice begins the one before it has just been read, and
+    where it ends somebody has looked for the end of a batch. It is past the middle, since what is
+    read ahead there grows from the start.
+    """
     if _NO_WAIT is None:
         return False
-    probe = bytearray(1)
     try:
-        for at in (position, position + length - 1):
-            os.preadv(file, [probe], at, _NO_WAIT)
+        os.preadv(file, [bytearray(1)], position + length * 3 // 4, _NO_WAIT)
     except BlockingIOError:
         return True
     except OSError:  # no such question on this filesystem
         return False
     return False
+
+
+def read_warm(part: Slice) -> bytearray | None:
+    """Its bytes, if they can be had without waiting for the disk."""
+    data = bytearray(len(part))
+    try:
+        got = os.preadv(part.fileno(), [data], part.position, _NO_WAIT or 0)
+    except OSError:  # the disk has to be waited for, or there is no such question
+        return None
+    return data if got == len(data) else None
 
 
 async def _read_ahead(file: int, position: int, length: int, readers: Executor) -> None:

@@ -25,7 +25,19 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
     "subjects": TopicConfig(
         Kind.LIST,
         "The NATS subjects that are stored, separated by commas; wildcards are allowed."
-        " Partition 0 takes the subject itself, partition i takes <subject>.<i>.",
+        " Partition 0 takes the subject itself, partition i takes <subject>.<i>, unless"
+        " streamlog.partition_by says otherwise.",
+    ),
+    "partition_by": TopicConfig(
+        Kind.STRING,
+        "Which partition a NATS message goes to: subject (partition i takes <subject>.<i>), key (by"
+        " the hash of its Streamlog-Key, as Kafka's default partitioner does; without one by that"
+        " of its subject), or tokens:N,M (by the hash of these tokens of its subject; the first is"
+        " 1).",
+    ),
+    "group": TopicConfig(
+        Kind.STRING,
+        "Streams of one group share the messages of a subject: the name of a NATS queue group.",
     ),
     "retention_bytes": TopicConfig(
         Kind.LONG, "Bytes that each partition keeps; whole segments go. -1: no limit."
@@ -106,9 +118,48 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         Kind.DOUBLE,
         "The share of the log that has not been compacted, from which on it is: 0 to 1.",
     ),
-    "discard": TopicConfig(Kind.STRING, "Which records go when a limit is reached: old."),
+    "discard": TopicConfig(
+        Kind.STRING,
+        "Which records give way at a limit on bytes or messages: old ones, or new ones, which are"
+        " refused.",
+    ),
+    "discard_new_per_subject": TopicConfig(
+        Kind.BOOLEAN, "Refuse new messages of a subject that has as many as it may."
+    ),
+    "max_messages_per_subject": TopicConfig(
+        Kind.LONG, "How many messages a subject may have. -1: no limit."
+    ),
     "no_ack": TopicConfig(
         Kind.BOOLEAN, "Never acknowledge, although the publisher asks for it with a reply subject."
+    ),
+    "subject_transform": TopicConfig(
+        Kind.STRING, "SRC -> DEST: the subjects under which messages are stored."
+    ),
+    "republish": TopicConfig(
+        Kind.STRING,
+        "SRC -> DEST: where messages are published again once they are committed; with"
+        " ' headers-only' behind it their headers alone.",
+    ),
+    "sealed": TopicConfig(
+        Kind.BOOLEAN, "No record comes or goes any more. A stream that is sealed stays so."
+    ),
+    "deny_purge": TopicConfig(
+        Kind.BOOLEAN, "Refuse purges over NATS. A stream that refuses them goes on to."
+    ),
+    "deny_delete": TopicConfig(
+        Kind.BOOLEAN,
+        "Refuse to erase single messages over NATS. A stream that refuses it goes on to.",
+    ),
+    "allow_direct": TopicConfig(
+        Kind.BOOLEAN, "Let replicas in sync answer direct gets over NATS, not the leader alone."
+    ),
+    "placement_cluster": TopicConfig(
+        Kind.STRING, "The cluster that the stream has to be in; empty: whichever this is."
+    ),
+    "readonly": TopicConfig(Kind.BOOLEAN, "Take no records."),
+    "paused": TopicConfig(Kind.BOOLEAN, "Take no records for now."),
+    "allow_atomic": TopicConfig(
+        Kind.BOOLEAN, "Let NATS publishers store batches of messages together or not at all."
     ),
     "description": TopicConfig(Kind.STRING, "A text about the stream."),
 }

@@ -17,7 +17,9 @@ from streamlog.wire.registry import Api
 Message = Mapping[str, Any]
 
 ELEMENTS_MAX: Final = 50_000
-"""Of all arrays of one request together: each is carried out, which takes its time."""
+"""Of all arrays and tagged fields of one request together: each is carried out, or passed over,
+which takes its time.
+"""
 
 
 def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:

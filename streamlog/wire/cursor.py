@@ -1,6 +1,6 @@
 import struct
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NoReturn
 from uuid import UUID
 
 from streamlog.errors import MalformedFrame
@@ -14,8 +14,8 @@ _I64: Final = struct.Struct(">q")
 
 UVARINT_BYTES_MAX: Final = 5
 ELEMENTS_MAX: Final = 400_000
-"""Of all arrays of one Fetch or Produce together. An element of a few bytes on the wire is hundreds
-in memory: a request of the largest size would take gigabytes, and minutes.
+"""Of all arrays and tagged fields of one Fetch or Produce together. An element of a few bytes on
+the wire is hundreds in memory: a request of the largest size would take gigabytes, and minutes.
 """
 UNLIMITED: Final = 2**63 - 1
 _SHORT: Final = tuple(bytes([value]) for value in range(0x80))
@@ -27,7 +27,8 @@ NO_TAGS: Final = b"\x00"
 class Cursor:
     """Reads forward through a frame; whatever does not fit into it is a MalformedFrame.
 
-    Of what a stranger sends, no more than ``elements_max`` elements of arrays are read.
+    Of what a stranger sends, no more than ``elements_max`` elements of arrays and tagged fields are
+    read.
     """
 
     __slots__ = ("buffer", "elements_left", "end", "position")
@@ -122,7 +123,7 @@ class Cursor:
             raise MalformedFrame(f"array of {length} before byte {self.position} of {self.end}")
         self.elements_left -= length
         if self.elements_left < 0:
-            raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
+            self._refuse_more()
         return length
 
     def array_length(self, flexible: bool) -> int:
@@ -135,35 +136,46 @@ class Cursor:
         value = UUID(bytes=bytes(self.take(16)))
         return None if value == NO_UUID else value
 
+    def tag_count(self) -> int:
+        """Of the tagged fields that end a struct. Each is an element, whether known or not."""
+        count = self.uvarint()
+        if count:
+            if count > self.end - self.position:
+                raise MalformedFrame(f"{count} tagged fields before byte {self.position}")
+            self.elements_left -= count
+            if self.elements_left < 0:
+                self._refuse_more()
+        return count
+
     def skip_tags(self) -> None:
         """Passes over tagged fields that nobody here knows."""
-        for _ in range(self.uvarint()):
+        start = self.position
+        if start < self.end and self.buffer[start] == 0:  # nearly always
+            self.position = start + 1
+            return
+        for _ in range(self.tag_count()):
             self.uvarint()
             self.take(self.uvarint())
 
     def tags(self) -> "dict[int, Cursor]":
         """The tagged fields that end a struct, by tag; there are no arrays in what they hold."""
-        count = self.uvarint()
-        if not count:
-            return {}
-        if count > self.end - self.position:
-            raise MalformedFrame(f"{count} tagged fields before byte {self.position}")
-        self.elements_left -= count
-        if self.elements_left < 0:
-            raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
+        count = self.tag_count()
         return {self.uvarint(): Cursor(self.take(self.uvarint())) for _ in range(count)}
+
+    def _refuse_more(self) -> NoReturn:
+        raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
 
 
 def encode_uvarint(value: int) -> bytes:
     assert value >= 0
     if value < 0x80:
         return _SHORT[value]
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    low, middle = value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80
+    if value < 1 << 14:
+        return bytes((low, value >> 7))
+    if value < 1 << 21:
+        return bytes((low, middle, value >> 14))
+    return bytes((low, middle, value >> 14 & 0x7F | 0x80)) + encode_uvarint(value >> 21)
 
 
 def encode_string(value: str | None, flexible: bool) -> bytes:

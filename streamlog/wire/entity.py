@@ -215,7 +215,7 @@ def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> R
         values = {field.name: field.read(cursor) for field in plain}
         if flexible:
             values.update((field.name, _fresh(field.default)) for field in tagged.values())
-            for _ in range(cursor.uvarint()):
+            for _ in range(cursor.tag_count()):
                 field = tagged.get(cursor.uvarint())
                 content = Cursor(cursor.take(cursor.uvarint()), 0, cursor.elements_left)
                 if field is not None:

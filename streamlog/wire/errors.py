@@ -29,6 +29,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StreamExists, ErrorCode.topic_already_exists),
     (errors.InvalidSubject, ErrorCode.invalid_config),
     (errors.InvalidStreamConfig, ErrorCode.invalid_config),
+    (errors.StreamFull, ErrorCode.policy_violation),
+    (errors.StreamStandsStill, ErrorCode.policy_violation),
     (errors.StorageFull, ErrorCode.kafka_storage_error),
     (errors.StorageFailed, ErrorCode.kafka_storage_error),
     (errors.FencedLeaderEpoch, ErrorCode.fenced_leader_epoch),

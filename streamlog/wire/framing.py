@@ -15,7 +15,7 @@ class FrameSplitter:
 
     def __init__(self, frame_bytes_max: int) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._pending = bytearray()  # arrived, not yet given out
+        self._pending: bytes | bytearray = b""  # arrived; bytes: all in one go, as most requests do
         self._position = 0  # in _pending; what lies before it has been given out
 
     @property
@@ -24,6 +24,11 @@ class FrameSplitter:
         return len(self._pending) - self._position
 
     def feed(self, data: bytes | memoryview) -> None:
+        if self._position == len(self._pending):
+            self._pending, self._position = bytes(data), 0
+            return
+        if isinstance(self._pending, bytes):
+            self._pending = bytearray(self._pending)
         if self._position:
             del self._pending[: self._position]
             self._position = 0
@@ -31,18 +36,18 @@ class FrameSplitter:
 
     def next_frame(self) -> bytes | None:
         """The next whole frame without its length, or None. Raises ProtocolViolation."""
-        if self.buffered < LENGTH_BYTES:
+        pending, start = self._pending, self._position + LENGTH_BYTES
+        if len(pending) < start:
             return None
-        (length,) = _LENGTH.unpack_from(self._pending, self._position)
+        (length,) = _LENGTH.unpack_from(pending, self._position)
         if length < 0:
             raise MalformedFrame(f"frame of length {length}")
         if length > self._frame_bytes_max:
             raise FrameTooLarge(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
-        start = self._position + LENGTH_BYTES
-        if len(self._pending) < start + length:
+        if len(pending) < start + length:
             return None
         self._position = start + length
-        return bytes(memoryview(self._pending)[start : self._position])
+        return bytes(memoryview(pending)[start : self._position])
 
 
 def frame(*parts: bytes) -> bytes:

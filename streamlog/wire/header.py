@@ -39,7 +39,7 @@ def read_request_header(cursor: Cursor) -> RequestHeader:
         return RequestHeader(APIS[API_VERSIONS], version, correlation_id, None)
     api = find_api(key, version)
     client_id = cursor.nullable_string(flexible=False)
-    if api.is_flexible(version):
+    if version >= api.flexible_from:
         cursor.skip_tags()
     return RequestHeader(api, version, correlation_id, client_id)
 
@@ -51,8 +51,8 @@ def encode_request_header(api: Api, version: int, correlation_id: int, client_id
 
 
 def encode_response_header(api: Api, version: int, correlation_id: int) -> bytes:
-    tags = b"\x00" if api.is_flexible(version) and api.key != API_VERSIONS else b""
-    return _RESPONSE.pack(correlation_id) + tags
+    fixed = _RESPONSE.pack(correlation_id)
+    return fixed + b"\x00" if version >= api.flexible_from and api.key != API_VERSIONS else fixed
 
 
 def read_response_header(cursor: Cursor, api: Api, version: int) -> int:

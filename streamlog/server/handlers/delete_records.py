@@ -9,7 +9,8 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
+from streamlog.metadata.standstill import check_may_be_cut
 from streamlog.metadata.stream import check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
@@ -51,6 +52,10 @@ async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
     leader here: the client then asks again, and perhaps elsewhere.
     """
     check_writable_by_clients(tp.stream)
+    config = context.metadata.image.stream(tp.stream).config
+    check_may_be_cut(config)
+    if config.deny_purge:
+        raise InvalidRequest(f"{tp.stream!r} denies to be purged")
     partition = led_partition(tp, NO_EPOCH, context)
     if not (context.metadata.lease.held and partition.high_watermark_known):
         raise NotLeader(f"this node cannot say just now what is committed of {tp}")

@@ -12,13 +12,16 @@ from kio.schema.errors import ErrorCode
 from streamlog.groups.group import State
 from streamlog.groups.requests import DescribedGroup
 from streamlog.server.context import Context
+from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
 _NOT_FOUND_FROM: Final = 6
 
 
 async def handle(request: Message, version: int, context: Context) -> Message:
-    return {"groups": [_describe(name, version, context) for name in request["groups"]]}
+    return {
+        "groups": [_describe(name, version, context) async for name in in_turns(request["groups"])]
+    }
 
 
 def _describe(name: str, version: int, context: Context) -> dict[str, Any]:

@@ -17,6 +17,7 @@ sends another request while one of its session waits, the waiting one is answere
 """
 
 import asyncio
+import time
 from collections.abc import Sequence
 from typing import Final
 
@@ -24,7 +25,8 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.server import metadata_fetch
 from streamlog.server.answer import Answer
-from streamlog.server.context import Context
+from streamlog.server.context import Context, Slice
+from streamlog.server.fetch_once import FetchOnce
 from streamlog.server.fetch_session import FetchSession
 from streamlog.server.partition_fetch import Caller, PartitionFetch
 from streamlog.server.poll import Poll
@@ -56,7 +58,7 @@ async def handle(
     request = wire.read_request(cursor, version)
     if charge is not None:
         charge = _charged(charge, request)
-    if metadata_fetch.is_for(request):
+    if request.replica_id >= 0 and metadata_fetch.is_for(request):
         return await metadata_fetch.handle(request, version, header, context, poll)
     if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
         return await _answer_in_full(request, version, header, context, poll, charge=charge)
@@ -104,8 +106,13 @@ async def _answer_in_full(
     sessions = context.fetch_sessions
     if request.session_id != wire.NO_SESSION:
         sessions.remove(request.session_id)
-    session = FetchSession(Caller.of(request), by_id=version >= wire.TOPIC_IDS_FROM)
-    poll.yields = session.caller.is_replica and request.session_epoch == wire.NEW_SESSION
+    caller, by_id = Caller.of(request), version >= wire.TOPIC_IDS_FROM
+    session: FetchSession | FetchOnce
+    if request.session_epoch == wire.NEW_SESSION or caller.is_replica:
+        session = FetchSession(caller, by_id=by_id)
+        poll.yields = caller.is_replica and request.session_epoch == wire.NEW_SESSION
+    else:
+        session = FetchOnce(caller, by_id=by_id)
     try:
         await _Gathering(session, request, context, poll, charge).run()
     except BaseException:
@@ -114,8 +121,8 @@ async def _answer_in_full(
     told = session.end(everything=True)
     throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
     session_id = None
-    if request.session_epoch == wire.NEW_SESSION and session.size:
-        session_id = sessions.admit(session, _now_ms())
+    if request.session_epoch == wire.NEW_SESSION and isinstance(session, FetchSession):
+        session_id = sessions.admit(session, _now_ms()) if session.size else None
     answer = _answer(
         told,
         version,
@@ -124,10 +131,10 @@ async def _answer_in_full(
         session_id=session_id or wire.NO_SESSION,
         throttle_ms=throttle_ms,
     )
-    if session_id is None:
-        session.drop(told)
-    else:
+    if session_id is not None and isinstance(session, FetchSession):
         session.keep(told)
+    else:
+        session.drop(told)
     return answer
 
 
@@ -143,8 +150,11 @@ def _answer(
     topics: dict[str | bytes, list[PartitionFetch]] = {}
     for fetch in told:
         topics.setdefault(fetch.key[0], []).append(fetch)
-    fetched = [(topic, [fetch.fetched() for fetch in group]) for topic, group in topics.items()]
-    slices = [it.records for group in topics.values() for it in group if it.records is not None]
+    fetched: list[wire.FetchedTopic] = []
+    slices: list[Slice] = []
+    for topic, group in topics.items():
+        fetched.append((topic, [it.fetched() for it in group]))
+        slices += [it.records for it in group if it.records is not None]
     nodes: Sequence[NodeEndpoint] = ()
     if version >= wire.NODES_FROM and any(fetch.final for fetch in told):
         leaders = (it.current_leader for _, group in fetched for it in group)
@@ -173,7 +183,7 @@ def _refused(header: bytes, version: int, code: ErrorCode) -> Answer:
 
 
 def _now_ms() -> int:
-    return int(asyncio.get_running_loop().time() * 1000)
+    return int(time.monotonic() * 1000)
 
 
 class _Gathering:
@@ -183,7 +193,7 @@ class _Gathering:
 
     def __init__(
         self,
-        session: FetchSession,
+        session: FetchSession | FetchOnce,
         request: wire.FetchRequest,
         context: Context,
         poll: Poll,
@@ -192,25 +202,26 @@ class _Gathering:
         self._session = session
         self._context = context
         self._poll = poll
-        limit = context.settings.fetch_bytes_max
+        settings = context.settings
+        limit = settings.fetch_bytes_max
         if charge is not None:
             limit = min(limit, charge.fetch_bytes_max() or limit)
         self._max_bytes = max(0, min(request.max_bytes, limit))
         self._enough = min(request.min_bytes, self._max_bytes)
         # A peer that vanished without a word must not be waited for longer than a silent one.
-        self._max_wait_ms = min(request.max_wait_ms, context.settings.idle_timeout_ms)
+        self._max_wait_ms = min(request.max_wait_ms, settings.idle_timeout_ms)
         self._found_bytes = 0
         self._final = False
         self._waits = False
         self._news: asyncio.TimerHandle | None = None
-        self._loop = asyncio.get_running_loop()
-        session.begin(request, self._loop.time)
+        session.begin(request, time.monotonic)
 
     async def run(self) -> None:
         await self._look()
         if self._is_done or self._max_wait_ms <= 0:
             return
-        timer = self._loop.call_later(self._max_wait_ms / 1000, self._poll.end)
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
         self._waits = True
         self._session.wait(self._poll.wake)
         try:
@@ -229,23 +240,22 @@ class _Gathering:
 
     async def _look(self) -> None:
         """At what is due, and at nothing else."""
-        now = self._loop.time
-        turn_ends = now() + TURN_S
+        turn_ends = time.monotonic() + TURN_S
         for fetch in self._session.take_due():
-            self._found_bytes -= fetch.size_bytes
-            found = self._found_bytes
+            found = self._found_bytes - fetch.size_bytes
             await fetch.look(self._context, self._max_bytes - found, whole_first=found == 0)
-            self._found_bytes += fetch.size_bytes
+            self._found_bytes = found + fetch.size_bytes
             self._final |= fetch.final
             if self._waits:
                 self._session.watch(fetch)
-            if now() >= turn_ends:
+            if time.monotonic() >= turn_ends:
                 await asyncio.sleep(0)
-                turn_ends = now() + TURN_S
+                turn_ends = time.monotonic() + TURN_S
         if self._waits and self._session.news:
             self._end_soon()
 
     def _end_soon(self) -> None:
         """Not at once: what is committed together is told together."""
         if self._news is None and self._max_wait_ms > NEWS_WAIT_MS:
-            self._news = self._loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)
+            loop = asyncio.get_running_loop()
+            self._news = loop.call_later(NEWS_WAIT_MS / 1000, self._poll.end)

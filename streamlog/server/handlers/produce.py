@@ -29,6 +29,7 @@ from streamlog.errors import (
     UnknownTopicId,
     UnsupportedVersion,
 )
+from streamlog.metadata.standstill import check_takes_records
 from streamlog.metadata.stream import NO_LIMIT, check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.compression import Compression
@@ -127,6 +128,7 @@ async def _take(
     """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
     check_writable_by_clients(tp.stream)
     _led(topic, tp, context)
+    check_takes_records(context.metadata.image.stream(tp.stream).config)
     batch = await _checked(tp, records, context, threads)
     partition = _led(topic, tp, context)
     if batch.is_sequenced:

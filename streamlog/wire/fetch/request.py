@@ -118,12 +118,13 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
     topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
     forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
     rack_id = cursor.string(flexible) if version >= 11 else ""
-    tags = cursor.tags() if flexible else {}
-    state = tags.get(_REPLICA_STATE_TAG)
-    told_id, replica_epoch = (CONSUMER, -1) if state is None else state.unpack(_REPLICA_STATE)
-    if version >= REPLICA_STATE_FROM:
-        replica_id = told_id
-    cluster = tags.get(_CLUSTER_ID_TAG)
+    replica_epoch, cluster_id = -1, None
+    if flexible and (tags := cursor.tags()):
+        if _REPLICA_STATE_TAG in tags:
+            told_id, replica_epoch = tags[_REPLICA_STATE_TAG].unpack(_REPLICA_STATE)
+            replica_id = told_id if version >= REPLICA_STATE_FROM else replica_id
+        if _CLUSTER_ID_TAG in tags:
+            cluster_id = tags[_CLUSTER_ID_TAG].nullable_string(flexible)
     return FetchRequest(
         topics,
         max_wait_ms,
@@ -135,7 +136,7 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
         session_epoch,
         rack_id,
         replica_epoch,
-        None if cluster is None else cluster.nullable_string(flexible),
+        cluster_id,
         forgotten,
     )
 
@@ -158,11 +159,11 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     high_watermark = NOT_TOLD
     if version >= 12:
         partition, epoch, offset, last_epoch, log_start, max_bytes = cursor.unpack(_PARTITION_V12)
-        tags = cursor.tags()
-        if _DIRECTORY_TAG in tags:
-            directory_id = tags[_DIRECTORY_TAG].uuid()
-        if _HIGH_WATERMARK_TAG in tags:
-            (high_watermark,) = tags[_HIGH_WATERMARK_TAG].unpack(_HIGH_WATERMARK)
+        if tags := cursor.tags():
+            if _DIRECTORY_TAG in tags:
+                directory_id = tags[_DIRECTORY_TAG].uuid()
+            if _HIGH_WATERMARK_TAG in tags:
+                (high_watermark,) = tags[_HIGH_WATERMARK_TAG].unpack(_HIGH_WATERMARK)
     elif version >= 9:
         partition, epoch, offset, log_start, max_bytes = cursor.unpack(_PARTITION_V9)
     elif version >= 5:

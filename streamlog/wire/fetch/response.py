@@ -14,6 +14,7 @@ from streamlog.wire.cursor import (
     encode_uvarint,
 )
 from streamlog.wire.fetch.request import NO_SESSION, TOPIC_ID_BYTES, TOPIC_IDS_FROM
+from streamlog.wire.framing import LENGTH_BYTES
 from streamlog.wire.leaders import (
     CurrentLeader,
     NodeEndpoint,
@@ -25,7 +26,8 @@ from streamlog.wire.leaders import (
 
 NO_REPLICA: Final = -1
 
-_ERROR_SESSION: Final = struct.Struct(">hi")
+_HEAD_V4: Final = struct.Struct(">i")
+_HEAD_V7: Final = struct.Struct(">ihi")
 _I32: Final = struct.Struct(">i")
 _FETCHED_V4: Final = struct.Struct(">ihqqi")
 _FETCHED_V5: Final = struct.Struct(">ihqqqi")
@@ -41,7 +43,7 @@ _SNAPSHOT: Final = struct.Struct(">qi")
 NODES_FROM: Final = 16
 """The first version that tells where leaders are reached (KIP-951)."""
 
-_NO_LENGTH_YET: Final = bytes(4)
+_NO_LENGTH_YET: Final = bytes(LENGTH_BYTES)
 
 
 class FetchSnapshot(NamedTuple):
@@ -95,11 +97,13 @@ def encode_response(
     the last run, and is empty where nothing does. ``nodes`` are told from version 16 on.
     """
     flexible = version >= 12
-    piece = bytearray(_NO_LENGTH_YET + header + _I32.pack(throttle_ms))
+    piece = bytearray(_NO_LENGTH_YET + header)
     if version >= 7:
-        piece += _ERROR_SESSION.pack(error_code, session_id)
+        piece += _HEAD_V7.pack(throttle_ms, error_code, session_id)
+    else:
+        piece += _HEAD_V4.pack(throttle_ms)
     pieces = [piece]
-    records_bytes = 0
+    length = -LENGTH_BYTES
     piece += encode_array_length(len(topics), flexible)
     for topic, partitions in topics:
         piece += topic if isinstance(topic, bytes) else encode_string(topic, flexible)
@@ -107,17 +111,16 @@ def encode_response(
         for fetched in partitions:
             piece += _encode_fetched(fetched, version)
             if fetched.records_bytes:
-                records_bytes += fetched.records_bytes
+                length += len(piece) + fetched.records_bytes
                 piece = bytearray()
                 pieces.append(piece)
             if flexible:
                 piece += _encode_fetched_tags(fetched)
         if flexible:
-            piece.append(0)
+            piece += NO_TAGS
     if flexible:
-        piece += encode_nodes(nodes) if version >= NODES_FROM else NO_TAGS
-    length = sum(map(len, pieces)) - 4 + records_bytes
-    pieces[0][:4] = _I32.pack(length)
+        piece += encode_nodes(nodes) if nodes and version >= NODES_FROM else NO_TAGS
+    pieces[0][:LENGTH_BYTES] = _I32.pack(length + len(piece))
     return [bytes(piece) for piece in pieces]
 
 
@@ -167,7 +170,7 @@ def read_response(cursor: Cursor, version: int) -> FetchResponse:
     """The body of a response; records are views into the frame. Raises MalformedFrame."""
     flexible = version >= 12
     throttle_ms = cursor.i32()
-    error_code, session_id = cursor.unpack(_ERROR_SESSION) if version >= 7 else (0, NO_SESSION)
+    error_code, session_id = (cursor.i16(), cursor.i32()) if version >= 7 else (0, NO_SESSION)
     partitions: list[FetchedRecords] = []
     for _ in range(cursor.array_length(flexible)):
         by_id = version >= TOPIC_IDS_FROM

@@ -1,10 +1,13 @@
 import asyncio
+import contextlib
 import socket
 import struct
-from collections.abc import AsyncIterator, Callable
-from typing import NamedTuple
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
 
 import pytest
+import uvloop
 
 from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
 from tests.kafka_node import until
@@ -17,15 +20,26 @@ class Pipe(NamedTuple):
     peer: socket.socket
 
 
-@pytest.fixture
-async def pipe() -> AsyncIterator[Pipe]:
+Runs = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@contextlib.asynccontextmanager
+async def piped(idle_timeout_ms: int) -> AsyncIterator[Pipe]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms=200)
-    yield Pipe(channel, theirs)
-    channel.close()
-    theirs.close()
+    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms)
+    try:
+        yield Pipe(channel, theirs)
+    finally:
+        channel.close()
+        theirs.close()
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[Pipe]:
+    async with piped(idle_timeout_ms=200) as made:
+        yield made
 
 
 async def test_bytes_arrive_and_the_end_is_empty(pipe: Pipe) -> None:
@@ -72,6 +86,47 @@ async def test_a_peer_that_is_slow_is_not_idle(pipe: Pipe) -> None:
         loop = asyncio.get_running_loop()
         while left:
             left -= len(await loop.sock_recv(pipe.peer, 1_000_000))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_came_while_the_process_stood_still_is_read(run: Runs) -> None:
+    async def play() -> None:
+        async with piped(idle_timeout_ms=50) as pipe, asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                waiting = tasks.create_task(pipe.channel.receive())
+                await asyncio.sleep(0)
+                pipe.peer.send(b"x")
+                stand_still()
+                assert await waiting == b"x"
+            waiting = tasks.create_task(pipe.channel.receive())
+            await asyncio.sleep(0)
+            pipe.peer.close()
+            stand_still()
+            assert await waiting == b""
+
+    run(play())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_room_that_came_while_the_process_stood_still_is_used(run: Runs) -> None:
+    async def play() -> None:
+        async with piped(idle_timeout_ms=50) as pipe, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(pipe.channel.send(LARGE))
+            left = len(LARGE)
+            while left:
+                await asyncio.sleep(0)
+                with contextlib.suppress(BlockingIOError):
+                    left -= len(pipe.peer.recv(1_000_000))
+                if left > len(LARGE) // 2:
+                    stand_still()
+            await sending
+
+    run(play())
+
+
+def stand_still() -> None:
+    """For longer than the channel may be idle; then timers and sockets are due together."""
+    time.sleep(0.06)
 
 
 async def test_not_waiting_is_not_idleness(pipe: Pipe) -> None:

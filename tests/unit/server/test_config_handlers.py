@@ -277,7 +277,7 @@ async def test_only_validating_alters_nothing(node: KafkaNode, key: int) -> None
         (entry("compression.type", "rar"), 40, "compression"),
         (entry("unclean.leader.election.enable", "yes"), 40, "'yes'"),
         (entry("subject", "a..b"), 40, "a..b"),
-        (entry("subject", "$JS.API.>"), 40, "$JS"),
+        (entry("subject", "$JS.API.>"), 40, "jetstream api"),
         (entry("retention.ms", None), 42, "null"),
     ],
 )

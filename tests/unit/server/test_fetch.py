@@ -44,8 +44,17 @@ async def test_batches_come_as_they_are_in_the_file(node: KafkaNode, version: in
     assert found.fetched.high_watermark == 100
     if version >= 5:
         assert found.fetched.log_start_offset == 0
-    assert node.metric("streamlog_fetch_bytes_total", path="sendfile") == len(found.records)
+    assert node.metric("streamlog_fetch_bytes_total", path="copy") == len(found.records)
     assert all(it.closed for it in partition.slices)
+
+
+async def test_a_large_slice_alone_goes_out_by_sendfile(node: KafkaNode) -> None:
+    partition = await node.add_stream("flights")
+    partition.append([bytes(10_000)])
+    async with RawClient(node.port) as client:
+        (found,) = (await client.fetch(wanted(at(0)))).partitions
+    assert offsets(found) == [(0, 1)]
+    assert node.metric("streamlog_fetch_bytes_total", path="sendfile") == len(found.records)
 
 
 async def test_the_batch_that_holds_the_offset_comes_first(node: KafkaNode) -> None:

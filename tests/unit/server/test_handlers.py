@@ -316,7 +316,7 @@ async def test_minus_one_stands_for_the_defaults(node: KafkaNode) -> None:
         (topic("new", configs={"cleanup.policy": "tidy"}), 40, "cleanup_policy"),
         (topic("new", configs={"subject": "a..b"}), 40, "a..b"),
         (topic("new", configs={"subject": ""}), 40, ""),
-        (topic("new", configs={"subject": "$JS.API.>"}), 40, "$JS"),
+        (topic("new", configs={"subject": "$JS.API.>"}), 40, "jetstream api"),
     ],
 )
 async def test_topics_that_cannot_be(

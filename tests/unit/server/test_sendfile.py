@@ -10,7 +10,13 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.server.channel import Channel
-from streamlog.server.sendfile import CHUNK_BYTES, SliceTruncated, is_cold, send_slice
+from streamlog.server.sendfile import (
+    CHUNK_BYTES,
+    SliceTruncated,
+    is_cold,
+    read_warm,
+    send_slice,
+)
 from tests.kafka_node import FileRange
 
 CONTENT = os.urandom(3 * CHUNK_BYTES + 17)
@@ -72,7 +78,8 @@ async def test_what_is_not_in_the_page_cache_is_read_in_another_thread(
     with path.open("rb") as file, Readers(1) as readers:
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if not is_cold(file.fileno(), 0, len(CONTENT)):
+        # Whoever asks has it read ahead there, so it is asked of what is sent last.
+        if not is_cold(file.fileno(), 2 * CHUNK_BYTES, CHUNK_BYTES):
             pytest.skip("this filesystem keeps or does not tell what it caches")
         async with asyncio.TaskGroup() as tasks:
             part = FileRange(file, 0, len(CONTENT))
@@ -115,6 +122,40 @@ async def test_a_file_that_ends_too_early(pipe: Pipe, tmp_path: Path) -> None:
         with pytest.raises(SliceTruncated, match="file ends at 3, slice at 9"):
             await send_slice(pipe.channel, FileRange(file, 0, 9), readers)
         assert await received(pipe, 3) == b"abc"
+
+
+async def test_a_full_socket_is_waited_for_and_not_tried_again(
+    pipe: Pipe, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    sendfile, sent = os.sendfile, list[int]()
+
+    def counted(*arguments: int) -> int:
+        sent.append(0)
+        sent[-1] = sendfile(*arguments)
+        return sent[-1]
+
+    monkeypatch.setattr("streamlog.server.sendfile.os.sendfile", counted)
+    with path.open("rb") as file, Readers(1) as readers:
+        async with asyncio.TaskGroup() as tasks:
+            part = FileRange(file, 0, len(CONTENT))
+            tasks.create_task(send_slice(pipe.channel, part, readers))
+            assert await received(pipe, len(CONTENT)) == CONTENT
+    assert len(sent) > 3, "the socket took it in pieces"
+    assert all(sent)
+
+
+def test_what_is_in_the_page_cache_is_read_at_once(tmp_path: Path) -> None:
+    path = tmp_path / "segment"
+    path.write_bytes(CONTENT)
+    with path.open("rb") as file:
+        assert read_warm(FileRange(file, 7, 1_000)) == CONTENT[7:1_007]
+        assert read_warm(FileRange(file, len(CONTENT) - 9, 10)) is None, "it is too short"
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        if is_cold(file.fileno(), 0, 4_000):
+            assert read_warm(FileRange(file, 0, 4_000)) is None
 
 
 async def test_others_get_their_turn_between_chunks(pipe: Pipe, tmp_path: Path) -> None:

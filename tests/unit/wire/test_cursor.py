@@ -95,6 +95,20 @@ def test_unknown_tags_are_passed_over() -> None:
     assert cursor.take(1) == b"z"
 
 
+def test_tagged_fields_are_counted_though_nobody_knows_them() -> None:
+    tagged = encode_uvarint(1000) + b"\x63\x00" * 1000
+    cursor = Cursor(tagged, elements_max=1000)
+    cursor.skip_tags()
+    assert cursor.remaining == cursor.elements_left == 0
+    with pytest.raises(MalformedFrame, match="more elements than are allowed"):
+        Cursor(tagged, elements_max=999).skip_tags()
+
+
+def test_more_tagged_fields_than_there_are_bytes_are_refused_before_any_is_read() -> None:
+    with pytest.raises(MalformedFrame, match="2147483647 tagged fields"):
+        Cursor(encode_uvarint(2**31 - 1) + bytes(100)).skip_tags()
+
+
 def test_a_tag_longer_than_the_frame_is_malformed() -> None:
     with pytest.raises(MalformedFrame):
         Cursor(b"\x01\x05\x7fa").skip_tags()

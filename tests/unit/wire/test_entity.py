@@ -116,6 +116,15 @@ def test_unknown_tagged_fields_are_passed_over() -> None:
     assert entity(schema).read(Cursor(tagged)) == entity(schema).read(Cursor(whole))
 
 
+def test_unknown_tagged_fields_are_counted_with_the_elements_of_arrays() -> None:
+    schema = load_request_schema(METADATA, 12)
+    whole = encode_request(APIS[METADATA], 12, {"topics": None})
+    tagged = whole[:-1] + b"\x03" + b"\x09\x00" * 3
+    assert entity(schema).read(Cursor(tagged, elements_max=3))["topics"] is None
+    with pytest.raises(MalformedFrame, match="more elements than are allowed"):
+        entity(schema).read(Cursor(tagged, elements_max=2))
+
+
 def test_a_huge_array_length_is_refused_where_kios_own_reader_aborts_the_process() -> None:
     bomb = b"\xff\xff\xff\xff\x0f"
     with pytest.raises(MalformedFrame):
