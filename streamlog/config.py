@@ -15,6 +15,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     model_validator,
 )
@@ -75,15 +76,30 @@ class NatsSection(Section):
     """Where messages come from."""
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
+    """With ``tls://`` nothing is said in the clear."""
     user: str | None = None
-    password: str | None = None
-    token: str | None = None
+    password: SecretStr | None = None
+    token: SecretStr | None = None
+    nkey_seed: Path | None = None
+    """A file with the seed of an NKey, which begins with SU."""
     credentials: Path | None = None
+    """A file with a JWT and its seed, as nsc writes it."""
+    tls_ca: Path | None = None
+    """Of the server's certificate, instead of the CAs that the system trusts."""
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    tls_server_name: str | None = None
+    """What the server's certificate is for, where that is not the host in ``servers``."""
+    tls_first: bool = False
+    """TLS before the server's greeting, as its ``handshake_first`` wants it."""
     domain: str = "streamlog"
     """The management API answers under ``$JS.<domain>.API``."""
     default_api_prefix: bool = False
     """Answer bare ``$JS.API`` too; never where the account has JetStream."""
     reconnect_wait_ms: Annotated[int, Field(ge=1)] = 250
+    """Between attempts to reach a server ..."""
+    refused_wait_max_ms: Annotated[int, Field(ge=1)] = 5_000
+    """... twice as long after each refusal in a row, but no longer."""
 
 
 class KafkaSection(Section):
@@ -211,6 +227,12 @@ class LogSection(Section):
     compaction_memory_bytes: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
     """For the table of keys of the one cleaning that runs, a million keys in 32 MiB: with more of
     them it takes several."""
+    erasure_lag_ms: Annotated[int, Field(ge=0)] = 3_600_000
+    """After how long erased records are taken out of the files, where less than half of a segment
+    is erased."""
+    subject_index_bytes: Annotated[int, Field(ge=64 * KIB)] = 512 * MIB
+    """For all indexes of subjects of the node together: about 80 bytes and the name for a subject,
+    and 1 to 4 bytes for a message. What does not fit has no lookups by subject."""
     reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
     """Kept aside for the metadata of a full disk, which has room again when as much is free."""
     space_check_ms: Annotated[int, Field(ge=10)] = 1_000
@@ -331,5 +353,10 @@ def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
         return ConfigError(key, "no such key", "remove it or mend its spelling")
     if problem["type"] == "missing":
         return ConfigError(key, "is missing", f"set it in the file or as {variable}")
-    shown = "the value" if parts[-1] in SECRETS else repr(problem["input"])
+    shown = "the value" if _may_be_secret(parts, problem["input"]) else repr(problem["input"])
     return ConfigError(key, f"{shown} is wrong ({problem['msg']})", "mend the value")
+
+
+def _may_be_secret(parts: list[str], value: object) -> bool:
+    """A table may have one in it, and an address of NATS a password."""
+    return not SECRETS.isdisjoint(parts) or isinstance(value, dict) or "@" in str(value)

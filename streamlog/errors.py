@@ -27,6 +27,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        StreamStandsStill         a stream is sealed, read-only or paused
+        StreamFull                a limit of a stream with ``discard=new`` is reached
         GroupNotEmpty             a consumer group has members, and must not have any for this
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
@@ -63,6 +65,8 @@ class ConfigError(StreamlogError):
     def __init__(self, key: str, problem: str, remedy: str) -> None:
         super().__init__(f"{key}: {problem}; {remedy}")
         self.key = key
+        self.problem = problem
+        self.remedy = remedy
 
 
 class InvalidRequest(StreamlogError):
@@ -87,6 +91,10 @@ class StreamExists(InvalidRequest):
 
 class StreamNotFound(InvalidRequest):
     """There is no stream of that name."""
+
+
+class StreamStandsStill(InvalidRequest):
+    """The stream is sealed, read-only or paused: it takes no records."""
 
 
 class PartitionNotFound(InvalidRequest):
@@ -165,6 +173,12 @@ class GroupNotFound(InvalidRequest):
 
 class GroupNotEmpty(InvalidRequest):
     """A consumer group has members; what was asked for is theirs, or needs them gone."""
+
+
+class StreamFull(InvalidRequest):
+    """The stream has as much as it may, and nothing goes for what comes. Nothing was stored, and
+    nothing will be for asking again: retention by age or a purge has to make room first.
+    """
 
 
 class Unavailable(StreamlogError):

@@ -13,19 +13,6 @@ LATENCY_SECONDS = (
 )  # fmt: skip
 
 
-class Labelled(dict[str, Counter]):
-    """The counters of one label's values: to look one up in the library costs a lock each time."""
-
-    def __init__(self, counter: Counter) -> None:
-        super().__init__()
-        self._counter = counter
-
-    def __missing__(self, value: str) -> Counter:
-        counter: Counter = self._counter.labels(value)
-        self[value] = counter
-        return counter
-
-
 class Tally(Collector):
     """A counter that the event loop alone adds to: it needs no lock, which costs more than an
     addition where each batch is of another partition.
@@ -42,6 +29,43 @@ class Tally(Collector):
     def collect(self) -> Iterator[CounterMetricFamily]:
         """As the registry wants it."""
         yield CounterMetricFamily(self._name, self._help, value=self.count)
+
+
+class Count:
+    """What has been counted under one label's value."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def inc(self, amount: int = 1) -> None:
+        self.count += amount
+
+
+class Tallies(dict[str, Count]):
+    """As a ``Tally``, but by the value of a label; one that is new is shown from then on."""
+
+    def __init__(self, name: str, help_text: str, label: str, registry: CollectorRegistry) -> None:
+        super().__init__()
+        registry.register(_Shown(self, name, help_text, label))
+
+    def __missing__(self, value: str) -> Count:
+        self[value] = count = Count()
+        return count
+
+
+class _Shown(Collector):
+    """Some tallies, as the registry wants them."""
+
+    def __init__(self, tallies: Tallies, name: str, help_text: str, label: str) -> None:
+        self._tallies, self._name, self._help, self._label = tallies, name, help_text, label
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(self._name, self._help, labels=[self._label])
+        for value, count in tuple(self._tallies.items()):
+            family.add_metric([value], count.count)
+        yield family
 
 
 class Spread(Collector):
@@ -146,14 +170,36 @@ class NodeMetrics:
             "streamlog_nats_connected", "1 while connected to NATS", registry=r
         )
         self.nats_reconnects = Counter("streamlog_nats_reconnects", "Reconnections", registry=r)
+        self.nats_connection_failures = Counter(
+            "streamlog_nats_connection_failures",
+            "Attempts to connect to NATS that failed",
+            ["reason"],
+            registry=r,
+        )
+        self.nats_permission_violations = Counter(
+            "streamlog_nats_permission_violations",
+            "Times that NATS did not permit this node what it needs",
+            ["operation"],
+            registry=r,
+        )
+        self.nats_slow_consumer_cuts = Counter(
+            "streamlog_nats_slow_consumer_cuts",
+            "Times that NATS cut a connection off for not taking messages fast enough",
+            ["connection"],
+            registry=r,
+        )
+
+        for counter, labels in (
+            (self.nats_connection_failures, ("unreachable", "login", "tls", "limit", "other")),
+            (self.nats_permission_violations, ("publish", "subscribe")),
+            (self.nats_slow_consumer_cuts, ("ingest", "admin")),
+        ):
+            for label in labels:  # from 0 on: Prometheus sees no increase in what begins at 1
+                counter.labels(label)
 
     def _count_server(self, r: CollectorRegistry) -> None:
-        self.fetch_bytes = Counter(
-            "streamlog_fetch_bytes", "Record bytes sent", ["path"], registry=r
-        )
-        self.requests = Labelled(
-            Counter("streamlog_requests", "Requests of the socket API", ["api"], registry=r)
-        )
+        self.fetch_bytes = Tallies("streamlog_fetch_bytes", "Record bytes sent", "path", r)
+        self.requests = Tallies("streamlog_requests", "Requests of the socket API", "api", r)
         self.connections = Gauge(
             "streamlog_connections", "Open connections of the socket API", registry=r
         )

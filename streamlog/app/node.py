@@ -47,8 +47,7 @@ class Node:
         self._settings = settings
         self._data_dir = data_dir
         self._tail_lost = tail_lost
-        self._has_listened = False
-        self._has_caught_up = False
+        self._has_listened = self._has_caught_up = False
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
@@ -95,6 +94,7 @@ class Node:
             nats=settings.nats,
             metadata=self._metadata,
             partitions=self._registry,
+            metrics=metrics,
             lease=self._metadata.lease,
         )
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
@@ -284,6 +284,10 @@ class Node:
         self._run(self._metadata.join())
 
     async def _start_admin(self) -> None:
+        async def begin(_: Image) -> None:
+            """Only changes are told."""
+
+        await self._metadata.attach(self._admin.reconcile, begin)
         self._run(self._admin.run())
 
     def _run(self, service: Coroutine[Any, Any, None]) -> None:
@@ -332,6 +336,8 @@ class Node:
         return f"catching up: {behind} partitions are not in sync yet" if behind else None
 
     def _why_no_nats(self) -> str | None:
-        if self._source.is_connected and self._admin.is_ready:
-            return None
-        return "not connected to NATS: nothing is taken in, reads go on"
+        if not (self._source.is_connected and self._admin.is_ready):
+            complaint = self._source.complaint or self._admin.complaint
+            why = f" ({complaint})" if complaint else ""
+            return f"not connected to NATS: nothing is taken in, reads go on{why}"
+        return str(self._admin.complaint) if self._admin.complaint else None

@@ -5,7 +5,7 @@ import contextlib
 import fcntl
 import json
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -14,6 +14,7 @@ from streamlog.cli.child import Child
 from streamlog.cli.dev_layout import HOST, DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
+from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
 
 NATS_STOP_TIMEOUT_S: Final = 5.0
@@ -58,8 +59,12 @@ class DevCluster:
 
     async def _start_and_watch(self) -> None:
         nodes = lay_out(self._plan, self._ports)
-        nats = self._plan.nats or await self._start_nats()
-        await self._start_nodes(nodes, nats)
+        login: dict[str, str] = {}
+        if self._plan.nats:
+            nats, login = without_login(self._plan.nats)
+        else:
+            nats = await self._start_nats()
+        await self._start_nodes(nodes, nats, login)
         entries = [node.entry() for node in nodes]
         _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": entries})
         _say(f"NATS   {nats}")
@@ -82,10 +87,12 @@ class DevCluster:
         await self._wait_ready(child, lambda: _probe_nats(port))
         return f"nats://{HOST}:{port}"
 
-    async def _start_nodes(self, nodes: Sequence[DevNode], nats: str) -> None:
+    async def _start_nodes(
+        self, nodes: Sequence[DevNode], nats: str, login: Mapping[str, str]
+    ) -> None:
         """All at once: none of several is ready before most are there."""
         for node in nodes:
-            node.write_config(nats, embedded=self._plan.nats is None)
+            node.write_config(nats, embedded=self._plan.nats is None, login=login)
         children = [await self._start(node.start) for node in nodes]
         for node, child in zip(nodes, children, strict=True):
             await self._wait_ready(child, node.probe)
@@ -126,6 +133,18 @@ class DevCluster:
             for child, in_time in zip(children, stopped, strict=True):
                 if not in_time:
                     _say(f"{child.name} did not stop within {timeout_s:.0f} s and was killed")
+
+
+def without_login(nats: str) -> tuple[str, dict[str, str]]:
+    """The address, and what nodes are to have in their environment for the login in it."""
+    from streamlog.ingest.access import Access
+
+    access = Access(NatsSection(servers=(nats,)))
+    fields = access.login.fields("")
+    names = {"user": "USER", "pass": "PASSWORD", "auth_token": "TOKEN"}
+    prefix = f"{ENV_PREFIX}NATS{ENV_DELIMITER}"
+    login = {f"{prefix}{names[field]}": value for field, value in fields.items()}
+    return access.servers[0], login
 
 
 async def _probe_nats(port: int) -> str | None:

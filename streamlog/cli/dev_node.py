@@ -16,6 +16,7 @@ HEADER: Final = (
     "# Written by `streamlog dev` at each start; config/node.toml explains every key.\n\n"
 )
 PROBE_TIMEOUT_S: Final = 2.0
+NO_LOGIN: Final[Mapping[str, str]] = {}
 
 
 class DevNode:
@@ -43,10 +44,18 @@ class DevNode:
         }
         if cluster:
             self._content["cluster"] = dict(cluster)
+        self._login: Mapping[str, str] = {}
+        """Variables of its environment."""
         self._child: Child | None = None
 
-    def write_config(self, nats: str, *, embedded: bool) -> None:
-        """The embedded server has no JetStream, so its bare API is ours to answer."""
+    def write_config(
+        self, nats: str, *, embedded: bool, login: Mapping[str, str] = NO_LOGIN
+    ) -> None:
+        """The embedded server has no JetStream, so its bare API is ours to answer.
+
+        ``login``, which is not for files, goes into the environment.
+        """
+        self._login = login
         self._content["nats"] = {"servers": [nats], "default_api_prefix": embedded}
         self._directory.mkdir(parents=True, exist_ok=True)
         content = {**self._content, "logging": {"format": "console"}}
@@ -64,7 +73,7 @@ class DevNode:
             f"node-{self.number}",
             [sys.executable, "-m", "streamlog", "serve", "--config", str(self.config)],
             self._directory / "node.log",
-            env=env,
+            env={**env, **self._login},
             restart=f"streamlog serve --config {self.config}",
         )
         return self._child

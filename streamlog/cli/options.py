@@ -9,7 +9,13 @@ DOMAIN = "streamlog"
 SERVERS = "127.0.0.1:9092"
 
 NatsUrl = Annotated[
-    str, typer.Option("--nats", envvar="NATS_URL", help="Where NATS is; may carry user:password@.")
+    str,
+    typer.Option(
+        "--nats",
+        envvar="NATS_URL",
+        help="Where NATS is. For login and TLS: NATS_USER, NATS_PASSWORD, NATS_TOKEN, NATS_NKEY,"
+        " NATS_CA, NATS_CERT, NATS_KEY.",
+    ),
 ]
 Credentials = Annotated[
     str | None, typer.Option("--creds", envvar="NATS_CREDS", help="A NATS credentials file.")
@@ -43,7 +49,20 @@ Subjects = Annotated[
     list[str] | None,
     typer.Option("--subject", help="A NATS subject to store; may be repeated. Default: the name."),
 ]
-Partitions = Annotated[int | None, typer.Option(min=1, help="Partition i > 0 takes SUBJECT.i.")]
+Partitions = Annotated[
+    int | None,
+    typer.Option(min=1, help="Partition i > 0 takes SUBJECT.i, if --partition-by says no other."),
+]
+PartitionBy = Annotated[
+    str | None,
+    typer.Option(
+        help="subject; key: by the hash of Streamlog-Key; tokens:2,3: of tokens of the subject."
+    ),
+]
+Group = Annotated[
+    str | None,
+    typer.Option(help="Share the subject's messages with the other streams of this group."),
+]
 Replicas = Annotated[int | None, typer.Option(min=1, help="Copies of each partition.")]
 RetentionBytes = Annotated[int | None, typer.Option(help=_PARTITION)]
 RetentionMs = Annotated[int | None, typer.Option(help=_PARTITION)]
@@ -79,4 +98,18 @@ UncleanElection = Annotated[
     typer.Option(help="May a replica that lacks records lead, if no other is alive?"),
 ]
 Acks = Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")]
+AllowAtomic = Annotated[
+    bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
+]
+SubjectTransform = Annotated[
+    str | None,
+    typer.Option(metavar="'SRC -> DEST'", help="Under which subjects messages are stored."),
+]
+Republish = Annotated[
+    str | None,
+    typer.Option(
+        metavar="'SRC -> DEST'",
+        help="Where committed messages are published again; 'SRC -> DEST headers-only' too.",
+    ),
+]
 Description = Annotated[str | None, typer.Option(help="For whoever looks.")]

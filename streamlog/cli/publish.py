@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from streamlog.cli import options as o
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json
 from streamlog.errors import ConfigError
 
@@ -53,7 +54,7 @@ async def _publish(
 
     published, duplicates = 0, 0
     stored: dict[str, object] = {}
-    async with Publisher(nats, credentials=creds) as publisher:
+    async with Publisher(nats_settings(nats, creds)) as publisher:
         if not ack:
             for payload in payloads:
                 await publisher.send(subject, payload, headers)

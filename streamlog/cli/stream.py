@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from streamlog.cli import options as o
-from streamlog.cli import stream_info, stream_move
+from streamlog.cli import stream_info, stream_move, stream_standstill
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json, print_table
 from streamlog.cli.stream_info import details_json
 
@@ -22,6 +23,8 @@ def add(
     stream: o.StreamName,
     subject: o.Subjects = None,
     partitions: o.Partitions = None,
+    partition_by: o.PartitionBy = None,
+    group: o.Group = None,
     replicas: o.Replicas = None,
     retention_bytes: o.RetentionBytes = None,
     retention_ms: o.RetentionMs = None,
@@ -40,6 +43,9 @@ def add(
     min_isr: o.MinIsr = None,
     unclean_election: o.UncleanElection = None,
     acks: o.Acks = None,
+    allow_atomic: o.AllowAtomic = None,
+    subject_transform: o.SubjectTransform = None,
+    republish: o.Republish = None,
     description: o.Description = None,
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
@@ -96,6 +102,8 @@ def edit(
     stream: o.StreamName,
     subject: o.Subjects = None,
     partitions: o.Partitions = None,
+    partition_by: o.PartitionBy = None,
+    group: o.Group = None,
     replicas: o.Replicas = None,
     retention_bytes: o.RetentionBytes = None,
     retention_ms: o.RetentionMs = None,
@@ -114,6 +122,9 @@ def edit(
     min_isr: o.MinIsr = None,
     unclean_election: o.UncleanElection = None,
     acks: o.Acks = None,
+    allow_atomic: o.AllowAtomic = None,
+    subject_transform: o.SubjectTransform = None,
+    republish: o.Republish = None,
     description: o.Description = None,
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
@@ -139,6 +150,10 @@ def edit(
 
 app.command()(stream_move.move)
 app.command()(stream_move.cancel_move)
+app.command()(stream_standstill.pause)
+app.command()(stream_standstill.resume)
+app.command()(stream_standstill.readonly)
+app.command()(stream_standstill.seal)
 
 
 @app.command()
@@ -203,7 +218,7 @@ def _ask(
     from streamlog.admin.requests import ManagementClient
 
     async def ask() -> T:
-        async with ManagementClient(nats, domain=domain, credentials=creds) as client:
+        async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
             return await question(client)
 
     return asyncio.run(ask())

@@ -5,6 +5,7 @@ import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from streamlog.cli import options as o
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json, print_pairs, print_table
 from streamlog.errors import StreamlogError
 
@@ -63,7 +64,7 @@ async def _ask(
     """Details; partitions, or why nobody could be asked for them."""
     from streamlog.admin.requests import ManagementClient
 
-    async with ManagementClient(nats, domain=domain, credentials=creds) as client:
+    async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
         details = await client.info(stream)
         try:
             return details, await _partitions(client, stream, servers), ""

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
@@ -6,12 +5,12 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.group_info import Committed, Group, committed_in
+from streamlog.client.patience import patiently
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import (
     GroupNotEmpty,
     GroupNotFound,
     InvalidRequest,
-    RequestTimedOut,
     Unavailable,
 )
 from streamlog.model import NodeId, TopicPartition
@@ -20,7 +19,6 @@ from streamlog.wire.control import Message
 from streamlog.wire.errors import check
 
 PATIENCE_MS: Final = 30_000
-BACKOFF_MS: Final = 100
 GROUPS_AT_ONCE: Final = 100
 """In one request."""
 NAME_SHOWN: Final = 60
@@ -211,16 +209,7 @@ class Groups:
         return NodeInfo(NodeId(found["node_id"]), found["host"], found["port"], None)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again where that may help: another coordinator is there in a moment."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience_ms / 1000
-        while True:
-            try:
-                return await ask()
-            except Unavailable as error:
-                if loop.time() >= deadline:
-                    raise RequestTimedOut(f"{error}, for {self._patience_ms} ms") from error
-            await asyncio.sleep(BACKOFF_MS / 1000)
+        return await patiently(ask, self._patience_ms)
 
 
 def _by_topic(partitions: Mapping[TopicPartition, Message]) -> list[dict[str, Any]]:

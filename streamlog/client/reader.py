@@ -1,4 +1,3 @@
-import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
@@ -8,14 +7,12 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.connection import Connection
+from streamlog.client.patience import patiently
 from streamlog.client.position import EARLIEST, Earliest, Position, resolve
 from streamlog.errors import (
     CorruptBatch,
-    FencedLeaderEpoch,
     OffsetOutOfRange,
-    RequestTimedOut,
     StreamlogError,
-    Unavailable,
 )
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.batch import BatchHeader, batches, check_batch
@@ -26,7 +23,6 @@ from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, F
 FETCH_BYTES: Final = 8 * 1024 * 1024
 MAX_WAIT_MS: Final = 1_000
 PATIENCE_MS: Final = 60_000
-BACKOFF_MS: Final = 100
 
 Batch = tuple[BatchHeader, memoryview]
 T = TypeVar("T")
@@ -185,15 +181,4 @@ class PartitionReader:
         self._cluster.forget(self.tp.stream)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        """Asks again where that may help: a leader that moves or restarts is back in a moment."""
-        loop = asyncio.get_running_loop()
-        deadline = loop.time() + self._patience_ms / 1000
-        while True:
-            try:
-                return await ask()
-            except (Unavailable, FencedLeaderEpoch) as error:
-                if loop.time() >= deadline:
-                    raise RequestTimedOut(
-                        f"{self.tp}: {error}, for {self._patience_ms} ms"
-                    ) from error
-            await asyncio.sleep(BACKOFF_MS / 1000)
+        return await patiently(ask, self._patience_ms, about=str(self.tp))

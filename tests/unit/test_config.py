@@ -113,3 +113,23 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     line = refusal(tmp_path, MINIMAL + "[nats]\npassword = 12345\n")
     assert "nats.password" in line
     assert "12345" not in line
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[nats]\ntoken = ['s3cret']\n",
+        "[nats]\nservers = [{address = 'nats://u:s3cret@a'}]\n",
+        "nats = {password = 's3cret', servers = []}\n",
+        "[nats]\nreconnect_wait_ms = 'nats://u:s3cret@a'\n",
+    ],
+)
+def test_what_may_hold_a_secret_is_not_shown(tmp_path: Path, text: str) -> None:
+    before, after = (text, MINIMAL) if text.startswith("nats =") else (MINIMAL, text)
+    assert "s3cret" not in refusal(tmp_path, before + after)
+
+
+def test_settings_in_full_show_no_secret(tmp_path: Path) -> None:
+    settings = load_settings(write(tmp_path, MINIMAL + "[nats]\nuser='u'\npassword='s3cret'\n"))
+    assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()}"
+    assert "s3cret" not in settings.model_dump_json()

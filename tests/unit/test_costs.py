@@ -20,8 +20,10 @@ import pytest
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.inlet_settings import InletSettings
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.staging import Staging
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
@@ -56,6 +58,8 @@ compiled = pytest.mark.skipif(
         importlib.util.find_spec(name) is None
         for name in (
             "streamlog.ingest._frames",
+            "streamlog.ingest._inflow",
+            "streamlog.ingest._spread",
             "streamlog.ingest._acks",
             "streamlog.record._codec",
             "streamlog.record._columns",
@@ -98,12 +102,14 @@ class Way:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self._answers = Answers(self.written.append, metrics)
+        room = Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
         self._inlet = Inlet(
             self._partition,
             sequencer=Sequencer("bench", duplicate_window_ms=120_000),
-            value_bytes_max=1 << 20,
+            settings=InletSettings(value_bytes_max=1 << 20),
             answers=self._answers,
-            room=Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics),
+            room=room,
+            staging=Staging(room, inflight_bytes_max=1 << 30),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
         )
@@ -132,9 +138,10 @@ class ManyWays:
                 partition,
                 leader_epoch=partition.leader_epoch,
                 sequencer=Sequencer(partition.tp.stream, duplicate_window_ms=120_000),
-                value_bytes_max=1 << 20,
+                settings=InletSettings(value_bytes_max=1 << 20),
                 answers=self._answers,
                 room=room,
+                staging=Staging(room, inflight_bytes_max=1 << 30),
                 metrics=metrics,
                 now_ms=lambda: 1_000_000,
             )

@@ -1,5 +1,6 @@
 """What is deployed is valid by its schema, and fits the settings, the image and the program."""
 
+import os
 import re
 import shlex
 import subprocess
@@ -19,6 +20,7 @@ from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
 from streamlog.console.lag_gauges import LagGauges
 from streamlog.metadata.voting import configured_voters
+from streamlog.metrics import NodeMetrics
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -60,11 +62,13 @@ def test_a_wrong_command_would_be_found(command: str) -> None:
     assert not is_understood(command.split())
 
 
-def test_the_settings_of_nats_server_are_valid() -> None:
+@pytest.mark.parametrize("name", ["nats-server.conf", "nats-permissions.conf"])
+def test_the_settings_of_nats_server_are_valid(name: str) -> None:
     server = Path(sys.executable).parent / "nats-server"
-    file = ROOT / "config" / "nats-server.conf"
+    file = ROOT / "config" / name
+    env = {**os.environ, "STREAMLOG_PASSWORD": "s1", "APP_PASSWORD": "a1"}
     done = subprocess.run(
-        [server, "--config", file, "-t"], check=False, capture_output=True, text=True
+        [server, "--config", file, "-t"], check=False, capture_output=True, text=True, env=env
     )
     assert (done.returncode, "is valid" in done.stderr + done.stdout) == (0, True), done
 
@@ -280,7 +284,8 @@ def test_no_variable_of_kubernetes_is_taken_for_a_setting(pod: dict[str, Any]) -
 def test_alerts_ask_for_series_that_there_are() -> None:
     groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
     rules = [rule for group in groups for rule in group["rules"]]
-    told = {family.name for family in LagGauges([], hidden=0, ends={}).collect()}
+    families = [*LagGauges([], hidden=0, ends={}).collect(), *NodeMetrics().registry.collect()]
+    told = {f"{it.name}_total" if it.type == "counter" else it.name for it in families}
     for rule in rules:
         asked = set(re.findall(r"streamlog_\w+", rule["expr"]))
         assert asked and asked <= told, rule["alert"]

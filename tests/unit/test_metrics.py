@@ -3,7 +3,7 @@ from collections.abc import Iterator
 import pytest
 from prometheus_client import CollectorRegistry, Counter, Histogram, generate_latest
 
-from streamlog.metrics import LATENCY_SECONDS, Spread, Tally
+from streamlog.metrics import LATENCY_SECONDS, Spread, Tallies, Tally
 
 
 @pytest.fixture(autouse=True)
@@ -28,4 +28,15 @@ def test_what_needs_no_lock_is_shown_as_what_does() -> None:
     for seconds in (0.0, 0.0001, 0.00011, 0.3, 10, 10.5):
         spread.observe(seconds)
         histogram.observe(seconds)
+    assert generate_latest(ours) == generate_latest(theirs)
+
+
+def test_tallies_of_a_label_are_shown_as_a_counter_with_it() -> None:
+    ours, theirs = CollectorRegistry(), CollectorRegistry()
+    tallies = Tallies("s_sent", "Bytes", "path", ours)
+    counter = Counter("s_sent", "Bytes", ["path"], registry=theirs)
+    assert generate_latest(ours) == generate_latest(theirs)
+    for path, amount in (("copy", 3), ("send file", 2**40), ("copy", 4)):
+        tallies[path].inc(amount)
+        counter.labels(path).inc(amount)
     assert generate_latest(ours) == generate_latest(theirs)

@@ -13,6 +13,7 @@ from streamlog.cli.bench.writing import (
     print_figures,
     silent,
 )
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json
 
 if TYPE_CHECKING:
@@ -57,11 +58,10 @@ def failover(
         from streamlog.ingest.steady import Steady
 
         steady = Steady(
-            nats,
+            nats_settings(nats, creds),
             Load(subject, size, count=1, in_flight=1),
             period_s=period_ms / 1000,
             gap_s=GAP_S,
-            credentials=creds,
             begun=silent if as_json else announce,
         )
         asyncio.get_running_loop().add_signal_handler(signal.SIGINT, steady.stop)

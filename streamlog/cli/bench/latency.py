@@ -15,6 +15,7 @@ from streamlog.cli.bench.writing import (
     say_how_to_remove,
     silent,
 )
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json
 from streamlog.errors import ConfigError
 
@@ -51,7 +52,7 @@ def latency(
     load = Load(subject, size, count, in_flight=count)
     begun = silent if as_json else announce
     with asyncio.Runner(loop_factory=_precise_loop) as runner:
-        done = runner.run(paced(nats, load, rate, credentials=creds, begun=begun))
+        done = runner.run(paced(nats_settings(nats, creds), load, rate, begun=begun))
     found = {name: 1000 * value for name, value in percentiles(done.latencies_s).items()}
     lag_ms = 1000 * done.send_lag_s
     if as_json:

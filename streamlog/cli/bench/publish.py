@@ -15,6 +15,7 @@ from streamlog.cli.bench.writing import (
     say_how_to_remove,
     silent,
 )
+from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json
 
 
@@ -54,10 +55,9 @@ def publish(
         load = Load(subject, size, count, in_flight, acks)
         done = asyncio.run(
             burst(
-                nats,
+                nats_settings(nats, creds),
                 load,
                 connections=connections,
-                credentials=creds,
                 begun=silent if as_json else announce,
                 progress=lambda sent: progress.advance(task, sent),
             )

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.cli.dev_cluster import without_login
 from streamlog.cli.dev_layout import DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
@@ -121,3 +122,13 @@ def test_a_file_that_is_spoilt_is_named(tmp_path: Path, spoil: Callable[[Path], 
     nodes = written(lay_out(plan(tmp_path, 2), set()))
     spoil(nodes[1].config)
     assert refused(plan(tmp_path, 2)).startswith(f"--data-dir: {nodes[1].config} cannot be")
+
+
+def test_a_login_in_the_address_of_nats_is_for_the_environment_of_nodes() -> None:
+    address, variables = without_login("nats://me:s3cret@a:1")
+    assert address == "nats://a:1"
+    assert variables == {"STREAMLOG_NATS__USER": "me", "STREAMLOG_NATS__PASSWORD": "s3cret"}
+    assert without_login("nats://s3cret@a:1") == (
+        "nats://a:1", {"STREAMLOG_NATS__TOKEN": "s3cret"},
+    )  # fmt: skip
+    assert without_login("nats://a:1") == ("nats://a:1", {})

@@ -7,7 +7,7 @@ import pytest
 from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
 from kio.schema.errors import ErrorCode
 
-from streamlog.client import groups as groups_module
+from streamlog.client import patience
 from streamlog.client.cluster import Cluster
 from streamlog.client.group_info import Committed
 from streamlog.client.groups import Groups
@@ -59,7 +59,7 @@ def coordinator(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> Coordinator
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(groups_module, "BACKOFF_MS", 1)
+    monkeypatch.setattr(patience, "BACKOFF_MS", 1)
     yield
 
 
