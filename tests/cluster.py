@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 from tests.history import Lane
 from tests.replica_log import ReplicaLog, read_replica
@@ -20,6 +20,8 @@ from tests.server_process import NatsServer, ServerProcess, free_port, program, 
 NODES: Final = 3
 HTTP_TIMEOUT_S: Final = 2.0
 KAFKA_TIMEOUT_S: Final = 5.0
+HASTY_TIMEOUT_S: Final = 1.0
+"""Enough for a new connection and two answers, but where packets take 100 ms each."""
 SETTLE_TIMEOUT_S: Final = 30.0
 
 Settings = dict[str, dict[str, object]]
@@ -143,6 +145,17 @@ def _view(metadata: Any) -> View:
     return View(metadata.controller_id, frozenset(metadata.brokers), partitions)
 
 
+class Nats(Protocol):
+    """A nats-server, or several."""
+
+    @property
+    def url(self) -> str: ...
+
+    def start(self) -> None: ...
+
+    def kill(self) -> None: ...
+
+
 class Cluster:
     """``with Cluster(folder) as cluster``: a nats-server and nodes, all ready."""
 
@@ -153,11 +166,11 @@ class Cluster:
         nodes: int = NODES,
         voters: int | None = None,
         settings: Settings | None = None,
-        nats: NatsServer | None = None,
+        nats: Nats | None = None,
         make_node: Callable[[int, Path], ClusterNode] = ClusterNode,
     ) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self.nats = nats or NatsServer(directory)
+        self.nats: Nats = nats or NatsServer(directory)
         self.nodes = {i: make_node(i, directory / f"node-{i}") for i in range(1, nodes + 1)}
         self.voters = [self.nodes[i].voter for i in range(1, (voters or nodes) + 1)]
         """As the configuration lists them; the others are observers until they are made voters."""
@@ -241,14 +254,15 @@ class Cluster:
         return done.stdout
 
     def view(self) -> View:
-        """As some running node describes it."""
+        """As some running node describes it; over a slow network only the second time round."""
         from confluent_kafka import KafkaException
 
-        for node in self.running():
-            try:
-                return node.view(timeout_s=1.0)
-            except KafkaException:
-                continue
+        for timeout_s in (HASTY_TIMEOUT_S, KAFKA_TIMEOUT_S):
+            for node in self.running():
+                try:
+                    return node.view(timeout_s=timeout_s)
+                except KafkaException:
+                    continue
         raise TimeoutError("no node describes the cluster")
 
     def leader(self, lane: Lane) -> int:

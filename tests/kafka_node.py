@@ -474,9 +474,11 @@ class KafkaNode:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self.listener.stop()
-        await self._tasks.__aexit__(kind, error, traceback)
-        self.close()
+        try:
+            await self.listener.stop()
+            await self._tasks.__aexit__(kind, error, traceback)  # raises what the body raised
+        finally:
+            self.close()  # else the files are found open in the middle of another test
 
     def close(self) -> None:
         """Of who has not listened, too."""

@@ -75,6 +75,7 @@ class LocalNode:
             nats=settings.nats,
             metadata=self.metadata,
             partitions=self.registry,
+            metrics=self.metrics,
             lease=self.metadata.lease,
         )
         self._wait_connected = wait_connected
@@ -96,6 +97,7 @@ class LocalNode:
         )
         await self.metadata.attach(self.registry.reconcile, self._open_registry)
         await self.metadata.attach(self.source.reconcile, self._begin_ingest)
+        await self.metadata.attach(self.api.reconcile, self._begin_admin)
         self._run(self.registry.run())
         self._run(self.source.run())
         self._run(self.metadata.join())
@@ -123,6 +125,9 @@ class LocalNode:
 
     async def _begin_ingest(self, image: Image) -> None:
         await self.source.reconcile(Image(image.cluster_id), image)
+
+    async def _begin_admin(self, image: Image) -> None:
+        pass
 
     async def __aexit__(self, *error: Any) -> None:
         await self.stop()
@@ -154,10 +159,20 @@ class LocalNode:
         offset = partition.log_start_offset
         while offset < partition.high_watermark:
             with await partition.read(offset, 1 << 20) as part:
-                for _, batch in batches(part.read()):
+                for header, batch in batches(part.read()):
                     found.extend(iter_records(batch))
-            offset = found[-1].offset + 1
+                    offset = header.next_offset
         return found
+
+    def failures(self, *reasons: str) -> int:
+        """Attempts to connect to NATS that failed for these reasons, by default for any."""
+        counted = self.metrics.nats_connection_failures.collect()[0].samples
+        return sum(
+            int(sample.value)
+            for sample in counted
+            if sample.name.endswith("_total")
+            and (not reasons or sample.labels["reason"] in reasons)
+        )
 
     def count(self, sample: str, **labels: str) -> float:
         """A metric's value now."""

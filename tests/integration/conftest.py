@@ -4,12 +4,16 @@ import json
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
+from tests.cluster_cli import Cli
+from tests.jetstream_pair import JetStreamServer, Pair, Side
+from tests.local_node import LocalNode
+from tests.raw_publisher import RawPublisher
 from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
 
 READ_TIMEOUT_S = 60.0
@@ -212,3 +216,48 @@ def new_dev(tmp_path: Path) -> Iterator[Callable[..., Dev]]:
 def read_all() -> Callable[..., list[Read]]:
     """``read_all(kafka, stream, start, stop)`` by confluent-kafka."""
     return read_stream
+
+
+@pytest.fixture(scope="module")
+def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """``streamlog dev --nodes 3``; each test uses streams of its own and leaves three nodes."""
+    server = Dev(tmp_path_factory.mktemp("trio"), "--nodes", "3")
+    server.start()
+    yield server
+    code = server.stop(60)
+    assert code == 0, server.log_text()
+
+
+@pytest.fixture(scope="module")
+def cli(trio: Any) -> Cli:
+    return Cli(trio)
+
+
+@pytest.fixture(scope="module")
+def jetstream(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JetStreamServer]:
+    server = JetStreamServer(tmp_path_factory.mktemp("jetstream"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture(scope="module")
+def plain_nats(tmp_path_factory: pytest.TempPathFactory) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path_factory.mktemp("nats"))
+    server.start()
+    yield server
+    server.kill()
+
+
+@pytest.fixture
+async def pair(
+    tmp_path: Path, jetstream: JetStreamServer, plain_nats: NatsServer
+) -> AsyncIterator[Pair]:
+    async with (
+        LocalNode(tmp_path / "data", plain_nats.url),
+        RawPublisher(jetstream.url) as theirs,
+        RawPublisher(plain_nats.url) as ours,
+    ):
+        for stream in (await Side(theirs).api("STREAM.NAMES"))["streams"] or []:
+            await Side(theirs).api(f"STREAM.DELETE.{stream}")
+        yield Pair(Side(theirs), Side(ours))

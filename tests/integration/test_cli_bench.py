@@ -132,7 +132,7 @@ def test_a_pause_of_the_node_is_a_gap_and_nothing_is_lost(new_dev: Callable[...,
         (("failover", "small", "--nats", "nats://127.0.0.1:1"), "127.0.0.1:1", 1),
         (("publish", "small", "--size", "2000"), "message size exceeds maximum allowed", 1),
         (("publish", "small", "--size", "99000000"), "NATS takes 1048576 at most", 1),
-        (("failover", "small", "--creds", "/absent"), "credentials", 2),
+        (("failover", "small", "--creds", "/absent"), "--creds: /absent cannot be read", 2),
     ],
 )
 def test_what_cannot_be_published(

@@ -2,32 +2,14 @@
 
 import threading
 import urllib.request
-from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Self
 
-import pytest
 from confluent_kafka import Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
-from tests.integration.conftest import Dev
-from tests.integration.test_cli_cluster import Cli
+from tests.cluster_cli import Cli
 from tests.server_process import wait_until
-
-
-@pytest.fixture(scope="module")
-def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """``streamlog dev --nodes 3``; each test uses streams and groups of its own."""
-    server = Dev(tmp_path_factory.mktemp("trio"), "--nodes", "3")
-    server.start()
-    yield server
-    code = server.stop(60)
-    assert code == 0, server.log_text()
-
-
-@pytest.fixture(scope="module")
-def cli(trio: Any) -> Cli:
-    return Cli(trio)
 
 
 class Reader:

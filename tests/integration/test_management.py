@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import Any
 import nats
 import pytest
 from nats.aio.client import Client
+from nats.aio.msg import Msg
+from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
-from nats.js.api import DiscardPolicy, RetentionPolicy, StorageType
+from nats.js.api import RetentionPolicy, StorageType
 from nats.js.errors import (
     APIError,
     NotFoundError,
@@ -19,7 +22,8 @@ from nats.js.errors import (
     ServiceUnavailableError,
 )
 
-from streamlog.admin import streams
+from compatibility.management.wire import Wire
+from streamlog.admin import streams, turns
 from streamlog.admin.requests import ManagementClient
 from streamlog.errors import (
     InvalidStreamConfig,
@@ -119,12 +123,12 @@ async def test_account_info(js: JetStreamContext) -> None:
     await js.add_stream(name="orders")
     info = await js.account_info()
     assert (info.streams, info.consumers, info.domain) == (1, 0, "streamlog")
-    assert info.api.total >= 2 and info.api.errors == 0 and info.api.level == 0
+    assert info.api.total >= 2 and info.api.errors == 0 and info.api.level == 2
     assert info.limits.max_streams == -1
 
 
 async def test_getting_messages(js: JetStreamContext) -> None:
-    await js.add_stream(name="orders", subjects=["orders.*"])
+    await js.add_stream(name="orders", subjects=["orders.*"], allow_direct=True)
     for i in range(6):
         await js.publish(f"orders.{i % 2}", b"%d" % i, headers={"Nats-Msg-Id": f"{i}", "X": "y"})
     for direct in (False, True):
@@ -158,7 +162,6 @@ async def test_getting_messages(js: JetStreamContext) -> None:
         ({"name": "a", "subjects": ["_INBOX.>"]}, (500, 10052)),
         ({"name": "a", "num_replicas": 3}, (500, 10074)),
         ({"name": "a", "retention": RetentionPolicy.WORK_QUEUE}, (500, 10052)),
-        ({"name": "a", "discard": DiscardPolicy.NEW}, (500, 10052)),
         ({"name": "a", "storage": StorageType.MEMORY}, (500, 10052)),
         ({"name": "a", "allow_rollup_hdrs": True}, (500, 10052)),
         ({"name": "a", "max_msgs_per_subject": 5}, (500, 10052)),
@@ -184,7 +187,11 @@ async def request(nc: Client, verb: str, body: bytes = b"", **headers: str) -> d
     ("verb", "body", "kind", "expected"),
     [
         ("STREAM.SNAPSHOT.a", b"{}", "system", (400, 10003)),
-        ("CONSUMER.CREATE.a.b", b"{}", "system", (400, 10003)),
+        ("CONSUMER.CREATE.a.b", b"{}", "consumer_create", (404, 10059)),
+        ("CONSUMER.CREATE.taken.b", b"{}", "consumer_create", (500, 10012)),
+        ("CONSUMER.DURABLE.CREATE.taken.b", b"{}", "consumer_create", (500, 10012)),
+        ("CONSUMER.CREATE.taken.b.x.y", b"{}", "consumer_create", (500, 10012)),
+        ("CONSUMER.INFO.taken.b", b"", "consumer_info", (404, 10014)),
         ("nonsense", b"", "system", (400, 10003)),
         ("STREAM.CREATE", b"{}", "system", (400, 10003)),
         ("STREAM.CREATE.a.b", b"{}", "system", (400, 10003)),
@@ -198,16 +205,21 @@ async def request(nc: Client, verb: str, body: bytes = b"", **headers: str) -> d
         ("STREAM.UPDATE.a", b'{"name":"a"}', "stream_update", (404, 10059)),
         ("STREAM.LEADER.STEPDOWN.taken", b"", "stream_leader_stepdown", (503, 10010)),
         ("META.LEADER.STEPDOWN", b"", "meta_leader_stepdown", (503, 10010)),
-        ("STREAM.PEER.REMOVE.taken", b'{"peer":"node-1"}', "stream_remove_peer", (503, 10075)),
+        ("STREAM.PEER.REMOVE.taken", b'{"peer":"node-1"}', "stream_remove_peer", (503, 10010)),
         ("STREAM.INFO.a", b"", "stream_info", (404, 10059)),
-        ("STREAM.INFO.taken", b'{"subjects_filter":">"}', "stream_info", (400, 10003)),
+        ("STREAM.INFO.taken", b'{"subjects_filter":5}', "stream_info", (400, 10025)),
         ("STREAM.DELETE.a", b"", "stream_delete", (404, 10059)),
         ("STREAM.DELETE.taken", b'{"a":1}', "stream_delete", (400, 10038)),
         ("STREAM.PURGE.a", b"{}", "stream_purge", (404, 10059)),
         ("STREAM.PURGE.taken", b'{"seq":1,"keep":1}', "stream_purge", (400, 10003)),
-        ("STREAM.PURGE.taken", b'{"seq":-1}', "stream_purge", (400, 10003)),
-        ("STREAM.PURGE.taken", b'{"filter":"x"}', "stream_purge", (500, 10110)),
-        ("STREAM.LIST", b'{"offset":"x"}', "stream_list", (400, 10003)),
+        ("STREAM.PURGE.taken", b'{"seq":-1}', "stream_purge", (400, 10025)),
+        ("STREAM.PURGE.taken", b'{"filter":1}', "stream_purge", (400, 10025)),
+        ("STREAM.MSG.DELETE.taken", b"", "stream_msg_delete", (400, 10003)),
+        ("STREAM.MSG.DELETE.taken", b'{"seq":"x"}', "stream_msg_delete", (400, 10025)),
+        ("STREAM.MSG.DELETE.taken", b'{"seq":0}', "stream_msg_delete", (500, 10057)),
+        ("STREAM.MSG.DELETE.taken", b'{"seq":7}', "stream_msg_delete", (500, 10057)),
+        ("STREAM.MSG.DELETE.a", b'{"seq":1}', "stream_msg_delete", (404, 10059)),
+        ("STREAM.LIST", b'{"offset":"x"}', "stream_list", (400, 10025)),
         ("STREAM.MSG.GET.taken", b"", "stream_msg_get", (400, 10003)),
         ("STREAM.MSG.GET.taken", b'{"seq":1}', "stream_msg_get", (404, 10037)),
         ("STREAM.MSG.GET.taken", b'{"seq":1,"last_by_subj":"x"}', "stream_msg_get", (400, 10003)),
@@ -226,9 +238,9 @@ async def test_requests_that_are_refused(
 
 async def test_an_api_level_that_we_have_not(node: LocalNode, nc: Client) -> None:
     body = b'{"name":"a"}'
-    reply = await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="1")
+    reply = await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="3")
     assert (reply["error"]["code"], reply["error"]["err_code"]) == (412, 10185)
-    assert "error" not in await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="0")
+    assert "error" not in await request(nc, "STREAM.CREATE.a", body, Nats_Required_Api_Level="2")
 
 
 async def test_the_bare_prefix_is_answered_only_if_asked_for(
@@ -249,6 +261,38 @@ async def test_many_requests_at_once(node: LocalNode, nc: Client) -> None:
     assert len(await js.streams_info()) == 50
 
 
+async def test_ten_thousand_requests_at_once(node: LocalNode, nc: Client) -> None:
+    """Each is answered; what a node has no room for is refused at once."""
+    await node.create("orders")
+    verbs = ("STREAM.INFO.orders", "STREAM.NAMES", "STREAM.CREATE.orders", "NONSENSE")
+    inbox, answers = nc.new_inbox(), asyncio.Queue[dict[str, Any]]()
+
+    async def heard(message: Msg) -> None:
+        answers.put_nowait(json.loads(message.data))
+
+    await nc.subscribe(inbox, cb=heard)
+    for i in range(10_000):
+        await nc.publish(f"$JS.streamlog.API.{verbs[i % 4]}", b"", reply=inbox)
+    kinds = Counter[int]()
+    for _ in range(10_000):
+        answer = await asyncio.wait_for(answers.get(), 60)
+        kinds[answer.get("error", {}).get("err_code", 0)] += 1
+    assert kinds == {0: 5_000, 10056: 2_500, 10003: 2_500}
+
+
+async def test_requests_beyond_the_limit_are_refused_at_once(
+    node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(turns, "WAITING_MAX", 0)
+    reply = await request(nc, "STREAM.INFO.a")
+    assert reply["type"] == "io.nats.jetstream.api.v1.stream_info_response"
+    assert (reply["error"]["code"], reply["error"]["err_code"]) == (429, 10167)
+    answer = await nc.request("$JS.streamlog.API.DIRECT.GET.a", b'{"seq":1}')
+    assert answer.headers is not None and answer.headers["Status"] == "429"
+    monkeypatch.undo()
+    assert (await request(nc, "STREAM.INFO.a"))["error"]["err_code"] == 10059
+
+
 async def test_a_stream_is_listening_when_its_creation_is_answered(
     node: LocalNode, nc: Client
 ) -> None:
@@ -258,9 +302,33 @@ async def test_a_stream_is_listening_when_its_creation_is_answered(
         assert (await js.publish(f"s{i}", b"x")).seq == 1
 
 
+async def test_a_direct_get_must_be_allowed(node: LocalNode, nc: Client) -> None:
+    js = nc.jetstream(domain="streamlog")
+    await js.add_stream(name="orders")
+    await js.publish("orders", b"x")
+    for name in ("orders", "none"):
+        with pytest.raises(NoRespondersError):
+            await nc.request(f"$JS.streamlog.API.DIRECT.GET.{name}", b'{"seq":1}')
+
+
+async def test_a_reply_has_none_of_the_requests_headers(node: LocalNode, nc: Client) -> None:
+    answer = await nc.request("$JS.streamlog.API.INFO", b"", headers={"X": "y" * 1000})
+    assert not answer.headers
+
+
+async def test_a_subject_that_is_not_utf_8_costs_one_answer(
+    node: LocalNode, nats_server: NatsServer, nc: Client
+) -> None:
+    async with Wire.to(nats_server.url) as wire:
+        (reply,) = await wire.ask(b"$JS.streamlog.API.STREAM.INFO.\xff\xfe", b"", {})
+        assert json.loads(reply.data)["error"]["err_code"] == 10059
+        await wire.say(b"$JS.streamlog.API.INFO", b"_INBOX.\xff")
+    assert (await nc.jetstream(domain="streamlog").account_info()).streams == 0
+
+
 async def test_a_message_too_large_for_the_reply(node: LocalNode, nc: Client) -> None:
     js = nc.jetstream(domain="streamlog")
-    await js.add_stream(name="big")
+    await js.add_stream(name="big", allow_direct=True)
     await js.publish("big", b"x" * 900_000)
     with pytest.raises(ServerError):
         await js.get_msg("big", 1)
@@ -271,7 +339,7 @@ async def test_a_bug_costs_one_answer(
     node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     js = nc.jetstream(domain="streamlog")
-    await js.add_stream(name="orders")
+    await js.add_stream(name="orders", allow_direct=True)
     await js.publish("orders", b"x")
 
     def read(*_: object) -> None:

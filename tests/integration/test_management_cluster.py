@@ -64,7 +64,7 @@ async def request(nc: Client, verb: str, body: object = None) -> dict[str, Any]:
 async def test_one_node_answers_for_all_leaders(world: World, js: JetStreamContext) -> None:
     names = [f"s{i}" for i in range(6)]
     for name in names:
-        await js.add_stream(name=name, subjects=[f"{name}.>"])
+        await js.add_stream(name=name, subjects=[f"{name}.>"], allow_direct=True)
     assert {world.leader(name) for name in names} == set(IDS)
     for i, name in enumerate(names):
         await world.store_all(name, *(b"%d" % n for n in range(i + 3)))
@@ -106,7 +106,7 @@ async def test_a_large_message_comes_from_another_node_as_it_is(
     world: World, js: JetStreamContext
 ) -> None:
     for name in ("a", "b"):
-        await js.add_stream(name=name)
+        await js.add_stream(name=name, allow_direct=True)
     name = "a" if world.leader("a") != FRONT else "b"
     payload = bytes(range(256)) * 3_500
     await world.store_all(name, payload)
@@ -180,12 +180,12 @@ async def test_stepping_down(world: World, nc: Client, js: JetStreamContext) -> 
     [
         ("STREAM.LEADER.STEPDOWN.alone", None, 10005),
         ("STREAM.LEADER.STEPDOWN.all", {"placement": {"preferred": "node-9"}}, 10005),
-        ("STREAM.LEADER.STEPDOWN.all", {"placement": {"tags": ["ssd"]}}, 10003),
-        ("STREAM.LEADER.STEPDOWN.all", {"placement": "node-1"}, 10003),
+        ("STREAM.LEADER.STEPDOWN.all", {"placement": {"tags": ["ssd"]}}, 10005),
+        ("STREAM.LEADER.STEPDOWN.all", {"placement": "node-1"}, 10025),
         ("STREAM.LEADER.STEPDOWN.none", None, 10059),
         ("STREAM.PEER.REMOVE.all", {"peer": "node-1"}, 10075),
         ("STREAM.PEER.REMOVE.all", {"peer": "node-9"}, 10040),
-        ("STREAM.PEER.REMOVE.all", {}, 10040),
+        ("STREAM.PEER.REMOVE.all", {}, 10003),
         ("STREAM.PEER.REMOVE.none", {"peer": "node-1"}, 10059),
         ("META.LEADER.STEPDOWN", {"placement": {"preferred": "somebody"}}, 10040),
     ],

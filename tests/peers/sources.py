@@ -61,7 +61,7 @@ def sources(peer: Peer, installed: str) -> Sources:
         tag = _tag(_git("ls-remote", "--tags", repository), installed)
     except NoSourcesError as error:
         tag = _cached_tag(peer, installed, error)
-    folder = _cache() / f"{peer.package}-{tag}"
+    folder = cache() / f"{peer.package}-{tag}"
     if not folder.exists():
         _fetch(repository, tag, peer.tests, folder)
     return Sources(folder, tag.removeprefix("v"), installed)
@@ -72,14 +72,15 @@ def _repository(peer: Peer) -> str:
     return peer.repository if folder is None else Path(folder, peer.package).resolve().as_uri()
 
 
-def _cache() -> Path:
+def cache() -> Path:
+    """What is fetched or built is kept there."""
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "streamlog", "peers")
     return Path(os.environ.get(CACHE) or default)
 
 
 def _cached_tag(peer: Peer, installed: str, error: NoSourcesError) -> str:
     """What was had before, where the repository is out of reach."""
-    names = (path.name for path in _cache().glob(f"{peer.package}-*"))
+    names = (path.name for path in cache().glob(f"{peer.package}-*"))
     try:
         return _tag("\n".join(names), installed)
     except NoSourcesError:

@@ -10,8 +10,10 @@ from streamlog.errors import StorageFailed, Unavailable
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.inlet_settings import InletSettings
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.staging import Staging
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -214,9 +216,10 @@ class Life:
             self,
             leader_epoch=self.state.leader_epoch,
             sequencer=sequencer,
-            value_bytes_max=1 << 20,
+            settings=InletSettings(value_bytes_max=1 << 20),
             answers=self._answers,
             room=room,
+            staging=Staging(room, inflight_bytes_max=1 << 20),
             metrics=METRICS,
             now_ms=lambda: self._events.now_ms,
         )

@@ -20,7 +20,7 @@ def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
     SimIngestClient.nats = nats
     replaced = [
         (server_connection.send_slice, send_slice),
-        (server_connection.is_cold, lambda *_: False),
+        (server_connection.read_warm, lambda part: bytearray(part.read())),
         (client_connection.connected, partial(connected, tcp)),
         (IngestClient, SimIngestClient),
     ]

@@ -1,0 +1,75 @@
+"""The command line, asked about a cluster from inside the tests' process."""
+
+import io
+import json
+import sys
+from typing import Any, Final, NamedTuple
+
+import pytest
+
+from streamlog.cli.program import main
+from tests.server_process import wait_until
+
+ASKING: Final = {"stream info", "stream move", "stream cancel-move"}
+
+
+class Done(NamedTuple):
+    """What a command came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Cli:
+    """``streamlog`` with the addresses of a cluster; in this process, for there is a lot to ask."""
+
+    def __init__(self, dev: Any) -> None:
+        self.nats = dev.nats
+        self.servers = ",".join(node["kafka"] for node in dev.addresses["nodes"])
+
+    def run(self, text: str, *more: str) -> Done:
+        """The words of ``text``, and ``--servers`` where the command has it."""
+        words = [*text.split(), *more]
+        command = " ".join(words[:2])
+        asks = words[0] in {"cluster", "group", "read"} or command in ASKING
+        if asks and "--servers" not in words and command != "cluster force-quorum":
+            words += ["--servers", self.servers]
+        out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("NATS_URL", self.nats)
+            patch.setattr(sys, "argv", ["streamlog", *words])
+            patch.setattr(sys, "stdin", io.StringIO())
+            patch.setattr(sys, "stdout", out)
+            patch.setattr(sys, "stderr", err)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        for stream in (out, err):
+            stream.seek(0)
+        return Done(int(ended.value.code or 0), out.read(), err.read())
+
+    def ok(self, text: str, *more: str) -> str:
+        done = self.run(text, *more)
+        assert done.code == 0, done
+        return done.out
+
+    def json(self, text: str, *more: str) -> Any:
+        return json.loads(self.ok(text, *more, "--json"))
+
+    def refused(self, text: str, *more: str, code: int = 1) -> str:
+        done = self.run(text, *more)
+        assert done.code == code, done
+        assert len(done.err.splitlines()) == 1, done
+        return done.err
+
+    def partition(self, stream: str, number: int = 0) -> dict[str, Any]:
+        """As the cluster tells Kafka clients."""
+        streams = {it["name"]: it["partitions"] for it in self.json("cluster info")["streams"]}
+        found: dict[str, Any] = streams[stream][number]
+        return found
+
+    def wait_partition(self, stream: str, **wanted: object) -> None:
+        """Nodes hear of a change one after the other."""
+        wait_until(
+            lambda: wanted.items() <= self.partition(stream).items(), f"{stream} is not {wanted}"
+        )

@@ -1,0 +1,67 @@
+"""What is erased stays so on every replica, over kills of the leader and of all nodes."""
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.js import JetStreamContext
+from nats.js.errors import APIError, NotFoundError
+
+from tests.cluster import Cluster
+from tests.history import Lane
+
+
+async def asked(call: Any) -> Any:
+    """Again while nobody answers, or nobody leads."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await call()
+            except NotFoundError:
+                raise
+            except (APIError, nats.errors.Error):
+                await asyncio.sleep(0.2)
+
+
+async def check(js: JetStreamContext, gone: set[int], count: int) -> None:
+    """While nobody leads, STREAM.INFO tells of no messages."""
+    async with asyncio.timeout(60):
+        while (state := (await asked(lambda: js.stream_info("s"))).state).messages == 0:  # noqa: ASYNC110
+            await asyncio.sleep(0.2)
+    assert (state.messages, state.num_deleted) == (count, len(gone))
+    for seq in gone:
+        with pytest.raises(NotFoundError):
+            await asked(lambda seq=seq: js.get_msg("s", seq))
+    with pytest.raises(NotFoundError):
+        await asked(lambda: js.get_last_msg("s", "s.1"))
+
+
+async def test_over_kills(tmp_path: Path) -> None:
+    lane = Lane("s")
+    with Cluster(tmp_path) as cluster:
+        client = await nats.connect(cluster.nats.url)
+        try:
+            js = client.jetstream(domain="streamlog")
+            await asked(lambda: js.add_stream(name="s", subjects=["s.*"], num_replicas=3))
+            for number in range(20):
+                await asked(lambda number=number: js.publish(f"s.{number % 2}", b"x"))
+            assert await asked(lambda: js.purge_stream("s", subject="s.1"))
+            gone = {*range(2, 21, 2), 21}
+            await check(js, gone, 10)
+            leader = cluster.leader(lane)
+            cluster.kill(leader)
+            await check(js, gone, 10)
+            assert await asked(lambda: js.delete_msg("s", 3))
+            gone |= {3, 22}
+            cluster.start(leader)
+            cluster.wait_settled([lane])
+            cluster.kill()
+            cluster.start()
+            cluster.wait_settled([lane])
+            await check(js, gone, 9)
+            cluster.kill(cluster.leader(lane))
+            await check(js, gone, 9)
+        finally:
+            await client.close()
