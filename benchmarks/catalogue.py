@@ -7,6 +7,7 @@ from benchmarks import (
     cases,
     failover,
     footprint,
+    headers,
     many,
     membership,
     polling,
@@ -14,6 +15,7 @@ from benchmarks import (
     reading,
     replicated,
     starting,
+    subjects,
 )
 from benchmarks.case import Case
 from benchmarks.side import Sides
@@ -21,6 +23,7 @@ from benchmarks.trios import Trios
 
 NODE: Final[tuple[Case[Sides], ...]] = (
     *cases.CASES,
+    *headers.CASES,
     *reading.CASES,
     *producing.CASES,
     *audience.CASES,
@@ -29,6 +32,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *many.CASES,
     *footprint.CASES,
     *starting.CASES,
+    *subjects.CASES,
 )
 """Of one node: ``python -m benchmarks``."""
 

@@ -1,10 +1,11 @@
 """The publisher of every case: prebuilt ``PUB`` lines over one raw socket, acks counted in bytes.
 
-``python -m benchmarks.publisher acked|fenced|unacked|latency|core ...`` prints one line of JSON.
+``python -m benchmarks.publisher acked|fenced|unacked|headed|...`` prints one line of JSON.
 
 ``acked``    every message asks for an ack; ``--in-flight`` of them may be open
 ``fenced``   only the last of every 200 asks for one, so that no queue on the way can overflow
 ``unacked``  none asks; what is stored is counted afterwards
+``headed``   as ``acked``, each message built for itself, with what ``--kind`` says in its headers
 ``core``     nobody listens: what the program and the router can do
 ``latency``  acks timed at a fixed rate
 ``paced``    at ``--rate`` on the average, slower where the server is; 0: all at once, and refusals
@@ -20,6 +21,7 @@ import sys
 import time
 from dataclasses import dataclass, replace
 
+from benchmarks import headed
 from benchmarks.connection import TAIL_BYTES, BenchmarkError, Connection
 
 CHUNK = 200
@@ -38,7 +40,7 @@ SCATTERED_RING = 250
 WARM_UP_SHARE = 50
 """One message in so many is published before the clock starts."""
 
-MODES = ("acked", "fenced", "unacked", "core", "latency", "paced")
+MODES = ("acked", "fenced", "unacked", "headed", "core", "latency", "paced")
 
 _REPLY = re.compile(rb"MSG _INBOX\.b\.(\d+) ")
 
@@ -82,8 +84,18 @@ def writes(load: Load, *, acks_per_write: int) -> list[bytes]:
     return [b"".join(map(line, range(i * CHUNK, (i + 1) * CHUNK))) for i in range(ring)]
 
 
-def publish(connection: Connection, ring: list[bytes], load: Load, acks_per_write: int) -> None:
-    """Publish ``load.count`` messages, at most ``load.in_flight`` of them not known stored."""
+def publish(
+    connection: Connection,
+    ring: list[bytes],
+    load: Load,
+    acks_per_write: int,
+    mark: bytes = b"}",
+) -> None:
+    """Publish ``load.count`` messages, at most ``load.in_flight`` of them not known stored.
+
+    ``mark`` is in each ack once: of one JSON object without objects in it the closing brace.
+    """
+    before = len(mark) - 1  # of a mark that a read has cut, so much may be in the tail
     sent = acks = turn = 0
     buffer = connection.buffer
     acks_wanted = load.count // CHUNK * acks_per_write
@@ -93,8 +105,7 @@ def publish(connection: Connection, ring: list[bytes], load: Load, acks_per_writ
             turn = (turn + 1) % len(ring)
             sent += CHUNK
         size = connection.read()
-        # An ack is one JSON object without objects in it, so its closing brace counts it.
-        acks += buffer.count(b"}", TAIL_BYTES, TAIL_BYTES + size)
+        acks += buffer.count(mark, TAIL_BYTES - before, TAIL_BYTES + size)
         connection.refuse_errors(size)
         connection.answer_pings(size)
         connection.keep_tail(size)
@@ -123,6 +134,27 @@ def run_acked(load: Load, *, acks_per_write: int) -> dict[str, float]:
         elapsed = time.perf_counter() - start
         messages = warm_up.count + load.count
         kept = stored(connection, load.stream) if load.stream else messages
+    if kept != messages:
+        raise BenchmarkError(f"{messages} acknowledged, {kept} stored")
+    return {"rate": load.count / elapsed, "elapsed_s": elapsed, "messages": messages}
+
+
+def run_headed(load: Load, kind: str) -> dict[str, float]:
+    """Rate from the first write to the last ack, of messages none of which comes twice."""
+    warm_up = replace(load, count=max(CHUNK, load.count // WARM_UP_SHARE // CHUNK * CHUNK))
+    messages = warm_up.count + load.count
+    body = payload(load.size, seed=load.size)
+    built = list(headed.lines(kind, load.subject.encode(), body, messages))
+    ring = [b"".join(built[i : i + CHUNK]) for i in range(0, messages, CHUNK)]
+    mark = headed.ENVELOPE_MAGIC if kind == "envelope" else b"}"
+    with Connection(load.nats) as connection:
+        connection.subscribe("_INBOX.b.*", 1)
+        first = warm_up.count // CHUNK
+        publish(connection, ring[:first], warm_up, CHUNK, mark)
+        start = time.perf_counter()
+        publish(connection, ring[first:], load, CHUNK, mark)
+        elapsed = time.perf_counter() - start
+        kept = stored(connection, load.stream)
     if kept != messages:
         raise BenchmarkError(f"{messages} acknowledged, {kept} stored")
     return {"rate": load.count / elapsed, "elapsed_s": elapsed, "messages": messages}
@@ -253,6 +285,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--in-flight", type=int, default=4000)
+    parser.add_argument("--kind", choices=headed.KINDS, default="plain", help="for headed")
     parser.add_argument("--rate", type=int, default=10_000, help="messages a second, for latency")
     options = parser.parse_args()
     count = options.count - options.count % CHUNK
@@ -271,6 +304,8 @@ def main() -> int:
                 result = run_acked(load, acks_per_write=CHUNK)
             case "fenced":
                 result = run_acked(load, acks_per_write=1)
+            case "headed":
+                result = run_headed(load, options.kind)
             case "unacked":
                 result = run_unacked(load)
             case "core":
