@@ -1,14 +1,21 @@
 """What DescribeCluster answers: the quorum and the nodes, as one node knows them. Pure."""
 
+from collections.abc import Set as AbstractSet
 from typing import Any
 
 from streamlog.metadata.entries import Load
 from streamlog.metadata.image import Image
+from streamlog.model import NodeId
 from streamlog.raft.quorum import Raft
 
 
-def describe(raft: Raft, image: Image, now_ms: int) -> dict[str, Any]:
-    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere."""
+def describe(
+    raft: Raft, image: Image, now_ms: int, heard_of: AbstractSet[NodeId]
+) -> dict[str, Any]:
+    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere.
+
+    ``heard_of``: the nodes that the controller has heard of in its own time in office.
+    """
     end_offset = raft.log.end_offset
     return {
         "controller": raft.leader,
@@ -40,6 +47,7 @@ def describe(raft: Raft, image: Image, now_ms: int) -> dict[str, Any]:
                 "rack": node.rack,
                 "epoch": node.epoch,
                 "fenced": node.fenced,
+                "heard": node_id in heard_of,
                 "draining": node.draining,
                 "full": node.full,
                 "replicas": image.loads.get(node_id, Load()).replicas,

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final
+from typing import Any, Final
 
 from streamlog.config import ClusterSection
 from streamlog.errors import (
@@ -147,8 +147,7 @@ class Office:
             case Heartbeat():
                 granted = await self._duties.heartbeat(command)
             case DescribeCluster():
-                raft, image = self._quorum.replica.raft, self._quorum.newest
-                granted = Granted(0, describe(raft, image, clock_ms()))
+                granted = Granted(0, self._description())
             case TransferController():
                 granted = self._transfer(command)
             case AddVoter() | RemoveVoter():
@@ -162,6 +161,10 @@ class Office:
         if isinstance(command, RegisterNode):
             self._duties.registered(command.node_id, int(granted.result["node_epoch"]))
         return granted
+
+    def _description(self) -> dict[str, Any]:
+        heard_of = self._duties.sessions.heard_of
+        return describe(self._quorum.replica.raft, self._quorum.newest, clock_ms(), heard_of)
 
     def _transfer(self, command: TransferController) -> Granted:
         successor, voters = command.node_id, self._quorum.replica.voters

@@ -38,6 +38,8 @@ class NodeState(NamedTuple):
     leaders: int
     full: bool = False
     """No room on its disk; nodes of before did not tell."""
+    heard: bool = True
+    """By this controller; otherwise it only counts as alive since it did so for the last one."""
 
     @property
     def words(self) -> str:

@@ -9,7 +9,7 @@ from streamlog.errors import CorruptData, NodeNotFound
 
 NODE = {
     "node_id": 1, "host": "a", "port": 9092, "rack": None, "epoch": 7,
-    "fenced": False, "draining": False, "replicas": 3, "leaders": 2,
+    "fenced": False, "heard": True, "draining": False, "replicas": 3, "leaders": 2,
     "full": False,
 }  # fmt: skip
 FIELDS: dict[str, Any] = {

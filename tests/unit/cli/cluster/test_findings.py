@@ -30,6 +30,14 @@ def test_a_node_that_is_away() -> None:
     assert findings(cluster(2), streams()) == ["node 2 is not alive"]
 
 
+def test_a_node_that_only_the_last_controller_knew() -> None:
+    """It may have lost its disk meanwhile, and be in sync on paper."""
+    known = cluster()
+    known = known._replace(nodes=(*known.nodes[:2], known.nodes[2]._replace(heard=False)))
+    told = "node 3 has not told the new controller that it is alive"
+    assert findings(known, streams()) == [told]
+
+
 def test_a_voter_that_has_never_been_there() -> None:
     assert findings(cluster(registered=(1, 3)), streams()) == ["voter 2 has never been there"]
 
