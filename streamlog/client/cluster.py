@@ -5,11 +5,11 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
+from streamlog.client.addresses import parse_addresses
 from streamlog.client.connection import TIMEOUT_MS, Connection
 from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import (
-    ConfigError,
     InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
@@ -47,7 +47,7 @@ class Cluster:
     @classmethod
     def at(cls, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
         """``servers`` is what Kafka calls bootstrap servers: ``host:port,host:port``."""
-        return cls([_address(text) for text in servers.split(",")], timeout_ms=timeout_ms)
+        return cls(parse_addresses(servers), timeout_ms=timeout_ms)
 
     async def __aenter__(self) -> Self:
         return self
@@ -231,10 +231,3 @@ def _command_result(data: bytes | memoryview | None) -> dict[str, Any]:
     if error is not None:
         raise error_named(str(error), str(result.get("message", "")))
     return result
-
-
-def _address(text: str) -> tuple[str, int]:
-    host, _, port = text.strip().rpartition(":")
-    if not host or not port.isdigit() or not 0 < int(port) < 65536:
-        raise ConfigError("servers", f"{text.strip()!r} is no address", "write host:port")
-    return host.strip("[]"), int(port)

@@ -1,12 +1,13 @@
 import asyncio
 import errno
-import os
 import socket
 import struct
 from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Final, Self
 
+from streamlog.client.addresses import reason
+from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
     FrameTooLarge,
     MalformedFrame,
@@ -125,14 +126,7 @@ class Connection:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
         answer = await self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
-        theirs = {entry["api_key"]: entry for entry in answer["api_keys"]}
-        self._versions = {
-            key: min(api.version_max, theirs[key]["max_version"])
-            for key, api in _SPOKEN.items()
-            if key in theirs
-            and theirs[key]["min_version"] <= api.version_max
-            and theirs[key]["max_version"] >= api.version_min
-        }
+        self._versions = agreed_versions(answer, _SPOKEN)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)
@@ -165,7 +159,7 @@ class Connection:
                 ) from None
             except OSError as error:
                 self.close()
-                raise NodeUnreachable(f"{self._address}: {_reason(error)}") from None
+                raise NodeUnreachable(f"{self._address}: {reason(error)}") from None
             except BaseException:
                 self.close()
                 raise
@@ -241,8 +235,8 @@ async def connected(host: str, port: int, timeout_ms: int) -> socket.socket:
         raise RequestTimedOut(f"{host}:{port}: no connection after {timeout_ms} ms") from None
     except OSError as error:  # the name does not resolve
         problem = error
-    reason = "no address" if problem is None else _reason(problem)
-    unreachable = NodeUnreachable(f"{host}:{port}: {reason}")
+    why = "no address" if problem is None else reason(problem)
+    unreachable = NodeUnreachable(f"{host}:{port}: {why}")
     unreachable.refused = refusals > 0 and others == 0
     raise unreachable
 
@@ -255,10 +249,3 @@ def _at_end(sock: socket.socket) -> bool:
         return False
     except OSError:
         return True
-
-
-def _reason(error: OSError) -> str:
-    """In the system's words; the event loops have some of their own. Resolvers count below zero."""
-    if error.errno is not None and error.errno > 0:
-        return os.strerror(error.errno)
-    return error.strerror or str(error)

@@ -28,6 +28,23 @@ def checkpoint_lines(data: bytes, path: str) -> list[str]:
     return lines[:-1]
 
 
+def parse_offset_checkpoint(data: bytes, path: str) -> dict[TopicPartition, int]:
+    """Raises CorruptFile, which names ``path``."""
+    offsets: dict[TopicPartition, int] = {}
+    for line in checkpoint_lines(data, path):
+        match line.split(" "):
+            case [stream, partition, offset] if (
+                stream and partition.isdigit() and offset.isdigit() and int(offset) <= _OFFSET_MAX
+            ):
+                tp = TopicPartition(stream, int(partition))
+            case _:
+                raise CorruptFile(f"{path}: {line!r} is not stream, partition and offset")
+        if tp in offsets:
+            raise CorruptFile(f"{path}: {tp} is there twice")
+        offsets[tp] = int(offset)
+    return offsets
+
+
 class OffsetCheckpoint:
     """One offset for each partition of a node, in a file that is replaced as a whole."""
 
@@ -41,22 +58,7 @@ class OffsetCheckpoint:
             data = self._disk.read_small(str(self.path))
         except FileNotFoundError:
             return {}
-        offsets: dict[TopicPartition, int] = {}
-        for line in checkpoint_lines(data, str(self.path)):
-            match line.split(" "):
-                case [stream, partition, offset] if (
-                    stream
-                    and partition.isdigit()
-                    and offset.isdigit()
-                    and int(offset) <= _OFFSET_MAX
-                ):
-                    tp = TopicPartition(stream, int(partition))
-                case _:
-                    raise CorruptFile(f"{self.path}: {line!r} is not stream, partition and offset")
-            if tp in offsets:
-                raise CorruptFile(f"{self.path}: {tp} is there twice")
-            offsets[tp] = int(offset)
-        return offsets
+        return parse_offset_checkpoint(data, str(self.path))
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Durable when it returns. Raises OSError."""

@@ -7,18 +7,15 @@ is atomic, then removed. One whose stream nobody knows is moved to ``<data_dir>/
 kept: it may be the metadata that is short.
 """
 
-import base64
 import errno
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
 from uuid import UUID
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import Disk
+from streamlog.log.mark import METADATA_NAME, decode_mark, encode_mark
 from streamlog.model import TopicPartition
-
-METADATA_NAME: Final = "partition.metadata"
 
 
 class Folders:
@@ -57,7 +54,7 @@ class Folders:
         except CorruptFile:
             owner = None
         if owner is None:
-            self._disk.write_small(str(path / METADATA_NAME), _encode(stream_id))
+            self._disk.write_small(str(path / METADATA_NAME), encode_mark(stream_id))
         elif owner != stream_id:
             raise CorruptFile(f"{path} belongs to stream id {owner}, not {stream_id}")
 
@@ -65,7 +62,7 @@ class Folders:
         """The id of the stream; None without a mark. Raises CorruptFile if it is unreadable."""
         file = path / METADATA_NAME
         try:
-            return _decode(self._disk.read_small(str(file)))
+            return decode_mark(self._disk.read_small(str(file)))
         except FileNotFoundError:
             return None
         except ValueError:
@@ -116,15 +113,3 @@ def _folders(path: Path) -> list[Path]:
     with suppress(FileNotFoundError):
         return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
     return []
-
-
-def _encode(stream_id: UUID) -> bytes:
-    text = base64.urlsafe_b64encode(stream_id.bytes).rstrip(b"=")
-    return b"version: 0\ntopic_id: " + text + b"\n"
-
-
-def _decode(data: bytes) -> UUID:
-    lines = dict(line.split(": ", 1) for line in data.decode("ascii").splitlines())
-    if lines.get("version") != "0" or "topic_id" not in lines:
-        raise ValueError
-    return UUID(bytes=base64.b64decode(lines["topic_id"] + "==", altchars=b"-_", validate=True))

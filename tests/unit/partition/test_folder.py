@@ -5,8 +5,9 @@ import pytest
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import OsDisk
+from streamlog.log.mark import METADATA_NAME
 from streamlog.model import TopicPartition
-from streamlog.partition.folder import METADATA_NAME, Folders
+from streamlog.partition.folder import Folders
 
 TP = TopicPartition("orders", 3)
 ID, OTHER = UUID(int=1), UUID(int=2)

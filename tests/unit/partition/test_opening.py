@@ -8,13 +8,14 @@ import pytest
 from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.mark import METADATA_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.metadata import controller
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 from streamlog.partition.checkpoints import NOTHING, Offsets
-from streamlog.partition.folder import METADATA_NAME, Folders
+from streamlog.partition.folder import Folders
 from streamlog.partition.opening import Opening, open_log, sweep
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
