@@ -3,14 +3,19 @@
 ``path`` is a node's data folder, its ``streams`` folder, or the folder of one stream.
 """
 
-from collections.abc import Iterator
+import posixpath
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from types import TracebackType
+from typing import Final, Self
 
+from pyspark_streamlog import file_tasks
+from pyspark_streamlog.files import Files, files_at, read_small
+from pyspark_streamlog.partition_files import PartitionFiles
+from pyspark_streamlog.place import Bounds, Listing, PartitionRange
+from pyspark_streamlog.subscription import Subscription
 from streamlog.errors import ConfigError
-from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk
+from streamlog.log.checkpoint import parse_offset_checkpoint
 from streamlog.log.layout import segment_base_offsets
 from streamlog.model import TopicPartition
 
@@ -20,67 +25,143 @@ PATH_FORM: Final = "name a node's data folder, its streams folder, or one stream
 
 
 @dataclass(frozen=True)
-class DataFolder:
-    """The partitions under a path. A brand new one has no high watermark yet."""
+class Roots:
+    """What a path stands for."""
 
-    path: Path
-    partitions: dict[TopicPartition, Path]
-    high_watermarks: dict[TopicPartition, int]
-    log_starts: dict[TopicPartition, int]
+    files: Files
+    data_dir: str
+    streams_dir: str
+    sole_stream: str | None
+    """Where the path is that of one stream."""
 
-    @property
-    def streams(self) -> list[str]:
-        return sorted({name.stream for name in self.partitions})
+    @classmethod
+    def of(cls, url: str) -> "Roots":
+        """Raises ConfigError where there is nothing to be read."""
+        files, path = files_at(url)
+        path = path.rstrip("/") or "/"
+        try:
+            names, folders = files.children(path)
+        except (FileNotFoundError, NotADirectoryError):
+            raise ConfigError("path", f"there is no folder {path}", PATH_FORM) from None
+        if HIGH_WATERMARKS in names and "streams" in folders:
+            return cls(files, path, f"{path}/streams", None)
+        parent, name = posixpath.split(path)
+        if _is_stream(files, path):
+            return cls(files, posixpath.dirname(parent), parent, name)
+        if any(_is_stream(files, f"{path}/{folder}") for folder in folders):
+            return cls(files, parent, path, None)
+        if "streams" in folders:
+            return cls(files, path, f"{path}/streams", None)
+        raise ConfigError("path", f"{path} holds no stream", PATH_FORM)
 
+    def folder(self, name: TopicPartition) -> str:
+        return f"{self.streams_dir}/{name.stream}/{name.partition}"
 
-def open_folder(text: str) -> DataFolder:
-    """Reads the checkpoints first, then lists: what is committed then is on the disk now."""
-    path = _local_path(text)
-    data_dir, streams = _roots(path)
-    if not (data_dir / HIGH_WATERMARKS).is_file():
-        problem = f"there is no {HIGH_WATERMARKS} in {data_dir}, so what is committed is unknown"
-        raise ConfigError("path", problem, PATH_FORM)
-    high_watermarks = OffsetCheckpoint(data_dir / HIGH_WATERMARKS, OsDisk()).read()
-    log_starts = OffsetCheckpoint(data_dir / LOG_STARTS, OsDisk()).read()
-    partitions = {
-        TopicPartition(stream.name, int(partition.name)): partition
-        for stream in streams
-        for partition in _partitions(stream)
-    }
-    return DataFolder(path, partitions, high_watermarks, log_starts)
-
-
-def _local_path(text: str) -> Path:
-    if "://" in text and not text.startswith("file://"):
-        raise ConfigError("path", f"{text!r} is not a local path", "mount it, or copy it here")
-    path = Path(text.removeprefix("file://").removeprefix("file:")).absolute()
-    if not path.is_dir():
-        raise ConfigError("path", f"there is no folder {path}", PATH_FORM)
-    return path
+    def partition(self, name: TopicPartition) -> PartitionFiles:
+        """Its segments now; none where it is gone."""
+        return PartitionFiles(self.files, self.folder(name))
 
 
-def _roots(path: Path) -> tuple[Path, list[Path]]:
-    """The data folder, and the folders of the streams that the path speaks of."""
-    if any(_partitions(path)):
-        return path.parent.parent, [path]
-    streams = [folder for folder in _folders(path) if any(_partitions(folder))]
-    if streams:
-        return path.parent, streams
-    if (path / "streams").is_dir():
-        return path, _folders(path / "streams")
-    raise ConfigError("path", f"{path} holds no stream", PATH_FORM)
+class FolderPlace:
+    """A place of files. A brand new partition has no high watermark yet."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._roots: Roots | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        pass
+
+    def listing(self, wanted: Subscription) -> Listing:
+        """Raises ConfigError, CorruptFile."""
+        roots = self._found()
+        _, streams = roots.files.children(roots.streams_dir)
+        if roots.sole_stream is not None:
+            streams = [roots.sole_stream]
+        ids: dict[TopicPartition, str] = {}
+        for stream in streams:
+            path = f"{roots.streams_dir}/{stream}"
+            for number in _partitions(roots.files, path, roots.files.children(path)[1]):
+                name = TopicPartition(stream, number)
+                ids[name] = roots.partition(name).stream_id() if _may_want(wanted, name) else ""
+        where = self._url if roots.sole_stream is None else roots.streams_dir
+        return Listing(where, ids, roots.sole_stream)
+
+    def bounds(self, names: Collection[TopicPartition]) -> dict[TopicPartition, Bounds]:
+        """The checkpoints are read first: what is committed then is on the disk after it."""
+        roots = self._found()
+        path = f"{roots.data_dir}/{HIGH_WATERMARKS}"
+        try:
+            high_watermarks = parse_offset_checkpoint(read_small(roots.files, path), path)
+        except FileNotFoundError:
+            problem = f"there is no {path}: what is committed is unknown"
+            raise ConfigError("path", problem, PATH_FORM) from None
+        path = f"{roots.data_dir}/{LOG_STARTS}"
+        try:
+            log_starts = parse_offset_checkpoint(read_small(roots.files, path), path)
+        except FileNotFoundError:
+            log_starts = {}
+        return {
+            name: _bounds(
+                roots.partition(name), log_starts.get(name, 0), high_watermarks.get(name, 0)
+            )
+            for name in names
+        }
+
+    def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        roots = self._found()
+        return {
+            name: roots.partition(name).offset_for_timestamp(time_ms)
+            for name, time_ms in times.items()
+        }
+
+    def bytes_between(self, ranges: Iterable[PartitionRange]) -> dict[TopicPartition, int]:
+        roots = self._found()
+        return {
+            range_.name: file_tasks.bytes_between(roots.partition(range_.name), range_)
+            for range_ in ranges
+        }
+
+    def cut(
+        self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
+    ) -> list[PartitionRange]:
+        roots = self._found()
+        there = [(it, roots.partition(it.name)) for it in ranges if it.start_offset < it.end_offset]
+        return file_tasks.cut(there, bytes_max, tasks_min)
+
+    def _found(self) -> Roots:
+        if self._roots is None:
+            self._roots = Roots.of(self._url)
+        return self._roots
 
 
-def _partitions(stream: Path) -> Iterator[Path]:
+def _bounds(files: PartitionFiles, log_start: int, high_watermark: int) -> Bounds:
+    log_start = max(files.start_offset, log_start)
+    return Bounds(log_start, max(log_start, min(files.end_offset(), high_watermark)))
+
+
+def _may_want(wanted: Subscription, name: TopicPartition) -> bool:
+    return wanted.names_nothing or wanted.wants(name)
+
+
+def _partitions(files: Files, stream: str, folders: Iterable[str]) -> Iterable[int]:
     """Folders with a number for a name and segments in them; what is deleted has another name."""
-    for folder in _folders(stream):
-        if folder.name.isdecimal() and _holds_segments(folder):
-            yield folder
+    for folder in folders:
+        if folder.isdecimal() and _holds_segments(files, f"{stream}/{folder}"):
+            yield int(folder)
 
 
-def _holds_segments(folder: Path) -> bool:
-    return bool(segment_base_offsets(entry.name for entry in folder.iterdir()))
+def _is_stream(files: Files, path: str) -> bool:
+    return any(True for _ in _partitions(files, path, files.children(path)[1]))
 
 
-def _folders(path: Path) -> list[Path]:
-    return sorted(folder for folder in path.iterdir() if folder.is_dir())
+def _holds_segments(files: Files, path: str) -> bool:
+    return bool(segment_base_offsets(files.children(path)[0]))

@@ -12,7 +12,11 @@ EARLIEST: Final = -2
 Position = int | dict[TopicPartition, int]
 """EARLIEST or LATEST of every partition; or for each partition one of these or an offset."""
 
+Times = int | dict[TopicPartition, int] | None
+"""Milliseconds: one for every partition, or one for each; None: not given."""
+
 OFFSETS_FORM: Final = 'set earliest, latest or JSON such as {"orders": {"0": 42, "1": -2}}'
+TIMES_FORM: Final = 'set JSON of milliseconds such as {"orders": {"0": 1700000000000}}'
 ASSIGNMENT_FORM: Final = 'set JSON such as {"orders": [0, 1]}'
 
 
@@ -21,16 +25,25 @@ def parse_offsets(option: str, text: str) -> Position:
     words = {"earliest": EARLIEST, "latest": LATEST}
     if text.strip().lower() in words:
         return words[text.strip().lower()]
-    offsets: dict[TopicPartition, int] = {}
-    for stream, of_stream in _json_object(option, text, OFFSETS_FORM).items():
+    return _of_partitions(option, text, OFFSETS_FORM, EARLIEST)
+
+
+def parse_times(option: str, text: str) -> dict[TopicPartition, int]:
+    """``{"stream": {"partition": milliseconds}}``."""
+    return _of_partitions(option, text, TIMES_FORM, 0)
+
+
+def _of_partitions(option: str, text: str, form: str, least: int) -> dict[TopicPartition, int]:
+    numbers: dict[TopicPartition, int] = {}
+    for stream, of_stream in _json_object(option, text, form).items():
         if not isinstance(of_stream, dict):
-            raise ConfigError(option, f"{stream!r} has no object of partitions", OFFSETS_FORM)
-        for partition, offset in of_stream.items():
-            if not partition.isdecimal() or not _is_integer(offset) or offset < EARLIEST:
-                problem = f"{partition!r}: {offset!r} of {stream!r} is wrong"
-                raise ConfigError(option, problem, OFFSETS_FORM)
-            offsets[TopicPartition(stream, int(partition))] = offset
-    return offsets
+            raise ConfigError(option, f"{stream!r} has no object of partitions", form)
+        for partition, number in of_stream.items():
+            if not partition.isdecimal() or not _is_integer(number) or number < least:
+                problem = f"{partition!r}: {number!r} of {stream!r} is wrong"
+                raise ConfigError(option, problem, form)
+            numbers[TopicPartition(stream, int(partition))] = number
+    return numbers
 
 
 def parse_assignment(option: str, text: str) -> tuple[TopicPartition, ...]:

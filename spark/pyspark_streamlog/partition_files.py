@@ -1,146 +1,36 @@
-"""One partition's folder, seen by somebody who may only read, while a node may be writing to it.
+"""One partition's folder as it was at one moment."""
 
-An index is a hint here, not a truth: it may be missing, or a moment old, and nobody mends it for
-us. What it says of a place is checked against the batch header there; failing that, the segment is
-walked.
-"""
-
-import contextlib
-import struct
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
-from pathlib import Path
-from typing import NamedTuple
 
-from streamlog.errors import CorruptBatch, CorruptFile
-from streamlog.log.disk import DiskFile, OsDisk
-from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
-from streamlog.log.layout import (
-    INDEX_SUFFIX,
-    LOG_SUFFIX,
-    TIME_INDEX_SUFFIX,
-    segment_base_offsets,
-    segment_stem,
-)
-from streamlog.log.scan import BatchPlace, find_batch, scan
-from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
-from streamlog.record.codec import iter_records
-
-OFFSET_MAX = 2**63 - 1
-
-
-class Segment(NamedTuple):
-    """A segment file; it holds offsets from ``base_offset`` to the next one's."""
-
-    folder: Path
-    base_offset: int
-
-    @property
-    def path(self) -> Path:
-        return self._file(LOG_SUFFIX)
-
-    @contextlib.contextmanager
-    def open(self) -> Iterator[DiskFile]:
-        """The file of batches. Raises FileNotFoundError if retention has taken it."""
-        file = OsDisk().open(str(self.path), writable=False)
-        try:
-            yield file
-        finally:
-            file.close()
-
-    def position_before(self, offset: int) -> int:
-        """A position at which a batch begins, at or before the one that holds ``offset``."""
-        entry = self._index().floor(FIRST, offset - self.base_offset)
-        return 0 if entry is None else self._checked(entry[SECOND], offset)
-
-    def position_after(self, offset: int) -> int:
-        """Where the batch that holds ``offset`` ends; the end of the file if there is none."""
-        with self.open() as file:
-            size = file.size()
-            try:
-                return find_batch(file, self.position_before(offset), size, offset)[1]
-            except CorruptBatch:
-                return size
-
-    def boundaries_before(self, positions: Iterable[int]) -> set[int]:
-        """The base offset of the batch at each of ``positions``, which must rise."""
-        index = self._index()
-        found: set[int] = set()
-        start, boundary = 0, self.base_offset
-        for position in positions:
-            entry = index.floor(SECOND, position)
-            if entry is not None:
-                start = max(start, self._checked(entry[SECOND], OFFSET_MAX))
-            for place in self.batches(start):
-                if place.position > position:
-                    break
-                start, boundary = place.position, place.base_offset
-            found.add(boundary)
-        return found
-
-    def end_offset(self) -> int:
-        """The end of the last whole batch; a torn one after it does not count."""
-        end = self.base_offset
-        for place in self.batches(self.position_before(OFFSET_MAX)):
-            end = place.next_offset
-        return end
-
-    def batches(self, position: int) -> Iterator[BatchPlace]:
-        """The whole batches from ``position`` on, by their headers alone."""
-        with self.open() as file:
-            header = _header(file, position)
-            if header is None:
-                return
-            for place in scan(file, position, file.size(), header.base_offset, check_crc=False):
-                if isinstance(place, BatchPlace):
-                    yield place
-
-    def first_offset_at(self, timestamp_ms: int) -> int | None:
-        """The offset of the first record that is not earlier."""
-        entry = self._entries(TIME_INDEX_SUFFIX, TIME_ENTRY).floor(FIRST, timestamp_ms - 1)
-        earlier = self.base_offset if entry is None else self.base_offset + entry[SECOND]
-        for place in self.batches(self.position_before(earlier)):
-            if place.max_timestamp_ms >= timestamp_ms:
-                offset = self._first_record_at(place, timestamp_ms)
-                if offset is not None:
-                    return offset
-        return None
-
-    def _first_record_at(self, place: BatchPlace, timestamp_ms: int) -> int | None:
-        with self.open() as file:
-            batch = file.pread(place.end_position - place.position, place.position)
-        if read_header(batch).is_log_append_time:
-            return place.base_offset
-        offsets = (r.offset for r in iter_records(batch) if r.timestamp_ms >= timestamp_ms)
-        return next(offsets, None)
-
-    def _checked(self, position: int, offset: int) -> int:
-        """``position`` if a batch begins there that holds ``offset`` or comes before it; else 0."""
-        with self.open() as file:
-            header = _header(file, position)
-        right = header is not None and self.base_offset <= header.base_offset <= offset
-        return position if right else 0
-
-    def _index(self) -> IndexEntries:
-        return self._entries(INDEX_SUFFIX, OFFSET_ENTRY)
-
-    def _entries(self, suffix: str, entry: struct.Struct) -> IndexEntries:
-        path = self._file(suffix)
-        try:
-            return IndexEntries.load(path.read_bytes(), entry, str(path))
-        except (FileNotFoundError, CorruptFile):
-            return IndexEntries(entry)
-
-    def _file(self, suffix: str) -> Path:
-        return self.folder / (segment_stem(self.base_offset) + suffix)
+from pyspark_streamlog.files import Files, read_small
+from pyspark_streamlog.segment import OFFSET_MAX, Segment
+from streamlog.errors import CorruptFile
+from streamlog.log.layout import segment_base_offsets
+from streamlog.log.mark import METADATA_NAME, decode_mark
 
 
 class PartitionFiles:
     """The segments of a partition as they were when this was made."""
 
-    def __init__(self, folder: Path) -> None:
-        names = OsDisk().sizes(str(folder))
-        self.segments = [Segment(folder, base) for base in segment_base_offsets(names)]
+    def __init__(self, files: Files, folder: str) -> None:
+        """None where the folder is gone."""
+        try:
+            names, _ = files.children(folder)
+        except FileNotFoundError:
+            names = {}
+        self.segments = [Segment(files, folder, base) for base in segment_base_offsets(names)]
+        self._files = files
+        self._folder = folder
+
+    def stream_id(self) -> str:
+        """Of the stream whose folder it is; empty where nothing tells. Raises CorruptFile."""
+        path = f"{self._folder}/{METADATA_NAME}"
+        try:
+            return str(decode_mark(read_small(self._files, path)))
+        except FileNotFoundError:
+            return ""
+        except ValueError:
+            raise CorruptFile(f"{path}: does not name a stream id") from None
 
     @property
     def start_offset(self) -> int:
@@ -157,17 +47,17 @@ class PartitionFiles:
         first = max(0, bisect_right(bases, offset) - 1)
         return [s for s in self.segments[first:] if s.base_offset < end_offset]
 
-    def offset_for_timestamp(self, timestamp_ms: int, upper_offset: int) -> int | None:
-        """The first offset below ``upper_offset`` whose timestamp is not earlier."""
-        for segment in self.segments_between(0, upper_offset):
+    def segment_from(self, offset: int) -> Segment | None:
+        """The one that holds the offset, else the first after it; None where there is none."""
+        return next(iter(self.segments_between(offset, OFFSET_MAX)), None)
+
+    def segment_after(self, segment: Segment) -> Segment | None:
+        return next((s for s in self.segments if s.base_offset > segment.base_offset), None)
+
+    def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
+        """The first offset whose timestamp is not earlier."""
+        for segment in self.segments:
             offset = segment.first_offset_at(timestamp_ms)
             if offset is not None:
-                return offset if offset < upper_offset else None
-        return None
-
-
-def _header(file: DiskFile, position: int) -> BatchHeader | None:
-    try:
-        return read_header(file.pread(HEADER_BYTES, position))
-    except CorruptBatch:
+                return offset
         return None

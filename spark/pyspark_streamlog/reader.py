@@ -1,18 +1,18 @@
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from pyspark_streamlog.folder import open_folder
+from pyspark_streamlog.narrowing import EVERYTHING, narrowing_of
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.partition_reader import PartitionReader
+from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.schema import arrow_schema_of
-from pyspark_streamlog.snapshot import PartitionRange, take_snapshot
-from pyspark_streamlog.tasks import cut
+from pyspark_streamlog.snapshot import take_snapshot
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.datasource import Filter
 
 
 class StreamlogReader(DataSourceReader):
@@ -21,13 +21,41 @@ class StreamlogReader(DataSourceReader):
     def __init__(self, options: ReadOptions, schema: StructType) -> None:
         self._options = options
         self._schema = arrow_schema_of(schema)
+        self._narrowing = EVERYTHING
 
     def partitions(self) -> list[InputPartition]:
-        ranges = take_snapshot(open_folder(self._options.path), self._options)
-        tasks = cut(ranges, self._options.task_bytes_max, self._options.tasks_min)
+        with open_place(self._options) as place:
+            ranges = take_snapshot(place, self._options, self._narrowing)
+            tasks = place.cut(ranges, self._options.task_bytes_max, self._options.tasks_min)
         return [InputPartition(task) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         task: PartitionRange | None = partition.value
         if task is not None:  # Spark makes one partition without a value where there is none
-            yield from PartitionReader(task, self._options, self._schema).read()
+            yield from rows_of(task, self._options, self._schema)
+
+
+class FilteringReader(StreamlogReader):
+    """The same, which Spark tells the filters of the query.
+
+    Spark refuses a reader that has this method unless it is configured to push filters down.
+    """
+
+    def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":  # noqa: N802
+        """Spark checks all of them again, so they only need to spare us reading."""
+        self._narrowing = narrowing_of(filters)
+        return filters
+
+
+def rows_of(
+    task: PartitionRange, options: ReadOptions, schema: "pa.Schema"
+) -> Iterator["pa.RecordBatch"]:
+    """Each kind imports what it needs when it is used."""
+    if options.path is not None:
+        from pyspark_streamlog.file_reader import FileReader
+
+        yield from FileReader(task, options, schema).read()
+    else:
+        from pyspark_streamlog.fetch_reader import FetchReader
+
+        yield from FetchReader(task, options, schema).read()

@@ -6,6 +6,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from pyspark_streamlog.reader import StreamlogReader
+    from pyspark_streamlog.stream_reader import StreamlogStreamReader
 
 
 class DefaultSource(DataSource):
@@ -16,19 +17,23 @@ class DefaultSource(DataSource):
         return "streamlog"
 
     def schema(self) -> "StructType":
-        from pyspark_streamlog.options import ReadOptions
+        from pyspark_streamlog.options import includes_headers
         from pyspark_streamlog.schema import source_schema
 
-        return source_schema(include_headers=ReadOptions.parse(self.options).include_headers)
+        return source_schema(include_headers=includes_headers(self.options))
 
     def reader(self, schema: "StructType") -> "StreamlogReader":
         from pyspark_streamlog.options import ReadOptions
-        from pyspark_streamlog.reader import StreamlogReader
+        from pyspark_streamlog.reader import FilteringReader, StreamlogReader
 
-        return StreamlogReader(ReadOptions.parse(self.options), schema)
+        options = ReadOptions.parse(self.options)
+        return (FilteringReader if options.filter_pushdown else StreamlogReader)(options, schema)
 
-    def streamReader(self, schema: "StructType") -> NoReturn:  # noqa: N802 - Spark's name
-        self._refuse("readStream", "read it with spark.read")
+    def streamReader(self, schema: "StructType") -> "StreamlogStreamReader":  # noqa: N802
+        from pyspark_streamlog.options import ReadOptions
+        from pyspark_streamlog.stream_reader import StreamlogStreamReader
+
+        return StreamlogStreamReader(ReadOptions.parse(self.options, streaming=True), schema)
 
     def writer(self, schema: "StructType", overwrite: bool) -> Any:
         self._refuse("write", "publish to the stream's subject over NATS")

@@ -1,7 +1,8 @@
 import pytest
 
 from pyspark_streamlog.offsets import EARLIEST, LATEST
-from pyspark_streamlog.options import NAMES, REFUSED, ReadOptions
+from pyspark_streamlog.option_names import BATCH, NAMES, SOCKET, STREAM
+from pyspark_streamlog.options import ReadOptions, TriggerLimits
 from streamlog.errors import ConfigError
 from streamlog.model import TopicPartition
 
@@ -47,22 +48,28 @@ def test_streams_are_named_by_list_pattern_or_assignment() -> None:
     assert not assigned.wants(TopicPartition("orders", 0))
 
 
-@pytest.mark.parametrize("name", sorted(REFUSED))
-def test_an_option_that_has_no_meaning_here_is_refused_by_its_name(name: str) -> None:
-    with pytest.raises(ConfigError, match=f"^{name}: "):
+@pytest.mark.parametrize("name", [*STREAM, *SOCKET])
+def test_an_option_that_has_no_meaning_in_a_batch_read_of_files_is_refused(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: it belongs to"):
         ReadOptions.parse({"path": "/data", name.lower(): "1"})
+
+
+@pytest.mark.parametrize("name", BATCH)
+def test_an_option_of_batch_reads_is_refused_in_a_stream(name: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{name}: it belongs to batch reads"):
+        ReadOptions.parse({"path": "/data", name.lower(): "1"}, streaming=True)
 
 
 def test_a_secret_is_not_repeated_in_the_error() -> None:
     with pytest.raises(ConfigError, match=r"^security\.password: ") as caught:
-        ReadOptions.parse({"path": "/data", "security.password": "hunter2"})
+        ReadOptions.parse({"servers": "a:1", "security.password": "hunter2"})
     assert "hunter2" not in str(caught.value)
 
 
 def test_a_misspelt_option_is_refused_with_the_right_spelling() -> None:
     with pytest.raises(ConfigError, match=r"startingoffset: .*; did you mean startingOffsets\?"):
         ReadOptions.parse({"path": "/data", "startingoffset": "earliest"})
-    with pytest.raises(ConfigError, match=r"xyzzy: .*; there are path, subscribe"):
+    with pytest.raises(ConfigError, match=r"xyzzy: .*; there are path, servers, subscribe"):
         ReadOptions.parse({"path": "/data", "xyzzy": "1"})
 
 
@@ -104,9 +111,66 @@ def test_a_wrong_value_is_named(name: str, value: str, problem: str) -> None:
         ReadOptions.parse({"path": "/data"} | {name: value})
 
 
-def test_a_path_is_needed() -> None:
-    with pytest.raises(ConfigError, match=r"^path: is missing; name a node's data folder"):
+def test_servers_or_a_path_are_needed() -> None:
+    with pytest.raises(ConfigError, match=r"^servers: is missing, and so is path; name the nodes"):
         ReadOptions.parse({"subscribe": "orders"})
+    with pytest.raises(ConfigError, match=r"^servers: path is given, too"):
+        ReadOptions.parse({"servers": "a:1", "path": "/data"})
+
+
+def test_defaults_of_a_stream() -> None:
+    options = ReadOptions.parse({"servers": "a:1"}, streaming=True)
+    assert options.starting == LATEST
+    assert options.limits == TriggerLimits()
+    assert options.limits.delay_max_ms == 15 * 60_000
+    assert (options.fetch.max_bytes, options.fetch.timeout_ms) == (4 << 20, 120_000)
+    assert not options.security.tls
+
+
+def test_limits_of_a_stream() -> None:
+    given = {
+        "servers": "a:1",
+        "startingOffsets": '{"orders": {"0": -1}}',
+        "maxOffsetsPerTrigger": "100",
+        "minOffsetsPerTrigger": "10",
+        "maxBytesPerTrigger": "1000",
+        "maxTriggerDelay": "2 s",
+    }
+    limits = ReadOptions.parse(given, streaming=True).limits
+    assert limits == TriggerLimits(100, 10, 1000, 2_000)
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"maxTriggerDelay": "soon", "minOffsetsPerTrigger": "1"}, "maxTriggerDelay: .*is no time"),
+        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: .*minOffsetsPerTrigger"),
+        ({"minOffsetsPerTrigger": "9", "maxOffsetsPerTrigger": "8"}, "minOffsetsPerTrigger: 9 is"),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: '0' is wrong"),
+    ],
+)
+def test_limits_that_make_no_sense(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{problem}"):
+        ReadOptions.parse({"servers": "a:1"} | given, streaming=True)
+
+
+def test_times_of_partitions() -> None:
+    given = {"servers": "a:1", "startingOffsetsByTimestamp": '{"orders": {"0": 1000}}'}
+    options = ReadOptions.parse(given)
+    assert options.starting_times == {TopicPartition("orders", 0): 1000}
+    assert ReadOptions.parse(given | {"startingTimestamp": "7"}).starting_times == 7
+
+
+def test_what_others_call_an_option() -> None:
+    with pytest.raises(ConfigError, match="did you mean servers"):
+        ReadOptions.parse({"servers": "a:1", "kafka.bootstrap.servers": "a:1"})
+
+
+@pytest.mark.parametrize("name", ["security.password", "kafka.sasl.jaas.config", "token"])
+def test_no_option_holds_a_secret(name: str) -> None:
+    with pytest.raises(ConfigError, match="no secret may be one; name a file") as caught:
+        ReadOptions.parse({"servers": "a:1", name: "hunter2"})
+    assert "hunter2" not in str(caught.value)
 
 
 def test_two_ways_to_name_streams_contradict() -> None:
@@ -115,5 +179,5 @@ def test_two_ways_to_name_streams_contradict() -> None:
 
 
 def test_every_option_is_known_by_one_spelling() -> None:
-    names = [name.lower() for name in (*NAMES, *REFUSED)]
+    names = [name.lower() for name in NAMES]
     assert len(set(names)) == len(names)

@@ -4,12 +4,12 @@ from typing import Any
 
 import pytest
 
-from pyspark_streamlog import partition_reader
-from pyspark_streamlog.folder import open_folder
+from pyspark_streamlog import file_reader
+from pyspark_streamlog.file_reader import FileReader
+from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.partition_reader import DataLoss, PartitionReader
-from pyspark_streamlog.snapshot import PartitionRange, take_snapshot
-from pyspark_streamlog.tasks import cut
+from pyspark_streamlog.place import PartitionRange, open_place
+from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import CorruptBatch
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
@@ -32,12 +32,13 @@ def log(folder: HandFolder) -> HandFolder:
 
 def plan(path: Path, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
     options = ReadOptions.parse({"path": str(path), "subscribe": "orders", **given})
-    ranges = take_snapshot(open_folder(options.path), options)
-    return options, cut(ranges, options.task_bytes_max, options.tasks_min)
+    place = open_place(options)
+    ranges = take_snapshot(place, options)
+    return options, place.cut(ranges, options.task_bytes_max, options.tasks_min)
 
 
 def read(task: PartitionRange, options: ReadOptions) -> list[dict[str, Any]]:
-    reader = PartitionReader(task, options, arrow_schema(COLUMNS))
+    reader = FileReader(task, options, arrow_schema(COLUMNS))
     return [row for batch in reader.read() for row in batch.to_pylist()]
 
 
@@ -113,13 +114,13 @@ def test_batches_larger_than_a_read_are_read(
     log: HandFolder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for size in (1, 61, 100, 333):
-        monkeypatch.setattr(partition_reader, "CHUNK_BYTES", size)
+        monkeypatch.setattr(file_reader, "CHUNK_BYTES", size)
         assert read_all(log.path) == expected(0, 60)
 
 
 def test_outputs_are_cut_as_asked(log: HandFolder) -> None:
     options, tasks = plan(log.path, batchRows="7")
-    reader = PartitionReader(tasks[0], options, arrow_schema(COLUMNS))
+    reader = FileReader(tasks[0], options, arrow_schema(COLUMNS))
     assert [batch.num_rows for batch in reader.read()] == [7] * 8 + [4]
 
 
@@ -185,7 +186,7 @@ def test_retention_between_plan_and_read_is_loss(
 
 def test_a_segment_that_vanishes_after_the_listing_is_loss(log: HandFolder) -> None:
     options, tasks = plan(log.path, batchRows="20")
-    rows = PartitionReader(tasks[0], options, arrow_schema(COLUMNS)).read()
+    rows = FileReader(tasks[0], options, arrow_schema(COLUMNS)).read()
     next(rows)
     (log.partition() / f"{40:020d}.log").unlink()
     with pytest.raises(DataLoss, match=r"offsets \[40, 60\)"):

@@ -1,10 +1,12 @@
 """Ranges cut into tasks of about equal bytes, at batch boundaries: no batch is decoded twice."""
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
-from pyspark_streamlog.partition_files import PartitionFiles, Segment
-from pyspark_streamlog.snapshot import PartitionRange
+from pyspark_streamlog.partition_files import PartitionFiles
+from pyspark_streamlog.place import PartitionRange
+from pyspark_streamlog.segment import Segment
 
 
 @dataclass(frozen=True)
@@ -20,14 +22,20 @@ class _Stretch:
         return self.end - self.start
 
 
-def cut(ranges: list[PartitionRange], bytes_max: int, tasks_min: int) -> list[PartitionRange]:
-    """Each range in pieces of about ``bytes_max`` or less, ``tasks_min`` or more of them in all.
+def bytes_between(files: PartitionFiles, range_: PartitionRange) -> int:
+    """What the batches of a range take."""
+    if range_.start_offset >= range_.end_offset:
+        return 0
+    return sum(stretch.size for stretch in _stretches(files, range_))
 
-    Fewer where there are fewer batches. Ranges without records are left out.
+
+def cut(
+    ranges: Iterable[tuple[PartitionRange, PartitionFiles]], bytes_max: int, tasks_min: int
+) -> list[PartitionRange]:
+    """Each range, none of which is empty, in pieces of about ``bytes_max`` or less, ``tasks_min``
+    or more of them in all; fewer where there are fewer batches.
     """
-    stretches = [
-        (range_, _stretches(range_)) for range_ in ranges if range_.start_offset < range_.end_offset
-    ]
+    stretches = [(range_, _stretches(files, range_)) for range_, files in ranges]
     total = sum(stretch.size for _, of_range in stretches for stretch in of_range)
     piece_bytes = max(1, min(bytes_max, -(-total // tasks_min)))
     return [
@@ -50,13 +58,10 @@ def _pieces(
             bounds |= stretch.segment.boundaries_before(positions)
         begin += stretch.size
     ordered = sorted(b for b in bounds if range_.start_offset <= b <= range_.end_offset)
-    return [
-        PartitionRange(range_.name, range_.folder, start, end) for start, end in pairwise(ordered)
-    ]
+    return [replace(range_, start_offset=start, end_offset=end) for start, end in pairwise(ordered)]
 
 
-def _stretches(range_: PartitionRange) -> list[_Stretch]:
-    files = PartitionFiles(range_.folder)
+def _stretches(files: PartitionFiles, range_: PartitionRange) -> list[_Stretch]:
     segments = files.segments_between(range_.start_offset, range_.end_offset)
     return [
         _Stretch(
@@ -64,7 +69,7 @@ def _stretches(range_: PartitionRange) -> list[_Stretch]:
             segment.position_before(range_.start_offset) if segment == segments[0] else 0,
             segment.position_after(range_.end_offset - 1)
             if segment == segments[-1]
-            else segment.path.stat().st_size,
+            else segment.size(),
         )
         for segment in segments
     ]

@@ -1,71 +1,84 @@
 """Reads one range of one partition on an executor: segment bytes in, Arrow record batches out."""
 
-import logging
-import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
+from pyspark_streamlog.decoding import decoder_for
+from pyspark_streamlog.folder import Roots
+from pyspark_streamlog.loss import report_loss
 from pyspark_streamlog.options import ReadOptions
-from pyspark_streamlog.partition_files import PartitionFiles, Segment
-from pyspark_streamlog.snapshot import PartitionRange
-from streamlog.errors import CorruptBatch, CorruptData
-from streamlog.record.columns import ColumnDecoder, arrow_batch
+from pyspark_streamlog.partition_files import PartitionFiles
+from pyspark_streamlog.place import PartitionRange
+from pyspark_streamlog.segment import Segment
+from streamlog.errors import CorruptBatch
+from streamlog.record.columns import arrow_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-logger = logging.getLogger(__name__)
 
 CHUNK_BYTES: Final = 1 << 20
 """One read of a segment; more where one batch is larger."""
 
 
-class DataLoss(CorruptData):
-    """Records that the plan counted on are not there any more."""
-
-
-class PartitionReader:
+class FileReader:
     """Gives the rows of ``range_`` once. Not to be used again."""
 
     def __init__(self, range_: PartitionRange, options: ReadOptions, schema: "pa.Schema") -> None:
+        assert options.path is not None
+        self._path = options.path
         self._range = range_
         self._schema = schema
-        self._fail_on_data_loss = options.fail_on_data_loss
-        self._decoder = ColumnDecoder(
-            schema.names,
-            start_offset=range_.start_offset,
-            end_offset=range_.end_offset,
-            check_crc=options.check_crc,
-            rows_max=options.batch_rows,
-            bytes_max=options.batch_bytes,
-        )
+        self._options = options
+        self._decoder = decoder_for(range_, options, schema)
         # All rows below it have been read, or their loss has been told.
         self._expected_offset = range_.start_offset
         self._buffer = bytearray(CHUNK_BYTES)
 
     def read(self) -> Iterator["pa.RecordBatch"]:
         """Raises CorruptBatch with file and position, and DataLoss if that was asked for."""
-        files = PartitionFiles(self._range.folder)
-        segments = files.segments_between(self._range.start_offset, self._range.end_offset)
-        for segment in segments:
-            sealed = segment != files.segments[-1]
+        roots, end = Roots.of(self._path), self._range.end_offset
+        files = roots.partition(self._range.name)
+        if not self._is_same_stream(files):
+            self._lost_before(end, "the stream was deleted, and perhaps created anew")
+            return
+        segment = files.segment_from(self._expected_offset)
+        while segment is not None and segment.base_offset < end and not self._decoder.finished:
             self._lost_before(segment.base_offset, f"{segment.path} is the next segment")
             try:
-                yield from self._read_segment(segment, sealed=sealed)
+                yield from self._read_segment(segment, sealed=segment != files.segments[-1])
             except FileNotFoundError:
-                continue  # retention took it; the next segment, or the end, tells what was lost
+                # Retention took it, or compaction made one of several: the folder tells.
+                if self._decoder.row_count:
+                    yield self._take()
+                self._start_anew()
+                files = roots.partition(self._range.name)
+                segment = files.segment_from(self._expected_offset)
+                continue
             self._expected_offset = max(self._expected_offset, self._decoder.next_offset)
+            segment = files.segment_after(segment)
         if self._decoder.row_count:
             yield self._take()
-        self._lost_before(self._range.end_offset, "the log ends there")
+        if not self._decoder.finished:
+            follows = segment is not None and f"{segment.path} is the next segment"
+            self._lost_before(end, follows or "the log ends there")
+
+    def _is_same_stream(self, files: PartitionFiles) -> bool:
+        found, planned = files.stream_id(), self._range.stream_id
+        return bool(files.segments) and planned in ("", found)
+
+    def _start_anew(self) -> None:
+        """A batch of the new segment may begin before what has been read of the old one."""
+        rest = replace(self._range, start_offset=self._expected_offset)
+        self._decoder = decoder_for(rest, self._options, self._schema)
 
     def _read_segment(self, segment: Segment, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
         decoder = self._decoder
         with segment.open() as file:
             size = file.size()
-            position = segment.position_before(self._range.start_offset)
+            position = segment.position_before(self._expected_offset)
             while position < size and not decoder.finished:
-                count = os.preadv(file.fileno(), [self._buffer], position)
+                count = file.read_into(self._buffer, position)
                 decoder.feed(memoryview(self._buffer)[:count])
                 yield from self._decode(segment, position)
                 position += decoder.position
@@ -82,7 +95,8 @@ class PartitionReader:
                 yield self._take()
         except CorruptBatch as error:
             where = f"{segment.path} at byte {position + self._decoder.position}"
-            raise CorruptBatch(f"{where}: {error}") from None
+            remedy = "a replica that is whole may be read instead, or servers"
+            raise CorruptBatch(f"{where}: {error}; {remedy}") from None
 
     def _take(self) -> "pa.RecordBatch":
         name = self._range.name
@@ -98,15 +112,5 @@ class PartitionReader:
         """Account for rows that should have come before ``offset`` and did not."""
         end = min(offset, self._range.end_offset)
         first, self._expected_offset = self._expected_offset, max(self._expected_offset, end)
-        if first >= end:
-            return
-        name = self._range.name
-        if self._fail_on_data_loss:
-            raise DataLoss(
-                f"{name}: offsets [{first}, {end}) were there when the query was planned and are"
-                f" not now; {why}; set failOnDataLoss=false to go on without them"
-            )
-        logger.warning(
-            "records lost",
-            extra={"stream": name.stream, "partition": name.partition, "offset": first, "end": end},
-        )
+        if first < end:
+            report_loss(self._range.name, first, end, why, fail=self._options.fail_on_data_loss)

@@ -1,0 +1,93 @@
+"""Which options there are, and what each is for.
+
+One that is not in the table is refused by its name, as is one that has no meaning for what is
+read: a misspelt option that is silently ignored reads the wrong rows.
+"""
+
+import difflib
+from collections.abc import Iterable
+from typing import Final
+
+from streamlog.errors import ConfigError
+
+BOTH: Final = (
+    "path",
+    "servers",
+    "subscribe",
+    "subscribePattern",
+    "assign",
+    "startingOffsets",
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsetsByTimestampStrategy",
+    "includeHeaders",
+    "minPartitions",
+    "maxBytesPerPartition",
+    "failOnDataLoss",
+    "isolationLevel",
+    "checkCrc",
+    "batchRows",
+    "batchBytes",
+)
+BATCH: Final = (
+    "endingOffsets",
+    "endingTimestamp",
+    "endingOffsetsByTimestamp",
+    "filterPushdown",
+)
+STREAM: Final = (
+    "maxOffsetsPerTrigger",
+    "minOffsetsPerTrigger",
+    "maxBytesPerTrigger",
+    "maxTriggerDelay",
+)
+SOCKET: Final = (
+    "fetchMaxBytes",
+    "fetchTimeoutMs",
+    "fetchRetries",
+    "security.tls",
+    "security.caFile",
+    "security.certFile",
+    "security.keyFile",
+    "security.keyPasswordFile",
+)
+"""Of reading from ``servers``."""
+NAMES: Final = (*BOTH, *BATCH, *STREAM, *SOCKET)
+
+ELSEWHERE: Final = {
+    "kafka.bootstrap.servers": "servers",
+    "bootstrap.servers": "servers",
+    "kafkaconsumer.polltimeoutms": "fetchTimeoutMs",
+    "fetchoffset.numretries": "fetchRetries",
+    "topic": "subscribe",
+}
+"""What others call them, in lower case."""
+
+_SECRETS: Final = ("password", "secret", "token", "sasl", "credential")
+
+
+def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) -> None:
+    """``names`` in lower case. Raises ConfigError for the first that has no business here."""
+    misplaced = {name.lower(): name for name in (BATCH if streaming else STREAM)}
+    socket = {name.lower(): name for name in SOCKET}
+    known = {name.lower() for name in NAMES}
+    for name in names:
+        if name not in known:
+            raise _unknown(name)
+        if name in misplaced:
+            other = "batch reads" if streaming else "streaming"
+            raise ConfigError(misplaced[name], f"it belongs to {other}", "remove it")
+        if name in socket and not from_servers:
+            raise ConfigError(socket[name], "it belongs to reading from servers", "remove it")
+
+
+def _unknown(name: str) -> ConfigError:
+    if any(word in name for word in _SECRETS):
+        problem = "an option's value is shown in plans and event logs, so no secret may be one"
+        return ConfigError(name, problem, "name a file: security.keyPasswordFile")
+    near = difflib.get_close_matches(name, [n.lower() for n in NAMES], 1, 0.7)
+    meant = [known for known in NAMES if known.lower() in near]
+    if name in ELSEWHERE:
+        meant = [ELSEWHERE[name]]
+    remedy = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(NAMES)}"
+    return ConfigError(name, "the source streamlog has no such option", remedy)

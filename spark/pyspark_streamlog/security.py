@@ -1,0 +1,77 @@
+"""TLS to the nodes, from files that lie on the driver and on every executor.
+
+Spark shows options in plans and event logs, so an option names a file and never holds a secret.
+"""
+
+import contextlib
+import ssl
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark_streamlog.given import Given
+from streamlog.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class Security:
+    """Names of files; what is in them is read where a connection is opened."""
+
+    tls: bool = False
+    ca_file: str | None = None
+    cert_file: str | None = None
+    key_file: str | None = None
+    key_password_file: str | None = None
+
+    @classmethod
+    def of(cls, given: Given) -> "Security":
+        """Raises ConfigError."""
+        files = {
+            name: given.text(f"security.{name}")
+            for name in ("caFile", "certFile", "keyFile", "keyPasswordFile")
+        }
+        tls = given.boolean("security.tls", default=any(files.values()))
+        if not tls:
+            for name, value in files.items():
+                if value is not None:
+                    option = f"security.{name}"
+                    raise ConfigError(option, "security.tls is false", "remove one of them")
+        for needing, needed in (("certFile", "keyFile"), ("keyPasswordFile", "certFile")):
+            if files[needing] is not None and files[needed] is None:
+                problem = f"security.{needed} is missing"
+                raise ConfigError(f"security.{needing}", problem, "set it, too")
+        return cls(
+            tls, files["caFile"], files["certFile"], files["keyFile"], files["keyPasswordFile"]
+        )
+
+    def context(self) -> ssl.SSLContext | None:
+        """None: in the clear. Raises ConfigError where a file is missing or of no use."""
+        if not self.tls:
+            return None
+        context = ssl.create_default_context()
+        if self.ca_file is not None:
+            with _naming("security.caFile", self.ca_file):
+                context.load_verify_locations(self.ca_file)
+        if self.cert_file is not None:
+            assert self.key_file is not None
+            with _naming("security.certFile", self.cert_file):
+                context.load_cert_chain(self.cert_file, self.key_file, self._password)
+        return context
+
+    def _password(self) -> bytes:
+        if self.key_password_file is None:
+            problem = "the key is encrypted"
+            raise ConfigError("security.keyFile", problem, "set security.keyPasswordFile")
+        with _naming("security.keyPasswordFile", self.key_password_file):
+            return Path(self.key_password_file).read_bytes().strip()
+
+
+@contextlib.contextmanager
+def _naming(option: str, path: str) -> Iterator[None]:
+    """Turns what goes wrong with a file into an error that names it, and nothing that is in it."""
+    try:
+        yield
+    except OSError as error:  # of which ssl.SSLError is one
+        problem = f"{path} cannot be used here ({error.strerror or type(error).__name__})"
+        remedy = "put the right file there, on the driver and on every executor"
+        raise ConfigError(option, problem, remedy) from None

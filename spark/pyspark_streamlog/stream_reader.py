@@ -1,0 +1,182 @@
+import logging
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from pyspark_streamlog.advancing import (
+    Loss,
+    Present,
+    advanced,
+    backlog,
+    limited,
+    losses,
+    planned,
+)
+from pyspark_streamlog.loss import DataLoss, report_loss
+from pyspark_streamlog.options import ReadOptions
+from pyspark_streamlog.place import PartitionRange, Place, open_place
+from pyspark_streamlog.reader import rows_of
+from pyspark_streamlog.schema import arrow_schema_of
+from pyspark_streamlog.snapshot import starting_offsets
+from pyspark_streamlog.stream_offsets import StreamOffsets
+from streamlog.errors import StreamNotFound
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+logger = logging.getLogger(__name__)
+
+
+class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read: one of these lives in a process of the driver as long as the query does;
+    pickled copies read on executors.
+
+    The place is looked at anew in each micro-batch: streams and partitions come and go.
+    """
+
+    def __init__(self, options: ReadOptions, schema: StructType) -> None:
+        self._options = options
+        self._schema = arrow_schema_of(schema)
+        self._ceiling: StreamOffsets | None = None  # what was there when AvailableNow began
+        self._moved_at = time.monotonic()  # when a batch last had rows
+        self._present: Present | None = None  # as last seen
+
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as below
+        """Where a query without a checkpoint begins."""
+        with open_place(self._options) as place:
+            now = self._look(place)
+            starts = starting_offsets(place, now.bounds, self._options)
+        return StreamOffsets(starts, _ids(now)).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """Whether there is any: Spark's own limits know one number, ours are looked at together."""
+        limits = self._options.limits
+        if limits.offsets_max is not None:
+            return ReadMaxRows(limits.offsets_max)
+        if limits.bytes_max is not None:
+            return ReadMaxBytes(limits.bytes_max)
+        if limits.offsets_min is not None:
+            return ReadMinRows(limits.offsets_min)
+        return ReadAllAvailable()
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        with open_place(self._options) as place:
+            now = self._look(place)
+        self._ceiling = StreamOffsets(now.latest(), _ids(now))
+
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
+        """Raises DataLoss, and whatever keeps the place from being looked at: nothing that cannot
+        be seen just now is taken to be gone.
+        """
+        begin = StreamOffsets.from_json(self.initialOffset() if start is None else start)
+        with open_place(self._options) as place:
+            now = self._look(place, begin)
+            for loss in losses(begin, now):
+                self._report(loss)
+            ranges = backlog(begin, now, self._ceiling)
+            if not isinstance(limit, ReadAllAvailable):
+                ranges = self._limited(ranges, place)
+        end = advanced(begin, ranges)
+        if end is begin and start is not None:
+            return start
+        self._moved_at = time.monotonic()
+        return end.to_json()
+
+    def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
+        """For the query's progress: how far behind it is."""
+        now = self._present
+        return None if now is None else StreamOffsets(now.latest(), _ids(now)).to_json()
+
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        ranges = planned(StreamOffsets.from_json(start), StreamOffsets.from_json(end))
+        with open_place(self._options) as place:
+            ranges = self._readable(ranges, place)
+            tasks = place.cut(ranges, self._options.task_bytes_max, self._options.tasks_min)
+        return [InputPartition(task) for task in tasks]
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        if partition.value is not None:
+            yield from rows_of(partition.value, self._options, self._schema)
+
+    def commit(self, end: dict[str, Any]) -> None:
+        """The checkpoint has it; nodes keep no state of a query."""
+
+    def stop(self) -> None:
+        """Nothing is open between two calls."""
+
+    def _look(self, place: Place, start: StreamOffsets | None = None) -> Present:
+        """``start``: with partitions that are known, and may be gone if loss is allowed."""
+        wanted = self._options.subscription
+        listing = place.listing(wanted)
+        try:
+            names = listing.choose(wanted)
+        except StreamNotFound:
+            if start is None or self._options.fail_on_data_loss:
+                raise
+            names = [name for name in sorted(listing.stream_ids) if wanted.wants(name)]
+        ids = {name: listing.stream_ids[name] for name in names}
+        self._present = Present(ids, place.bounds(names))
+        return self._present
+
+    def _limited(self, ranges: list[PartitionRange], place: Place) -> list[PartitionRange]:
+        limits = self._options.limits
+        waited_ms = (time.monotonic() - self._moved_at) * 1000
+        if limits.offsets_min is not None and self._ceiling is None:
+            there = sum(it.end_offset - it.start_offset for it in ranges)
+            if there < limits.offsets_min and waited_ms < limits.delay_max_ms:
+                return [replace(it, end_offset=it.start_offset) for it in ranges]
+        sizes = place.bytes_between(ranges) if limits.bytes_max is not None else {}
+        return limited(ranges, limits.offsets_max, limits.bytes_max, sizes)
+
+    def _readable(self, ranges: list[PartitionRange], place: Place) -> list[PartitionRange]:
+        """What is left of a plan, which may be an old one's that is carried out again."""
+        listing = place.listing(self._options.subscription)
+        there = [
+            it
+            for it in ranges
+            if it.name in listing.stream_ids and it.stream_id in ("", listing.stream_ids[it.name])
+        ]
+        for it in ranges:
+            if it not in there:
+                why = "the stream was deleted, and perhaps created anew"
+                self._report(Loss(it.name, it.start_offset, it.end_offset, why))
+        bounds = place.bounds([it.name for it in there])
+        return [self._inside(it, bounds[it.name].log_start) for it in there]
+
+    def _inside(self, range_: PartitionRange, log_start: int) -> PartitionRange:
+        if log_start <= range_.start_offset:
+            return range_
+        end = min(log_start, range_.end_offset)
+        why = f"the log starts at {log_start} now"
+        self._report(Loss(range_.name, range_.start_offset, end, why))
+        return replace(range_, start_offset=end)
+
+    def _report(self, loss: Loss) -> None:
+        fail = self._options.fail_on_data_loss
+        if loss.first < loss.end:
+            report_loss(loss.name, loss.first, loss.end, loss.why, fail=fail)
+        elif fail:
+            raise DataLoss(
+                f"{loss.name}: what follows offset {loss.first} cannot be read; {loss.why};"
+                " set failOnDataLoss=false to go on without it"
+            )
+        else:
+            logger.warning("records lost: %s: %s", loss.name, loss.why)
+
+
+def _ids(now: Present) -> dict[str, str]:
+    return {name.stream: stream_id for name, stream_id in now.stream_ids.items()}
