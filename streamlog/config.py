@@ -17,6 +17,7 @@ from pydantic import (
     Field,
     SecretStr,
     ValidationError,
+    field_validator,
     model_validator,
 )
 from pydantic_core import ErrorDetails
@@ -195,6 +196,24 @@ class GroupsSection(Section):
         return self
 
 
+class ActivitySection(Section):
+    """The stream of what becomes of the metadata; the same on every node."""
+
+    enabled: bool = False
+    """``__activity`` is made, and told by whichever node leads it."""
+    replicas: Annotated[int, Field(ge=1, le=5)] = 3
+    """As many as there are nodes, where that is less."""
+    retention_ms: Annotated[int, Field(ge=-1)] = 30 * 86_400_000
+    """When it is made; -1: for ever. Changed later like any topic's ``retention.ms``."""
+
+    @field_validator("retention_ms")
+    @classmethod
+    def _check_retention(cls, value: int) -> int:
+        if -1 < value < 60_000:
+            raise ValueError("at least 60000, or -1 for no limit")
+        return value
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -276,6 +295,7 @@ class Settings(BaseSettings):
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
     groups: GroupsSection = GroupsSection()
+    activity: ActivitySection = ActivitySection()
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()

@@ -1,4 +1,4 @@
-"""A led partition of ``__consumer_offsets`` in memory."""
+"""A led partition of ``__consumer_offsets``, or of another internal stream, in memory."""
 
 import asyncio
 from collections.abc import Callable
@@ -26,12 +26,20 @@ class MemorySlice:
     def close(self) -> None:
         pass
 
+    def __enter__(self) -> "MemorySlice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
 
 class OffsetsPartition:
     """What is appended is committed soon, or, if ``commits`` is False, by ``commit``."""
 
-    def __init__(self, number: int = 0, *, leader_epoch: int = 1) -> None:
-        self.tp = TopicPartition(OFFSETS_STREAM, number)
+    def __init__(
+        self, number: int = 0, *, leader_epoch: int = 1, stream: str = OFFSETS_STREAM
+    ) -> None:
+        self.tp = TopicPartition(stream, number)
         self.is_leader = True
         self.leader_epoch = leader_epoch
         self.high_watermark = 0
@@ -114,4 +122,6 @@ class OffsetsPartitions:
         self.made: dict[TopicPartition, OffsetsPartition] = {}
 
     def partition(self, tp: TopicPartition) -> OffsetsPartition:
-        return self.made.setdefault(tp, OffsetsPartition(tp.partition, leader_epoch=0))
+        return self.made.setdefault(
+            tp, OffsetsPartition(tp.partition, leader_epoch=0, stream=tp.stream)
+        )

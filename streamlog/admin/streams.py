@@ -29,7 +29,12 @@ from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.standstill import check_may_be_cut
-from streamlog.metadata.stream import StreamConfig, is_internal
+from streamlog.metadata.stream import (
+    StreamConfig,
+    check_writable_by_clients,
+    is_hidden,
+    is_internal,
+)
 from streamlog.metadata.subjects import overlap
 from streamlog.model import NodeId, TopicPartition
 
@@ -150,6 +155,7 @@ class Streams:
             raise Refused(BAD_REQUEST)
         pattern = text(fields, "filter")
         stream = await self.stream(name)
+        check_writable_by_clients(name)
         check_may_be_cut(stream.config)
         if stream.config.deny_purge:
             raise Refused(purge_failed("stream purge not permitted"))
@@ -168,6 +174,7 @@ class Streams:
             raise Refused(BAD_REQUEST)
         sequence = number(fields, "seq")
         config = (await self.stream(name)).config
+        check_writable_by_clients(name)
         check_may_be_cut(config)
         if config.deny_delete:
             raise Refused(message_delete_failed("message delete not permitted"))
@@ -190,8 +197,8 @@ class Streams:
         return self._known(name)
 
     def _known(self, name: str) -> StreamImage:
-        """What is no business of NATS is not there."""
-        if is_internal(name):
+        """What is no business of NATS is not there; other internal streams may be read."""
+        if is_hidden(name):
             raise StreamNotFound(f"{name!r} is an internal stream")
         return self._metadata.image.stream(name)
 

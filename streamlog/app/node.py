@@ -9,6 +9,7 @@ from typing import Any, Final
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
+from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
@@ -68,6 +69,12 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
+        self._activity = ActivityService(
+            node_id=data_dir.node_id,
+            settings=settings.activity,
+            metadata=self._metadata,
+            partitions=self._registry,
+        )
         self._listener = Listener(
             Context(
                 node_id=data_dir.node_id,
@@ -80,23 +87,7 @@ class Node:
                 node_settings=settings,
             )
         )
-        self._source = NatsSource(
-            node_id=data_dir.node_id,
-            nats=settings.nats,
-            ingest=settings.ingest,
-            message_bytes_max=settings.log.message_bytes_max,
-            partitions=self._registry,
-            metrics=metrics,
-            lease=self._metadata.lease,
-        )
-        self._admin = ManagementApi(
-            node_id=data_dir.node_id,
-            nats=settings.nats,
-            metadata=self._metadata,
-            partitions=self._registry,
-            metrics=metrics,
-            lease=self._metadata.lease,
-        )
+        self._source, self._admin = self._nats_side(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
             settings.http.host,
@@ -113,6 +104,26 @@ class Node:
         )
         self._life = self._lifecycle()
 
+    def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
+        source = NatsSource(
+            node_id=self._data_dir.node_id,
+            nats=self._settings.nats,
+            ingest=self._settings.ingest,
+            message_bytes_max=self._settings.log.message_bytes_max,
+            partitions=self._registry,
+            metrics=metrics,
+            lease=self._metadata.lease,
+        )
+        admin = ManagementApi(
+            node_id=self._data_dir.node_id,
+            nats=self._settings.nats,
+            metadata=self._metadata,
+            partitions=self._registry,
+            metrics=metrics,
+            lease=self._metadata.lease,
+        )
+        return source, admin
+
     def _lifecycle(self) -> Lifecycle:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
@@ -124,6 +135,7 @@ class Node:
                 Step("registration", self._register),
                 Step("partitions", self._start_partitions),
                 Step("groups", self._start_groups),
+                Step("activity", self._start_activity),
                 Step("ingest", self._start_ingest),
                 Step("membership", self._start_membership),
                 Step("admin", self._start_admin),
@@ -132,6 +144,7 @@ class Node:
                 Step("admin", self._admin.stop),
                 Step("ingest", self._source.stop),
                 Step("membership", self._metadata.leave),
+                Step("activity", self._activity.stop),
                 Step("groups", self._groups.stop),
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
@@ -168,6 +181,7 @@ class Node:
             nodes=len(image.nodes),
             fenced=sum(node.fenced for node in image.nodes.values()),
             leaderless=image.leaderless,
+            activity_offset=self._activity.told_offset,
         )
         groups = self._groups.statistics()
         shown = self._progress()
@@ -271,6 +285,14 @@ class Node:
         await self._metadata.attach(self._groups.reconcile, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
+
+    async def _start_activity(self) -> None:
+        async def begin(image: Image) -> None:
+            await self._activity.reconcile(Image(image.cluster_id), image)
+
+        if self._settings.activity.enabled:
+            await self._metadata.attach(self._activity.reconcile, begin)
+            self._run(self._activity.run())
 
     async def _start_ingest(self) -> None:
         async def begin(image: Image) -> None:

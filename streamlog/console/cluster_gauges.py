@@ -24,6 +24,8 @@ class ClusterStatistics(NamedTuple):
     nodes: int
     fenced: int
     leaderless: int
+    activity_offset: int | None = None
+    """Where this node leads ``__activity``."""
 
 
 class ClusterGauges(Collector):
@@ -45,6 +47,9 @@ class ClusterGauges(Collector):
             ("partitions_leaderless", "Partitions of the cluster that nobody leads", it.leaderless),
         ):
             yield GaugeMetricFamily(f"streamlog_{name}", text, int(value))
+        if it.activity_offset is not None:
+            text = "All metadata below is told in __activity, which this node leads"
+            yield GaugeMetricFamily("streamlog_activity_offset", text, it.activity_offset)
         roles = GaugeMetricFamily(
             "streamlog_quorum_role", "1 for what this node is to the quorum", labels=("role",)
         )

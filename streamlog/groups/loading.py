@@ -9,6 +9,7 @@ from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
 from streamlog.groups.shard import LedPartition, Shard, Slice
+from streamlog.partition.watchers import until
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +46,8 @@ class Loading:
 
 async def _until_known(shard: Shard) -> None:
     """What the leaders before have committed shows when the followers have fetched (KIP-207)."""
-    partition, changed = shard.partition, asyncio.Event()
-    partition.add_watcher(changed.set)
-    try:
-        while shard.leads and not partition.high_watermark_known:
-            changed.clear()
-            await changed.wait()
-    finally:
-        partition.remove_watcher(changed.set)
+    partition = shard.partition
+    await until(partition, lambda: not shard.leads or partition.high_watermark_known)
 
 
 async def _read(shard: Shard) -> Replay | None:

@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
@@ -13,14 +14,15 @@ from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.effects import NONE, Effect, Now
 from streamlog.groups.loading import Loading
-from streamlog.groups.offsets_stream import Metadata as StreamMetadata
-from streamlog.groups.offsets_stream import OffsetsStream
+from streamlog.groups.offsets_stream import config_of
 from streamlog.groups.partitioning import partition_of
 from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import Reply
 from streamlog.groups.shard import Lease, LedPartition, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image import Image, NodeImage, StreamImage
+from streamlog.metadata.internal_stream import InternalStream
+from streamlog.metadata.internal_stream import Metadata as StreamMetadata
 from streamlog.metadata.stream import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
@@ -76,7 +78,9 @@ class GroupService:
         self._node_id = node_id
         self._metadata = metadata
         self._partitions = partitions
-        self._offsets = OffsetsStream(metadata, settings, node_id)
+        self._offsets = InternalStream(
+            metadata, node_id, OFFSETS_STREAM, partial(config_of, settings)
+        )
         self._shards: dict[int, Shard] = {}
         """Those led here, by the number of their partition."""
         self._loading = Loading()
@@ -181,7 +185,7 @@ class GroupService:
     async def run(self) -> None:
         """Load what is led here, and see to the stream's replicas."""
         async with asyncio.TaskGroup() as group:
-            group.create_task(self._offsets.grow())
+            group.create_task(self._offsets.keep())
             while True:
                 shard = await self._begun.get()
                 group.create_task(self._load(shard))

@@ -27,6 +27,7 @@ from streamlog.metadata.records import (
     StreamUpdated,
     VotersChanged,
 )
+from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.raft.voters import VoterSet
 
@@ -87,6 +88,17 @@ class ImageDelta:
                 pass
             case _:
                 raise CorruptData(f"metadata record at {offset} has an unknown type")
+
+    def config(self, stream: str) -> StreamConfig | None:
+        """As it is now; None where there is no such stream."""
+        known = self._streams.get(stream)
+        return None if known is None else known.config
+
+    def partition(self, stream: str, number: int) -> PartitionImage | None:
+        """As it is now; None where there is none."""
+        known = self._streams.get(stream)
+        partitions = self._open.get(stream, () if known is None else known.partitions)
+        return partitions[number] if number < len(partitions) else None
 
     def streams(self) -> Map[str, StreamImage]:
         """The streams with all changes."""

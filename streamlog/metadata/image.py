@@ -3,7 +3,7 @@
 ``Image.apply_all`` is the only writer: the same records give the same image, on every node.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -43,6 +43,10 @@ __all__ = [
     "leader_of",
     "partition_changed",
 ]
+
+
+Told = Callable[[MetadataRecord, int, ImageDelta], None]
+"""A record, its offset, and what was there before it."""
 
 
 class StreamChange(NamedTuple):
@@ -100,16 +104,25 @@ class Image:
         """The image after ``record``, which stands at ``offset`` and was written in ``epoch``."""
         return self.apply_all((record,), offset=offset, epoch=epoch)
 
-    def apply_all(self, records: Iterable[MetadataRecord], *, offset: int, epoch: int) -> "Image":
+    def apply_all(
+        self,
+        records: Iterable[MetadataRecord],
+        *,
+        offset: int,
+        epoch: int,
+        told: Told | None = None,
+    ) -> "Image":
         """The image after the records of one batch that starts at ``offset``. Raises CorruptData.
 
-        Without records: the image itself.
+        Without records: the image itself. ``told`` hears of each record before it is applied.
         """
         if offset < self.offset or epoch < self.epoch:
             raise CorruptData(f"metadata record at {offset} of epoch {epoch} comes too late")
         delta = self._delta()
         end = offset
         for record in records:
+            if told is not None:
+                told(record, end, delta)
             delta.apply(record, end)
             end += 1
         return self._after(delta, end, epoch) if end > offset else self

@@ -165,7 +165,7 @@ class MetadataReplica:
         """
         store, epoch, offset = self.store, self.raft.epoch, self.store.end_offset
         yield Blocking(lambda: store.append(records, epoch, wall_ms))
-        voters = self._take_in(StoredBatch(offset, epoch, tuple(records)))
+        voters = self._take_in(StoredBatch(offset, epoch, tuple(records), wall_ms))
         yield from self._run([*voters, raft.Appended(store.end_offset)], now_ms)
         yield Blocking(store.sync)
         yield from self._run([raft.Synced(store.end_offset)], now_ms)

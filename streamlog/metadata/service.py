@@ -29,6 +29,7 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.duties import Duties
 from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.history import History
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.lease import Lease
 from streamlog.metadata.membership import Membership
@@ -82,6 +83,8 @@ class MetadataService:
             committed=self._applier.committed,
             changed=self._quorum_changed,
         )
+        self.history = History(self._quorum, replica.store, lambda: self._applier.image)
+        """How the image came about; once it is open."""
         self._duties = Duties(self._quorum, Watch(peers), node_id=node_id, settings=settings)
         self._office = Office(
             self._quorum,

@@ -52,6 +52,8 @@ class StoredBatch(NamedTuple):
     base_offset: int
     epoch: int
     records: tuple[MetadataRecord, ...]
+    time_ms: int = 0
+    """By the clock of the controller that decided it."""
 
     @property
     def end_offset(self) -> int:
@@ -158,7 +160,9 @@ class MetadataStore:
             records = tuple(_records_of(batch, 0))
             self._opened().append(bytes(batch), now_ms)
             self.sync()
-            yield StoredBatch(header.base_offset, header.leader_epoch, records)
+            yield StoredBatch(
+                header.base_offset, header.leader_epoch, records, header.max_timestamp_ms
+            )
 
     def sync(self) -> None:
         """All that is written is on the disk when this returns. Raises StorageFailed."""
@@ -186,14 +190,10 @@ class MetadataStore:
         """What is in the log. Raises CorruptData, StorageFailed."""
         end = self.end_offset
         while offset < end:
-            for header, batch in batches(memoryview(self.read(offset, end, _READ_BYTES))):
-                try:
-                    records = tuple(_records_of(batch, offset))
-                except CorruptBatch as error:
-                    text = f"{self.directory}: at offset {offset}: {error}"
-                    raise CorruptData(text) from None
-                yield StoredBatch(offset, header.leader_epoch, records)
-                offset = header.next_offset
+            data = self.read(offset, end, _READ_BYTES)
+            for batch in decode_batches(data, offset, str(self.directory)):
+                yield batch
+                offset = batch.end_offset
 
     def checkpoint(self, high_watermark: int) -> None:
         """Note how far all is synced, and committed. A full disk is no harm: less is known then."""
@@ -250,6 +250,13 @@ class MetadataStore:
             raise StorageFailed(f"{self.directory}: {error.strerror}") from error
         self.high_watermark = snapshot.end_offset
         return image
+
+    def snapshots(self) -> list[SnapshotId]:
+        """Those that are here, the newest first. Raises StorageFailed."""
+        try:
+            return find_snapshots(self._disk, self.directory)
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
 
     def read_snapshot(self, snapshot: SnapshotId) -> bytes:
         """The file, whole. Raises OffsetOutOfRange where it is gone, StorageFailed."""
@@ -357,6 +364,17 @@ class MetadataStore:
 def first_vote(directory_id: UUID | None, *, last_epoch: int) -> StoredVote:
     """For a folder that has none: an epoch without a batch was never seen by anybody."""
     return StoredVote(directory_id or uuid.uuid4(), max(last_epoch, 0))
+
+
+def decode_batches(data: bytes, offset: int, where: str) -> Iterator[StoredBatch]:
+    """What ``MetadataStore.read`` gave, from ``offset`` on. Raises CorruptData."""
+    for header, batch in batches(memoryview(data)):
+        try:
+            records = tuple(_records_of(batch, offset))
+        except CorruptBatch as error:
+            raise CorruptData(f"{where}: at offset {offset}: {error}") from None
+        yield StoredBatch(offset, header.leader_epoch, records, header.max_timestamp_ms)
+        offset = header.next_offset
 
 
 def _records_of(batch: memoryview, offset: int) -> Iterable[MetadataRecord]:

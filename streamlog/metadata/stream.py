@@ -36,8 +36,10 @@ TimestampType = Literal["CreateTime", "LogAppendTime"]
 
 OFFSETS_STREAM: Final = "__consumer_offsets"
 """Of consumer groups; under the name that Kafka gives it."""
-INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM})
-"""Made and written by the nodes themselves, and no business of NATS: they have no subjects."""
+ACTIVITY_STREAM: Final = "__activity"
+"""Of what has become of the metadata; under the name that Liftbridge gives it."""
+INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM})
+"""Made and written by the nodes themselves; they listen to no subjects."""
 
 _MS_MAX = 2**63 - 1
 _TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
@@ -91,6 +93,11 @@ def check_stream_name(name: str) -> None:
 def is_internal(name: str) -> bool:
     """Nobody but the nodes makes it, writes to it or ends it; everybody may read it."""
     return name in INTERNAL_STREAMS
+
+
+def is_hidden(name: str) -> bool:
+    """It holds what only Kafka's clients can make sense of: those of NATS are not told of it."""
+    return name == OFFSETS_STREAM
 
 
 def check_writable_by_clients(name: str) -> None:
@@ -284,9 +291,13 @@ class StreamConfig(BaseModel):
             )
 
     def _check_internal(self) -> None:
-        """What the nodes keep there they need, whatever its age."""
+        """What the nodes keep of groups they need, whatever its age; activity is a history."""
         if self.subjects:
             raise InvalidStreamConfig(f"subjects: {self.name} is an internal stream, and has none")
+        if self.name == ACTIVITY_STREAM:
+            if self.is_compacted:
+                raise InvalidStreamConfig(f"cleanup_policy: {self.name} is not compacted")
+            return
         for key in ("retention_bytes", "retention_messages", "retention_ms"):
             if getattr(self, key) != NO_LIMIT:
                 raise InvalidStreamConfig(f"{key}: {self.name} is kept whole")

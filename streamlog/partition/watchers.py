@@ -1,8 +1,29 @@
 """Who waits for something to change in a partition."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 Watcher = Callable[[], None]
+
+
+class Watched(Protocol):
+    """``owner.Partition``."""
+
+    def add_watcher(self, watcher: Watcher) -> None: ...
+    def remove_watcher(self, watcher: Watcher) -> None: ...
+
+
+async def until(partition: Watched, condition: Callable[[], bool]) -> None:
+    """Return once it is so; it is looked at now and whenever the partition's watchers are told."""
+    changed = asyncio.Event()
+    partition.add_watcher(changed.set)
+    try:
+        while not condition():
+            changed.clear()
+            await changed.wait()
+    finally:
+        partition.remove_watcher(changed.set)
 
 
 class Watchers:

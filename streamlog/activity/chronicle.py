@@ -1,0 +1,64 @@
+"""Batches of the metadata log on top of an image, told as events. Pure."""
+
+from collections.abc import Iterable, Iterator
+from functools import partial
+
+from streamlog.activity.events import Event, event_of
+from streamlog.metadata.delta import ImageDelta
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import MetadataRecord
+from streamlog.metadata.store import StoredBatch
+
+
+class Chronicle:
+    """``image`` is all that was read; events begin at ``first``, which may be past its offset."""
+
+    def __init__(self, image: Image, first: int) -> None:
+        self.image = image
+        self._first = first
+
+    def tell(self, batches: Iterable[StoredBatch]) -> list[Event]:
+        """One event for each record, in order. The first batch begins where ``image`` ends."""
+        events: list[Event] = []
+        for batch in batches:
+            self.image = self.image.apply_all(
+                batch.records,
+                offset=batch.base_offset,
+                epoch=batch.epoch,
+                told=partial(self._tell_one, events, batch),
+            )
+        return events
+
+    def rest(self, image: Image) -> None:
+        """All was read: from now on ``image``, which is equal, is the one that is held, so that it
+        is not there twice.
+        """
+        if image.offset == self.image.offset:
+            self.image = image
+
+    def _tell_one(
+        self,
+        events: list[Event],
+        batch: StoredBatch,
+        record: MetadataRecord,
+        offset: int,
+        before: ImageDelta,
+    ) -> None:
+        if offset >= self._first:
+            events.append(
+                event_of(record, before, offset=offset, epoch=batch.epoch, time_ms=batch.time_ms)
+            )
+
+
+def runs(events: Iterable[Event], bytes_max: int) -> Iterator[list[Event]]:
+    """As many at once as fit; a larger one by itself."""
+    run: list[Event] = []
+    size = 0
+    for event in events:
+        if run and size + len(event.value) > bytes_max:
+            yield run
+            run, size = [], 0
+        run.append(event)
+        size += len(event.value)
+    if run:
+        yield run

@@ -1,0 +1,211 @@
+"""What one record of the metadata log means to those who read ``__activity``. Pure.
+
+``docs/activity.md`` has the form for readers. It is stable: fields may come, none goes or changes
+its meaning while ``VERSION`` stays. A record is told whole, and, where it changes what was there,
+as ``changed``: what was and what is, by name.
+"""
+
+import json
+from typing import Any, Final, NamedTuple, Protocol
+
+from immutables import Map
+
+from streamlog.metadata import records as facts
+from streamlog.metadata.entries import NodeImage, PartitionImage
+from streamlog.metadata.quota import NO_QUOTA, Quota
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER, NodeId
+
+VERSION: Final = 1
+SUBJECT: Final = "activity"
+"""Events have subjects, by which they are found, although nobody publishes them there."""
+
+Fields = dict[str, Any]
+
+
+class Known(Protocol):
+    """``metadata.delta.ImageDelta``, as it is before the record."""
+
+    @property
+    def nodes(self) -> Map[NodeId, NodeImage]: ...
+    @property
+    def quotas(self) -> Map[str | None, Quota]: ...
+    def config(self, stream: str) -> StreamConfig | None: ...
+    def partition(self, stream: str, number: int) -> PartitionImage | None: ...
+
+
+class Event(NamedTuple):
+    """One record of ``__activity``."""
+
+    metadata_offset: int
+    kind: str
+    about: str
+    """A stream, or a node's number; empty where it is about neither."""
+    stream: str | None
+    value: bytes
+
+    @property
+    def key(self) -> bytes | None:
+        return None if self.stream is None else self.stream.encode()
+
+    @property
+    def subject(self) -> bytes:
+        """``activity.<kind>``, and what it is about."""
+        return ".".join(filter(None, (SUBJECT, self.kind, self.about))).encode()
+
+
+def event_of(
+    record: facts.MetadataRecord, before: Known, *, offset: int, epoch: int, time_ms: int
+) -> Event:
+    """``record`` stands at ``offset`` of the metadata log, was written in that epoch of the quorum,
+    and decided at that time.
+    """
+    kind, fields = _told(record, before)
+    return _event(kind, fields, offset=offset, epoch=epoch, time_ms=time_ms)
+
+
+def gap_event(first: int, end: int, *, epoch: int, time_ms: int) -> Event:
+    """From ``first`` on, below ``end``, nothing is told one by one: the metadata log has let go of
+    it, and a snapshot stands for it.
+    """
+    fields = {"first_metadata_offset": first}
+    return _event("gap", fields, offset=end - 1, epoch=epoch, time_ms=time_ms)
+
+
+def next_metadata_offset(value: bytes) -> int:
+    """All below is told up to the event of this value. Raises ValueError."""
+    try:
+        offset = json.loads(value)["metadata_offset"]
+    except (TypeError, KeyError, UnicodeDecodeError):
+        offset = None
+    if type(offset) is not int or offset < 0:
+        raise ValueError(f"no event: {value[:80]!r}")
+    return offset + 1
+
+
+def _event(kind: str, fields: Fields, *, offset: int, epoch: int, time_ms: int) -> Event:
+    head = {"version": VERSION, "kind": kind, "metadata_offset": offset, "epoch": epoch}
+    said = json.dumps({**head, "time_ms": time_ms, **fields}, ensure_ascii=False)
+    about = str(fields.get("stream") or fields.get("node") or "")
+    return Event(offset, kind, about, fields.get("stream"), said.encode())
+
+
+def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+    match record:
+        case facts.StreamCreated() | facts.StreamUpdated() | facts.StreamDeleted():
+            return _stream(record, before)
+        case facts.PartitionChanged():
+            return _partition(record, before.partition(record.stream, record.partition))
+        case facts.NodeRegistered() | facts.NodeRemoved():
+            return _node(record, before.nodes.get(record.node_id))
+        case facts.NodeFenced() | facts.NodeDraining() | facts.NodeFull():
+            return _node_state(record, before.nodes.get(record.node_id))
+        case _:
+            return _of_cluster(record, before)
+
+
+def _stream(
+    record: facts.StreamCreated | facts.StreamUpdated | facts.StreamDeleted, before: Known
+) -> tuple[str, Fields]:
+    match record:
+        case facts.StreamCreated(stream_id=stream_id, config=config):
+            told = {"stream": config.name, "stream_id": str(stream_id), "config": _dumped(config)}
+            return "stream_created", told
+        case facts.StreamUpdated(config=config):
+            changed = _changed(_dumped(before.config(config.name)), _dumped(config))
+            return "stream_updated", {"stream": config.name, "changed": changed}
+        case facts.StreamDeleted(name=name, stream_id=stream_id):
+            return "stream_deleted", {"stream": name, "stream_id": str(stream_id)}
+
+
+def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+    match record:
+        case facts.QuorumLeader(node_id=node_id):
+            return "controller_elected", {"node": node_id}
+        case facts.VotersChanged(voters=voters):
+            told = [{"node": it.node_id, "host": it.host, "port": it.port} for it in voters]
+            return "voters_changed", {"voters": told}
+        case facts.ProducerIdsAllocated(node_id=node_id, end=end):
+            return "producer_ids_allocated", {"node": node_id, "end": end}
+        case facts.QuotaChanged(client_id=client_id, quota=quota):
+            known = before.quotas.get(client_id, NO_QUOTA)
+            changed = _changed(known.model_dump(), quota.model_dump())
+            return "quota_changed", {"client_id": client_id, "changed": changed}
+    raise AssertionError(f"{type(record).__name__} is not told")
+
+
+def _partition(record: facts.PartitionChanged, before: PartitionImage | None) -> tuple[str, Fields]:
+    """The kind is what matters most of it: who leads, then who keeps it, then who is in sync."""
+    now = _partition_fields(record)
+    fields = {"stream": record.stream, "partition": record.partition, **now}
+    if before is None:
+        return "partition_created", fields
+    changed = _changed(_partition_fields(before), now)
+    fields["changed"] = changed
+    if "leader" in changed or "leader_epoch" in changed:
+        return "leader_changed", fields
+    if not changed.keys().isdisjoint({"replicas", "adding", "removing"}):
+        return "replicas_changed", fields
+    return "isr_changed", fields
+
+
+def _partition_fields(it: facts.PartitionChanged | PartitionImage) -> Fields:
+    return {
+        "leader": None if it.leader == NO_LEADER else it.leader,
+        "leader_epoch": it.leader_epoch,
+        "replicas": list(it.replicas),
+        "isr": list(it.isr),
+        "adding": list(it.adding),
+        "removing": list(it.removing),
+        "partition_epoch": it.partition_epoch,
+    }
+
+
+def _node(
+    record: facts.NodeRegistered | facts.NodeRemoved, before: NodeImage | None
+) -> tuple[str, Fields]:
+    if isinstance(record, facts.NodeRemoved):
+        return "node_removed", {"node": record.node_id}
+    now = _node_fields(record)
+    fields = {"node": record.node_id, **now}
+    if before is not None:
+        fields["changed"] = _changed(_node_fields(before), now)
+    return "node_registered", fields
+
+
+def _node_fields(it: facts.NodeRegistered | NodeImage) -> Fields:
+    return {
+        "host": it.host,
+        "port": it.port,
+        "rack": it.rack,
+        "incarnation": str(it.incarnation),
+        "fenced": it.fenced,
+    }
+
+
+def _node_state(
+    record: facts.NodeFenced | facts.NodeDraining | facts.NodeFull, before: NodeImage | None
+) -> tuple[str, Fields]:
+    """What a node may be, and now is or is not any more."""
+    now = record.model_dump()
+    del now["node_id"]
+    was = {name: getattr(before, name) for name in now} if before is not None else {}
+    kind = {
+        facts.NodeFenced: "node_fenced",
+        facts.NodeDraining: "node_draining",
+        facts.NodeFull: "node_full",
+    }[type(record)]
+    return kind, {"node": record.node_id, **now, "changed": _changed(was, now)}
+
+
+def _dumped(config: StreamConfig | None) -> Fields:
+    return {} if config is None else config.model_dump(mode="json")
+
+
+def _changed(old: Fields, new: Fields) -> Fields:
+    """What was and what is, of each field that differs."""
+    return {
+        name: {"old": old.get(name), "new": value}
+        for name, value in new.items()
+        if name not in old or old[name] != value
+    }

@@ -1,0 +1,110 @@
+"""``__activity`` on one node: it is made, kept, and told for as long as this node leads it."""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Protocol
+
+from streamlog.activity.activity_stream import config_of
+from streamlog.activity.publisher import History, LedPartition, Publisher
+from streamlog.config import ActivitySection
+from streamlog.errors import StreamlogError
+from streamlog.metadata.image import Image
+from streamlog.metadata.internal_stream import InternalStream
+from streamlog.metadata.internal_stream import Metadata as StreamMetadata
+from streamlog.metadata.stream import ACTIVITY_STREAM
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ACTIVITY = TopicPartition(ACTIVITY_STREAM, 0)
+
+
+class Metadata(StreamMetadata, Protocol):
+    """What is needed of ``metadata.service.MetadataService``."""
+
+    @property
+    def history(self) -> History: ...
+
+
+class Partitions(Protocol):
+    """``partition.registry.Registry``."""
+
+    def partition(self, tp: TopicPartition) -> LedPartition:
+        """Raises PartitionNotFound, or what has put it offline."""
+
+
+class ActivityService:
+    """``run`` as a task, ``reconcile`` at each change of the image, after the partitions have."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        settings: ActivitySection,
+        metadata: Metadata,
+        partitions: Partitions,
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._partitions = partitions
+        self._stream = InternalStream(
+            metadata, node_id, ACTIVITY_STREAM, partial(config_of, settings), unasked=True
+        )
+        self._epoch: int | None = None
+        """Of the leadership of this node; None where it has none."""
+        self._changed = asyncio.Event()
+        """The leadership has."""
+        self._publisher: Publisher | None = None
+        self._stopping = False
+
+    @property
+    def told_offset(self) -> int | None:
+        """All metadata below is told; None on a node that does not tell it."""
+        return None if self._publisher is None else self._publisher.told_offset
+
+    async def reconcile(self, old: Image, new: Image) -> None:
+        """Waits for nobody. Partitions must be led by now."""
+        self._lead(new)
+        self._stream.look()
+        if self._publisher is not None:
+            self._publisher.look()
+
+    async def stop(self) -> None:
+        """Nothing is told any more; whoever leads next goes on from there."""
+        self._stopping = True
+        self._epoch = None
+        self._changed.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._stream.keep())
+            telling: asyncio.Task[None] | None = None
+            while True:
+                await self._changed.wait()
+                self._changed.clear()
+                if telling is not None:
+                    telling.cancel()
+                publisher = self._publisher = self._begun(self._epoch)
+                telling = None if publisher is None else group.create_task(publisher.run())
+
+    def _lead(self, image: Image) -> None:
+        stream = image.streams.get(ACTIVITY_STREAM)
+        partitions = stream.partitions if stream is not None and not self._stopping else ()
+        epochs = [it.leader_epoch for it in partitions if it.leader == self._node_id]
+        epoch = epochs[0] if epochs else None
+        if epoch != self._epoch:
+            self._epoch = epoch
+            self._changed.set()
+
+    def _begun(self, epoch: int | None) -> Publisher | None:
+        if epoch is None:
+            return None
+        try:
+            partition = self._partitions.partition(ACTIVITY)
+        except StreamlogError as error:
+            extra = {"stream": ACTIVITY.stream, "epoch": epoch, "error": str(error)}
+            logger.error("activity cannot be told here", extra=extra)
+            return None
+        return Publisher(partition, epoch, self._metadata.history)

@@ -1,0 +1,122 @@
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from streamlog.activity.service import ACTIVITY, ActivityService
+from streamlog.config import ActivitySection
+from streamlog.errors import PartitionNotFound
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import ACTIVITY_STREAM
+from streamlog.model import NodeId, TopicPartition
+from tests.activity_world import LoggedWorld
+from tests.kafka_node import NODE, FakeMetadata
+from tests.local_node import until
+from tests.offsets_partition import OffsetsPartition, OffsetsPartitions
+
+
+class ActiveMetadata(FakeMetadata):
+    """With a history, of some other metadata."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__({}, directory)
+        self.history = LoggedWorld(1)
+
+
+class Host:
+    """A node on which the service runs."""
+
+    def __init__(self, directory: Path) -> None:
+        self.metadata = ActiveMetadata(directory)
+        self.metadata.register(9092)
+        self.partitions = OffsetsPartitions()
+        self.service = ActivityService(
+            node_id=NODE,
+            settings=ActivitySection(enabled=True, replicas=2),
+            metadata=self.metadata,
+            partitions=self.partitions,  # type: ignore[arg-type]
+        )
+        self._seen = Image("c")
+
+    @property
+    def partition(self) -> OffsetsPartition:
+        return self.partitions.partition(ACTIVITY)
+
+    async def reconcile(self) -> None:
+        image = self.metadata.image
+        stream = image.streams.get(ACTIVITY_STREAM)
+        if stream is not None:
+            partition = stream.partition(0)
+            self.partition.is_leader = partition.leader == NODE
+            self.partition.leader_epoch = partition.leader_epoch
+            self.partition.changed()
+        await self.service.reconcile(self._seen, image)
+        self._seen = image
+
+    async def lead(self, leader: NodeId) -> None:
+        epoch = self.metadata.image.stream(ACTIVITY_STREAM).partition(0).leader_epoch
+        self.metadata.change(ACTIVITY_STREAM, 0, leader=leader, leader_epoch=epoch + 1)
+        await self.reconcile()
+
+
+@pytest.fixture
+async def host(tmp_path: Path) -> AsyncIterator[Host]:
+    made = Host(tmp_path)
+    running = asyncio.create_task(made.service.run())
+    yield made
+    running.cancel()
+    await asyncio.wait([running])
+    assert running.cancelled()
+
+
+async def test_it_is_made_and_told_by_who_leads_it(host: Host) -> None:
+    assert host.service.told_offset is None
+    await host.reconcile()
+    await until(lambda: ACTIVITY_STREAM in host.metadata.image.streams)
+    config = host.metadata.image.stream(ACTIVITY_STREAM).config
+    assert (config.replicas, config.subjects, config.allow_direct) == (1, (), True)
+    await host.reconcile()
+    end = host.metadata.history.image.offset
+    await until(lambda: host.service.told_offset == end)
+    await host.lead(NodeId(9))
+    await until(lambda: host.service.told_offset is None)
+    host.metadata.history.create("orders")
+    await host.lead(NODE)
+    await until(lambda: host.service.told_offset == end + 2)
+    assert host.partition.high_watermark == end + 2
+
+
+async def test_more_metadata_is_told_at_once(host: Host) -> None:
+    await host.reconcile()
+    await until(lambda: ACTIVITY_STREAM in host.metadata.image.streams)
+    await host.reconcile()
+    await until(lambda: host.service.told_offset == host.metadata.history.image.offset)
+    host.metadata.history.create("orders")
+    await host.reconcile()
+    await until(lambda: host.service.told_offset == host.metadata.history.image.offset)
+
+
+async def test_it_ends_with_a_stop(host: Host) -> None:
+    await host.reconcile()
+    await until(lambda: ACTIVITY_STREAM in host.metadata.image.streams)
+    await host.reconcile()
+    await until(lambda: bool(host.service.told_offset))
+    await host.service.stop()
+    await until(lambda: host.service.told_offset is None)
+    await host.reconcile()
+    assert host.service.told_offset is None
+
+
+async def test_a_partition_that_is_offline_is_told_of(
+    host: Host, caplog: pytest.LogCaptureFixture
+) -> None:
+    await host.reconcile()
+    await until(lambda: ACTIVITY_STREAM in host.metadata.image.streams)
+
+    def offline(tp: TopicPartition) -> OffsetsPartition:
+        raise PartitionNotFound(f"{tp} is not here")
+
+    host.partitions.partition = offline  # type: ignore[method-assign]
+    await host.service.reconcile(Image("c"), host.metadata.image)
+    await until(lambda: "activity cannot be told here" in caplog.text)
