@@ -33,5 +33,6 @@ async def _answer(wire: Wire, request: Request) -> Fields:
     subject = verb if request.is_publish else PREFIX.encode() + verb
     is_direct = verb.startswith(b"DIRECT.GET")
     several = is_direct and any(key in request.body for key in (b'"batch"', b'"multi_last"'))
-    replies = await wire.ask(subject, request.body, request.headers, several=several)
+    headers = request.block or request.headers
+    replies = await wire.ask(subject, request.body, headers, several=several)
     return fields_of(replies, verb.decode(errors="replace"))

@@ -13,6 +13,8 @@ class Request:
     verb: str | bytes
     body: bytes = b""
     headers: Mapping[str, str] = field(default_factory=dict)
+    block: bytes = b""
+    """In place of the headers: bytes that need not be any."""
     is_publish: bool = False
     """``verb`` is the subject of a message."""
     quiet: bool = False
@@ -21,9 +23,8 @@ class Request:
     @property
     def title(self) -> str:
         verb = self.verb if isinstance(self.verb, str) else repr(self.verb)
-        return f"{verb[:80]} {self.body[:120]!r}" + (
-            f" {dict(self.headers)}" if self.headers else ""
-        )
+        headers = self.block[:40] or dict(self.headers)
+        return f"{verb[:80]} {self.body[:120]!r}" + (f" {headers!r}" if headers else "")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,9 @@ from typing import Any, Final
 
 from compatibility.management.request import Request, Scene, ask, publish
 from streamlog.admin.request_shapes import (
+    CONSUMERS,
     MESSAGE,
+    MESSAGE_DELETE,
     NAMES,
     PURGE,
     REMOVE_PEER,
@@ -33,6 +35,14 @@ SUBJECTS_TRIED: Final[tuple[Any, ...]] = (
     ["$JSC.a"], ["$NRG.a"], ["$SYS.>"], ["$SYS.ACCOUNT.>"], ["$KV.bucket.>"], ["$O.bucket.>"],
     ["_INBOX.>"], ["__consumer_offsets"], ["grüße.welt"], ["x" * 300], ["a", None], [7], "a",
 )  # fmt: skip
+BLOCKS_TRIED: Final[tuple[bytes, ...]] = (
+    b"N", b"NATS/1.0", b"NATS/1.0\r\n", b"NATS/1.0\r\n\r\n", b"NATS/1.0 \r\n\r\n",
+    b"NATS/1.0 503\r\n\r\n", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0 503 \xff\r\nA: b\r\n\r\n",
+    b"NATS/1.0\r\nA", b"NATS/1.0\r\n: a\r\n\r\n", b"NATS/1.0\r\nA: \xff\r\n\r\n",
+    b"NATS/1.0\r\n\xff: a\r\n\r\n", b"NATS/9.9\r\nA: b\r\n\r\n", b"\r\n\r\n", b" " * 20, bytes(20),
+    b"\xff" * 40, b"A: b\r\n" * 2_000,
+)  # fmt: skip
+"""Sent as headers."""
 
 
 def scenes() -> list[Scene]:
@@ -46,6 +56,8 @@ def scenes() -> list[Scene]:
         Scene("updates", tuple(_updates())),
         Scene("pages", tuple(_pages())),
         Scene("verbs and bodies", tuple(_verbs_and_bodies())),
+        Scene("headers", tuple(_headers())),
+        Scene("large fields", tuple(_large())),
         Scene("a stream's life", tuple(_life())),
         Scene("purges by subject", tuple(_purges_by_subject())),
         Scene("messages", tuple(_messages())),
@@ -79,11 +91,14 @@ def _fields_of_others() -> Iterator[Request]:
     tried: tuple[tuple[str, Shape], ...] = (
         ("STREAM.NAMES", NAMES),
         ("STREAM.LIST", NAMES),
+        (f"CONSUMER.NAMES.{NAME}", CONSUMERS),
+        (f"CONSUMER.LIST.{NAME}", CONSUMERS),
         (f"STREAM.INFO.{NAME}", STREAM_INFO),
         (f"STREAM.MSG.GET.{NAME}", MESSAGE),
         (f"DIRECT.GET.{NAME}", MESSAGE),
         (f"STREAM.LEADER.STEPDOWN.{NAME}", STEP_DOWN),
         (f"STREAM.PEER.REMOVE.{NAME}", REMOVE_PEER),
+        (f"STREAM.MSG.DELETE.{NAME}", MESSAGE_DELETE),
         (f"STREAM.PURGE.{NAME}", PURGE),
     )
     for verb, shape in tried:
@@ -137,6 +152,10 @@ def _names() -> Iterator[Request]:
     yield ask(f"STREAM.CREATE.{NAME}", {"name": "other"})
     yield ask(f"STREAM.CREATE.{NAME}", {"name": ""})
     yield ask(f"STREAM.UPDATE.{NAME}", {"name": "other"})
+    for other in ("a b", "a\tb", "a\n", "a.b", "*", ">", "/", "x" * 300):
+        yield ask(f"STREAM.CREATE.{NAME}", {"name": other})
+        yield ask(f"STREAM.UPDATE.{NAME}", {"name": other})
+    yield ask(f"STREAM.CREATE.{NAME}", {"name": "\0"})
     yield ask("STREAM.CREATE.a", b'{"name": "a\xff"}')
     yield ask("STREAM.CREATE.a", b'{"name": "\\ud800"}')
 
@@ -148,6 +167,12 @@ def _subjects() -> Iterator[Request]:
     for subject in ("a", "a b", "a.*.>", "$JS.API.>", "$SYS.>", "_INBOX.>"):
         yield _create(subjects=[subject], no_ack=True)
         yield _delete()
+    yield _create(subjects=["first"])
+    for subjects in SUBJECTS_TRIED:
+        if "_INBOX.>" in subjects:
+            continue  # JetStream would store its own answers
+        yield ask(f"STREAM.UPDATE.{NAME}", {"name": NAME, "subjects": subjects})
+    yield _delete()
     yield _create("one", subjects=["shared.>"])
     yield _create("other", subjects=["shared.a"])
     yield ask("STREAM.UPDATE.one", {"name": "one", "subjects": ["shared.b"]})
@@ -212,6 +237,7 @@ def _verbs_and_bodies() -> Iterator[Request]:
     for verb in (
         "INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.CREATE.scene", "STREAM.UPDATE.scene",
         "STREAM.INFO.scene", "STREAM.MSG.GET.scene", "STREAM.LEADER.STEPDOWN.scene",
+        "STREAM.MSG.DELETE.scene", "CONSUMER.NAMES.scene", "CONSUMER.LIST.scene",
         "STREAM.PEER.REMOVE.scene", "STREAM.PURGE.scene", "STREAM.DELETE.none",
     ):  # fmt: skip
         for body in bodies:
@@ -220,6 +246,49 @@ def _verbs_and_bodies() -> Iterator[Request]:
     yield ask(f"STREAM.DELETE.{NAME}", b"x")
     yield ask(f"STREAM.DELETE.{NAME}", b"{}")
     yield ask(f"STREAM.DELETE.{NAME}")
+
+
+def _headers() -> Iterator[Request]:
+    yield _create(allow_direct=True)
+    for block in BLOCKS_TRIED:
+        for verb in (f"STREAM.INFO.{NAME}", "STREAM.NAMES", f"DIRECT.GET.{NAME}"):
+            body = b'{"seq":1}' if verb.startswith("DIRECT") else b""
+            yield Request(verb, body, block=block)
+    yield _delete()
+
+
+def _large() -> Iterator[Request]:
+    """All but as much as NATS lets through."""
+    size = 900_000
+    text, texts = "x" * size, ["x"] * (size // 5)
+    many = [f"large.{i}" for i in range(10_000)]
+    for fields in (
+        {"description": text}, {"subjects": [text]}, {"subjects": texts},
+        {"metadata": {"k": text}}, {"metadata": {text: ""}},
+        {"metadata": {f"k{i}": "" for i in range(50_000)}}, {text: 1},
+        {"placement": {"tags": texts}}, {"subject_transform": {"src": text, "dest": "a"}},
+        {"republish": {"src": text, "dest": "a"}}, {"max_msgs": text}, {"max_age": [text]},
+    ):  # fmt: skip
+        yield ask(f"STREAM.CREATE.{NAME}", {"name": NAME, **fields})
+        yield _delete()
+    yield ask(f"STREAM.CREATE.{NAME}", {"name": text})
+    yield _create(subjects=["large.*"], allow_direct=True)
+    yield publish("large.1", b"x")
+    tried: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("STREAM.NAMES", {"subject": text}), ("STREAM.LIST", {"subject": text}),
+        (f"STREAM.INFO.{NAME}", {"subjects_filter": text}),
+        (f"STREAM.PURGE.{NAME}", {"filter": text}),
+        (f"STREAM.MSG.GET.{NAME}", {"last_by_subj": text}),
+        (f"STREAM.MSG.GET.{NAME}", {"next_by_subj": text}),
+        (f"STREAM.MSG.DELETE.{NAME}", {"seq": text}),
+        (f"DIRECT.GET.{NAME}", {"last_by_subj": text}),
+        (f"DIRECT.GET.{NAME}", {"multi_last": many}),
+        (f"STREAM.PEER.REMOVE.{NAME}", {"peer": text}),
+    )  # fmt: skip
+    for verb, fields in tried:
+        yield ask(verb, fields)
+    yield ask(f"STREAM.INFO.{NAME}")
+    yield _delete()
 
 
 def _life() -> Iterator[Request]:

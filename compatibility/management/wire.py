@@ -48,19 +48,21 @@ class Wire:
                 await writer.wait_closed()
 
     async def ask(
-        self, subject: bytes, body: bytes, headers: Mapping[str, str], *, several: bool = False
+        self,
+        subject: bytes,
+        body: bytes,
+        headers: Mapping[str, str] | bytes = b"",
+        *,
+        several: bool = False,
     ) -> list[Reply]:
-        """``several``: up to and with a status; otherwise the first. Nothing where none comes."""
+        """``headers``: as bytes, a block that need not be one. ``several``: replies up to and with
+        a status; otherwise the first. Nothing where none comes.
+        """
         await self._forget()
         self._count += 1
         inbox = b"%b.%d" % (INBOX, self._count)
-        block = _block(headers)
-        if block:
-            sizes = b"%d %d" % (len(block), len(block) + len(body))
-            self._writer.write(b"HPUB %b %b %b\r\n" % (subject, inbox, sizes))
-        else:
-            self._writer.write(b"PUB %b %b %d\r\n" % (subject, inbox, len(body)))
-        self._writer.write(block + body + b"\r\n")
+        block = headers if isinstance(headers, bytes) else _block(headers)
+        self._write(subject, inbox, block, body)
         replies: list[Reply] = []
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(SILENCE_S):
@@ -76,10 +78,18 @@ class Wire:
         while (await self._next())[0] != PONG:
             pass
 
-    async def say(self, subject: bytes, reply: bytes) -> None:
+    async def say(self, subject: bytes, reply: bytes, block: bytes = b"") -> None:
         """An empty message, sent when it returns."""
-        self._writer.write(b"PUB %b %b 0\r\n\r\n" % (subject, reply))
+        self._write(subject, reply, block, b"")
         await self._writer.drain()
+
+    def _write(self, subject: bytes, reply: bytes, block: bytes, body: bytes) -> None:
+        if block:
+            sizes = b"%d %d" % (len(block), len(block) + len(body))
+            self._writer.write(b"HPUB %b %b %b\r\n" % (subject, reply, sizes))
+        else:
+            self._writer.write(b"PUB %b %b %d\r\n" % (subject, reply, len(body)))
+        self._writer.write(block + body + b"\r\n")
 
     async def _next(self) -> tuple[bytes, Reply]:
         while True:

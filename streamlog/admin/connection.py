@@ -13,9 +13,18 @@ logger = logging.getLogger(__name__)
 
 
 class AdminConnection(NatsClient):
-    """Two things are other than in nats-py: a subject need not be UTF-8, since an error there would
-    end the connection's reading for good; and a reply may carry a header block as it is.
+    """Two things are other than in nats-py: neither a subject need be UTF-8 nor headers be any,
+    since an error there would end the connection's reading for good; and a reply may carry a header
+    block as it is.
     """
+
+    async def _process_headers(self, headers: Any) -> dict[str, str] | None:
+        """Those that nats-py cannot read are none."""
+        try:
+            found: dict[str, str] | None = await super()._process_headers(headers)
+        except (IndexError, ValueError):
+            return None
+        return found
 
     def _build_message(
         self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: dict[str, str] | None

@@ -17,7 +17,7 @@ from streamlog.admin.messages import (
     last_of_many,
     message_at,
 )
-from streamlog.admin.scanning import count_matching, messages_from
+from streamlog.admin.passage import count_from, messages_from
 from streamlog.admin.stream_info import rfc3339
 
 BYTES_MAX: Final = 64 * 1024 * 1024
@@ -84,7 +84,7 @@ async def _batch(
         return
     first = await first_sequence(partition, message)
     offset = max(first - 1, partition.log_start_offset)
-    pending = await count_matching(partition, message.following, offset)
+    pending = await count_from(partition, message.following, offset)
     bounds = _Bounds(query)
     if query.batch < 0:  # as JetStream does it
         yield _end(pending, 0)

@@ -107,7 +107,7 @@ class Streams:
         info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
         info |= (await self._infos([stream], details=details))[0]
         counts = await self._subject_counts(stream)
-        if counts and None not in counts:
+        if None not in counts and any(counts):
             info["state"]["num_subjects"] = sum(filter(None, counts))
         if pattern:
             page = await page_of(await self._subjects(stream, pattern), offset)
@@ -170,8 +170,6 @@ class Streams:
 
     async def delete_message(self, name: str, fields: Fields) -> dict[str, Any]:
         """Of partition 0, as ``message``."""
-        if not fields:
-            raise Refused(BAD_REQUEST)
         sequence = number(fields, "seq")
         config = (await self.stream(name)).config
         check_writable_by_clients(name)

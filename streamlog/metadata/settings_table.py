@@ -93,7 +93,9 @@ def _transform_from_json(value: Any) -> Any:
 
 def _republish_to_json(value: str) -> Any:
     said = _transform_to_json(value.removesuffix(HEADERS_ONLY))
-    return said and {**said, "headers_only": value.endswith(HEADERS_ONLY)}
+    if said and value.endswith(HEADERS_ONLY):
+        said["headers_only"] = True
+    return said
 
 
 def _republish_from_json(value: Any) -> Any:

@@ -385,26 +385,32 @@ cdef class SubjectIndex:
                     found.append(Total(self._name(number), count))
         return found
 
-    def offsets(self, bytes pattern not None, int64_t low, int64_t high):
+    def offsets(self, bytes pattern not None, int64_t low, int64_t high, *, int64_t limit=INT64_MAX):
         """Held to its plain twin."""
         cdef uint8_t* marks = self._marks((pattern,))
         cdef int64_t at = max(low, self.start_offset), end = min(high, self.next_offset)
         cdef list found = []
         try:
-            while True:
+            while len(found) < limit:
                 at = scan(&self._map, at, end, 0, marks)
                 if at == NOTHING:
-                    return found
+                    break
                 found.append(at)
                 at += 1
+            return found
         finally:
             free(marks)
 
-    def message_total(self, bytes pattern not None, int64_t below):
+    def message_total(self, bytes pattern not None, int64_t below, *, int64_t low=0):
         """Held to its plain twin."""
         cdef uint8_t* marks = self._marks((pattern,))
+        cdef int64_t at, count = 0
         try:
-            return self._count_marked(marks, below)
+            if low <= self.start_offset:
+                return self._count_marked(marks, below)
+            for at in range(low, min(below, self.next_offset)):
+                count += marks[number_at(&self._map, at)]
+            return count
         finally:
             free(marks)
 

@@ -201,13 +201,15 @@ class SubjectIndex:
                 found.append(Total(subject, count))
         return found
 
-    def offsets(self, pattern: bytes, low: int, high: int) -> list[int]:
-        """Of messages in ``[low, high)`` whose subject matches, in order."""
-        return sorted(at for at in self._of(pattern) if low <= at < high)
+    def offsets(
+        self, pattern: bytes, low: int, high: int, *, limit: int | None = None
+    ) -> list[int]:
+        """Of messages in ``[low, high)`` whose subject matches, in order: the first ``limit``."""
+        return sorted(at for at in self._of(pattern) if low <= at < high)[:limit]
 
-    def message_total(self, pattern: bytes, below: int) -> int:
-        """How many messages have a subject that matches."""
-        return sum(at < below for at in self._of(pattern))
+    def message_total(self, pattern: bytes, below: int, *, low: int = 0) -> int:
+        """How many messages from ``low`` on have a subject that matches."""
+        return sum(low <= at < below for at in self._of(pattern))
 
     def subject_count(self, below: int) -> int:
         """How many subjects have messages."""

@@ -320,10 +320,25 @@ async def test_a_subject_that_is_not_utf_8_costs_one_answer(
     node: LocalNode, nats_server: NatsServer, nc: Client
 ) -> None:
     async with Wire.to(nats_server.url) as wire:
-        (reply,) = await wire.ask(b"$JS.streamlog.API.STREAM.INFO.\xff\xfe", b"", {})
+        (reply,) = await wire.ask(b"$JS.streamlog.API.STREAM.INFO.\xff\xfe", b"")
         assert json.loads(reply.data)["error"]["err_code"] == 10059
         await wire.say(b"$JS.streamlog.API.INFO", b"_INBOX.\xff")
     assert (await nc.jetstream(domain="streamlog").account_info()).streams == 0
+
+
+@pytest.mark.parametrize(
+    "block", [b"N", b"NATS/1.0", b"NATS/1.0 \xff\xff\xff\r\n\r\n", b"NATS/1.0 503 \xff\r\n\r\n"]
+)
+async def test_headers_that_are_none_are_none(
+    node: LocalNode, nats_server: NatsServer, block: bytes
+) -> None:
+    async with Wire.to(nats_server.url) as wire:
+        for subject in (b"$JS.streamlog.API.INFO", b"$JS.streamlog.API.INFO", b"$JS.API.INFO"):
+            (reply,) = await wire.ask(subject, b"", block)
+            assert json.loads(reply.data)["streams"] == 0
+        await wire.say(b"_INBOX.streamlog.x", b"", block)
+        (reply,) = await wire.ask(b"$JS.streamlog.API.INFO", b"")
+        assert json.loads(reply.data)["streams"] == 0
 
 
 async def test_a_message_too_large_for_the_reply(node: LocalNode, nc: Client) -> None:

@@ -1,7 +1,7 @@
 """The peers' tests, out of their own repositories into a cache outside of ours.
 
-Their packages on PyPI come without tests, so git has to reach the repositories, or
-``PEER_REPOSITORIES`` names a folder with clones called as the packages are.
+Their packages on PyPI come without tests, the source ones, too, so git has to reach the
+repositories, or ``PEER_REPOSITORIES`` names a folder with clones called as the packages are.
 """
 
 import os
@@ -25,22 +25,32 @@ class NoSourcesError(Exception):
 
 
 class Peer(NamedTuple):
-    """A Kafka client that has tests of its own."""
+    """A client of Kafka or NATS that has tests of its own."""
 
     package: str
     """As PyPI calls it."""
     repository: str
     tests: str
     """Their folder in the repository."""
-    keeps_conftest: bool
+    keeps_conftest: bool = True
     """False where all that is in theirs is replaced."""
+    root: str = "."
+    """The folder in the repository that they are run from."""
+    speaks_nats: bool = False
 
 
 PEERS: Final = {
     peer.package: peer
     for peer in (
-        Peer("aiokafka", "https://github.com/aio-libs/aiokafka", "tests", False),
-        Peer("kafka-python", "https://github.com/dpkp/kafka-python", "test", True),
+        Peer("aiokafka", "https://github.com/aio-libs/aiokafka", "tests", keeps_conftest=False),
+        Peer("kafka-python", "https://github.com/dpkp/kafka-python", "test"),
+        Peer(
+            "nats-py",
+            "https://github.com/nats-io/nats.py",
+            "nats/tests",
+            root="nats",
+            speaks_nats=True,
+        ),
     )
 }
 
@@ -90,9 +100,9 @@ def _cached_tag(peer: Peer, installed: str, error: NoSourcesError) -> str:
 def _tag(listed: str, installed: str) -> str:
     wanted = tuple(map(int, installed.split(".")[:3]))
     tags = {tuple(map(int, parts)): name for name, *parts in _TAG.findall(listed)}
-    fitting = [version for version in tags if version[:2] == wanted[:2] and version <= wanted]
+    fitting = [version for version in tags if version[:1] == wanted[:1] and version <= wanted]
     if not fitting:
-        raise NoSourcesError(f"no tag of version {installed} or one shortly before it")
+        raise NoSourcesError(f"no tag of version {installed} or one before it")
     return tags[max(fitting)]
 
 

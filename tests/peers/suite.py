@@ -37,9 +37,9 @@ class Suite:
         """What was told of failures."""
         self._plugins = ["chosen_tests", f"{peer.package.replace('-', '_')}_fixtures"]
         self._conftest = [] if peer.keeps_conftest else ["--noconftest"]
-        self._folder = folder
+        self._folder = folder / peer.root
         shutil.copytree(sources.folder, folder)
-        (folder / "pytest.ini").write_text(SETTINGS)
+        (self._folder / "pytest.ini").write_text(SETTINGS)
 
     def collect(self) -> None:
         self.collected = self._pytest("--collect-only")["collected"]

@@ -1,6 +1,6 @@
 """Other clients' own tests against three nodes of ours.
 
-``aiokafka.toml`` and ``kafka-python.toml`` say which of them, and why not the others.
+A list for each, as ``aiokafka.toml``, says which of them, and why not the others.
 """
 
 from collections.abc import Iterator
@@ -17,8 +17,11 @@ from tests.peers.suite import Suite
 pytestmark = [pytest.mark.peers, pytest.mark.slow]
 
 LISTS = Path(__file__).parent
-SETTINGS: Settings = {"groups": {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 1_000}}
-"""As peers have their Kafka."""
+SETTINGS: Settings = {
+    "groups": {"initial_rebalance_delay_ms": 0, "session_timeout_ms_min": 1_000},
+    "nats": {"default_api_prefix": True},
+}
+"""As peers have their Kafka, and their JetStream."""
 
 
 @pytest.fixture(scope="module")
@@ -40,16 +43,18 @@ def test_peers_own_tests_pass(
     request: pytest.FixtureRequest,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    peer = PEERS[package]
     try:
-        found = sources(PEERS[package], metadata.version(package))
+        found = sources(peer, metadata.version(package))
     except NoSourcesError as error:
         pytest.skip(f"the tests of {package} cannot be had: {error}")
     expected = Expectations.read(LISTS / f"{package}.toml")
-    suite = Suite(PEERS[package], found, expected, tmp_path / "suite")
+    suite = Suite(peer, found, expected, tmp_path / "suite")
     suite.collect()
     for place in ("cluster", "lone"):
         servers: Cluster = request.getfixturevalue(place)
-        suite.run(place, servers.servers.split(","))
+        addresses = [servers.nats.url] if peer.speaks_nats else servers.servers.split(",")
+        suite.run(place, addresses)
     verdict = judge(expected, suite.collected, suite.outcomes)
     with capsys.disabled():
         print(f"\n{told(package, found, verdict)}")

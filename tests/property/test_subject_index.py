@@ -31,7 +31,8 @@ steps = st.one_of(
     st.tuples(st.just("erase_matching"), patterns, offsets, st.integers(0, 3)),
     st.tuples(st.just("trim"), st.integers(1, 3), offsets),
     st.tuples(st.just("last"), patterns, offsets),
-    st.tuples(st.just("offsets"), patterns, offsets, offsets),
+    st.tuples(st.just("offsets"), patterns, offsets, offsets, st.integers(0, 4)),
+    st.tuples(st.just("message_total"), patterns, offsets, offsets),
     st.tuples(st.just("next"), patterns, offsets, offsets),
     st.tuples(st.just("last_of_each"), st.lists(patterns, max_size=2), offsets, offsets),
 )
@@ -55,6 +56,15 @@ def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
     if name == "erase_matching":
         pattern, below, keep = arguments
         return index.erase_matching(pattern, below, keep=keep)
+    if name == "offsets":
+        pattern, low, high, limit = arguments
+        assert index.offsets(pattern, low, high)[:limit] == index.offsets(
+            pattern, low, high, limit=limit
+        )
+        return index.offsets(pattern, low, high)
+    if name == "message_total":
+        pattern, below, low = arguments
+        return index.message_total(pattern, below, low=low)
     return getattr(index, name)(*arguments)
 
 
@@ -129,7 +139,10 @@ class NaiveIndex:
         found = [at for at, it in self.messages if at < below and plain.matches(pattern, it)]
         return found[-1] if found else -1
 
-    def offsets(self, pattern: bytes, low: int, high: int) -> list[int]:
+    def message_total(self, pattern: bytes, below: int, low: int) -> int:
+        return len(self.offsets(pattern, low, below, 0))
+
+    def offsets(self, pattern: bytes, low: int, high: int, _: int) -> list[int]:
         return [at for at, it in self.messages if low <= at < high and plain.matches(pattern, it)]
 
     def next(self, pattern: bytes, offset: int, below: int) -> int:

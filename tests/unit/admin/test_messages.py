@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -15,77 +14,9 @@ from streamlog.admin.messages import (
 )
 from streamlog.admin.request_shapes import MESSAGE
 from streamlog.admin.shapes import WrongType
-from streamlog.errors import OffsetOutOfRange
-from streamlog.partition.subjects.reading import note_batches, nothing_erased
-from streamlog.record.codec import Record, RecordRun
+from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
-from streamlog.record.offset_set import OffsetSet
-from streamlog.record.subjects import SubjectIndex
-
-TIME_MS = 1_700_000_000_000
-
-
-class FakeSlice:
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def read(self) -> bytes:
-        return self._data
-
-    def __enter__(self) -> "FakeSlice":
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        pass
-
-
-class FakeSubjects:
-    """Of all batches, those that are not committed, too."""
-
-    def __init__(self, batches: Sequence[bytes]) -> None:
-        self.index = SubjectIndex(bytes(16), bytes_max=1 << 30)
-        note_batches(self.index, b"".join(batches), nothing_erased)
-
-    async def know(self) -> SubjectIndex:
-        return self.index
-
-
-class FakePartition:
-    """Batches in memory; reads whole ones, as a log does."""
-
-    def __init__(self, batches: Sequence[Sequence[str]], compression: int = 0) -> None:
-        self.log_start_offset = 0
-        self.erased = OffsetSet()
-        self._batches: list[tuple[int, int, bytes]] = []
-        end = 0
-        for subjects in batches:
-            run = RecordRun()
-            for subject in subjects:
-                run.append(None, b"of " + subject.encode(), [(b"subject", subject.encode())])
-            data = run.seal(
-                base_offset=end, leader_epoch=0, timestamp_ms=TIME_MS + end, compression=compression
-            )
-            self._batches.append((end, end + len(subjects), data))
-            end += len(subjects)
-        self.high_watermark = end
-        self.subjects = FakeSubjects([data for _, _, data in self._batches])
-        self.reads = 0
-
-    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
-        found = (base for base, _, _ in self._batches if TIME_MS + base >= timestamp_ms)
-        return next(((base, TIME_MS + base) for base in found), None)
-
-    async def read(self, offset: int, max_bytes: int) -> FakeSlice:
-        self.reads += 1
-        if not self.log_start_offset <= offset <= self.high_watermark:
-            raise OffsetOutOfRange(offset, self.log_start_offset, self.high_watermark)
-        wanted = [data for _, end, data in self._batches if end > offset]
-        data = wanted[0]
-        for more in wanted[1:]:
-            if len(data) + len(more) > max_bytes:
-                break
-            data += more
-        return FakeSlice(data)
+from tests.readable_partition import TIME_MS, FakePartition
 
 
 @pytest.fixture(params=[Compression.NONE, Compression.ZSTD])

@@ -8,7 +8,7 @@ import pytest
 from tests.peers import sources as module
 from tests.peers.sources import NoSourcesError, Peer, sources
 
-PEER = Peer("kafka-python", "file:///nowhere", "test", True)
+PEER = Peer("kafka-python", "file:///nowhere", "test")
 
 
 def git(repository: Path, *arguments: str) -> None:
@@ -35,7 +35,8 @@ def repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("installed", "taken"), [("3.0.10", "3.0.10"), ("3.0.11", "3.0.10"), ("2.0.9", "v2.0.9")]
+    ("installed", "taken"),
+    [("3.0.10", "3.0.10"), ("3.0.11", "3.0.10"), ("2.0.9", "v2.0.9"), ("3.2.0", "3.1.0")],
 )
 def test_the_installed_version_or_the_last_before_it(
     repository: Path, installed: str, taken: str
@@ -46,7 +47,7 @@ def test_the_installed_version_or_the_last_before_it(
     assert (found.folder / "test" / "test_a.py").read_text() == taken
 
 
-@pytest.mark.parametrize("installed", ["2.0.8", "2.9.0"])
+@pytest.mark.parametrize("installed", ["2.0.8", "4.0.0"])
 def test_none_of_another_series(repository: Path, installed: str) -> None:
     with pytest.raises(NoSourcesError, match=installed):
         sources(PEER, installed)

@@ -1,0 +1,67 @@
+"""Messages of some subjects, from an offset on, against a list of all of them."""
+
+import asyncio
+from typing import Any
+from unittest.mock import patch
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from streamlog.admin import passage
+from streamlog.admin.passage import count_from, messages_from
+from streamlog.record._subjects_plain import matches
+from streamlog.record.compression import Compression
+from streamlog.record.offset_set import OffsetSet
+from tests.readable_partition import FakePartition
+
+subjects = st.sampled_from(["a", "b", "c.1", "c.2"])
+logs = st.lists(st.lists(subjects, min_size=1, max_size=5), min_size=1, max_size=8)
+patterns = st.sampled_from(["", "a", "c.*", ">", "d"])
+offsets = st.integers(0, 45)
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    log=logs,
+    compression=st.sampled_from([Compression.NONE, Compression.ZSTD]),
+    pattern=patterns,
+    first=offsets,
+    start=offsets,
+    high_watermark=offsets,
+    erased=st.sets(offsets),
+    limits=st.tuples(st.integers(1, 3), st.integers(1, 9), st.integers(0, 4)),
+)
+def test_what_matches_comes_once_and_in_order(
+    log: list[list[str]],
+    compression: int,
+    pattern: str,
+    first: int,
+    start: int,
+    high_watermark: int,
+    erased: set[int],
+    limits: tuple[int, int, int],
+) -> None:
+    partition = FakePartition(log, compression)
+    end = partition.high_watermark
+    partition.high_watermark = min(end, high_watermark)
+    partition.log_start_offset = min(start, partition.high_watermark)
+    partition.subjects.index.forget_below(partition.log_start_offset)
+    partition.erased = OffsetSet(erased)
+    for offset in erased:
+        partition.subjects.index.erase(offset)
+    expected = [
+        offset + 1
+        for offset, subject in enumerate(it for batch in log for it in batch)
+        if max(first, partition.log_start_offset) <= offset < partition.high_watermark
+        and offset not in erased
+        and (not pattern or matches(pattern.encode(), subject.encode()))
+    ]
+    names = ("NAMED_AT_ONCE", "LOOKED_AT_ONCE", "NEAR")
+    with patch.multiple(passage, **dict(zip(names, limits, strict=True))):
+        found, count = asyncio.run(asked(partition, pattern, first))
+    assert (found, count) == (expected, len(expected))
+
+
+async def asked(partition: Any, pattern: str, first: int) -> tuple[list[int], int]:
+    found = [it.sequence async for it in messages_from(partition, pattern, first)]
+    return found, await count_from(partition, pattern, first)
