@@ -17,8 +17,9 @@
         InvalidRecord             a producer's batch is not what it may be
         InvalidTimestamp          a record claims a time far ahead of ours
         InvalidRequiredAcks       a producer wants acknowledgements that there are none of
-        OutOfOrderSequence        a producer's batch does not follow its last one
-        InvalidProducerEpoch      the producer's epoch is older than one that has written
+        ProducerRefused
+          OutOfOrderSequence      a producer's batch does not follow its last one
+          InvalidProducerEpoch    the producer's epoch is older than one that has written
         NoTransactions            transactions are not to be had here
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
@@ -131,12 +132,21 @@ class InvalidRequiredAcks(InvalidRequest):
     """A producer's ``acks`` is neither 0, 1 nor -1, which stands for all."""
 
 
-class OutOfOrderSequence(InvalidRequest):
-    """A producer's batch does not follow the last one of it; nothing was stored (KIP-98)."""
+class ProducerRefused(InvalidRequest):
+    """A numbered batch that is not the next one of its producer; nothing was stored (KIP-98)."""
+
+    def __init__(self, text: str, first_offset: int = -1) -> None:
+        super().__init__(text)
+        self.first_offset = first_offset
+        """Of the producer's first batch that is known of; -1: not told."""
 
 
-class InvalidProducerEpoch(InvalidRequest):
-    """A newer epoch of the same producer has written already; nothing was stored (KIP-98)."""
+class OutOfOrderSequence(ProducerRefused):
+    """A producer's batch does not follow the last one of it."""
+
+
+class InvalidProducerEpoch(ProducerRefused):
+    """A newer epoch of the same producer has written already."""
 
 
 class NoTransactions(InvalidRequest):

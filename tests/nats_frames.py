@@ -24,7 +24,8 @@ def _twin(suffix: str) -> Twin:
         importlib.import_module(f"streamlog.ingest.{name}{suffix}")
         for name in ("_frames", "_inflow", "_spread")
     )
-    return Twin(frames.FrameParser, inflow.Inflow, spread.Spread, spread.murmur2)
+    keys = importlib.import_module(f"streamlog.record._keys{suffix}")
+    return Twin(frames.FrameParser, inflow.Inflow, spread.Spread, keys.murmur2)
 
 
 PLAIN: Final = _twin("_plain")

@@ -15,6 +15,11 @@ decoder of ``streamlog.record`` and yields Arrow record batches.
 
 It reads files, and writes none: no lock, no repair, no state left by a job. Of streamlog it uses
 only ``record``, ``log`` (the reading parts), ``errors`` and ``model``.
+
+The way of a write: ``writer_options`` and ``writer_schema`` are checked on the driver; in each task
+``writer`` makes an ``attempt``, and ``task_writer`` turns ``rows`` into record batches, one
+``partition_writer`` for each partition, and has them committed by its ``leaders``. Who is refused
+since another attempt was there looks for what is there already: ``earlier``.
 """
 
 import contextlib

@@ -73,7 +73,7 @@ def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) ->
     known = {name.lower() for name in NAMES}
     for name in names:
         if name not in known:
-            raise _unknown(name)
+            raise unknown_option(name, NAMES)
         if name in misplaced:
             other = "batch reads" if streaming else "streaming"
             raise ConfigError(misplaced[name], f"it belongs to {other}", "remove it")
@@ -81,13 +81,13 @@ def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) ->
             raise ConfigError(socket[name], "it belongs to reading from servers", "remove it")
 
 
-def _unknown(name: str) -> ConfigError:
+def unknown_option(name: str, names: Iterable[str]) -> ConfigError:
+    """What to say of a name, in lower case, that is none of ``names``."""
     if any(word in name for word in _SECRETS):
         problem = "an option's value is shown in plans and event logs, so no secret may be one"
         return ConfigError(name, problem, "name a file: security.keyPasswordFile")
-    near = difflib.get_close_matches(name, [n.lower() for n in NAMES], 1, 0.7)
-    meant = [known for known in NAMES if known.lower() in near]
-    if name in ELSEWHERE:
-        meant = [ELSEWHERE[name]]
-    remedy = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(NAMES)}"
+    by_lower = {known.lower(): known for known in names}
+    near = [ELSEWHERE.get(name, "").lower(), *difflib.get_close_matches(name, by_lower, 1, 0.7)]
+    meant = [by_lower[known] for known in near if known in by_lower]
+    remedy = f"did you mean {meant[0]}?" if meant else f"there are {', '.join(by_lower.values())}"
     return ConfigError(name, "the source streamlog has no such option", remedy)

@@ -1,4 +1,4 @@
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
@@ -7,6 +7,7 @@ if TYPE_CHECKING:
 
     from pyspark_streamlog.reader import StreamlogReader
     from pyspark_streamlog.stream_reader import StreamlogStreamReader
+    from pyspark_streamlog.writer import StreamlogStreamWriter, StreamlogWriter
 
 
 class DefaultSource(DataSource):
@@ -35,13 +36,17 @@ class DefaultSource(DataSource):
 
         return StreamlogStreamReader(ReadOptions.parse(self.options, streaming=True), schema)
 
-    def writer(self, schema: "StructType", overwrite: bool) -> Any:
-        self._refuse("write", "publish to the stream's subject over NATS")
+    def writer(self, schema: "StructType", overwrite: bool) -> "StreamlogWriter":
+        from pyspark_streamlog.writer import StreamlogWriter, check_append
+        from pyspark_streamlog.writer_options import WriteOptions
 
-    def streamWriter(self, schema: "StructType", overwrite: bool) -> NoReturn:  # noqa: N802
-        self._refuse("writeStream", "publish to the stream's subject over NATS")
+        check_append(overwrite)
+        return StreamlogWriter(schema, WriteOptions.parse(self.options, streaming=False))
 
-    def _refuse(self, what: str, remedy: str) -> NoReturn:
-        from streamlog.errors import ConfigError
+    def streamWriter(  # noqa: N802 - Spark's name
+        self, schema: "StructType", overwrite: bool
+    ) -> "StreamlogStreamWriter":
+        from pyspark_streamlog.writer import StreamlogStreamWriter
+        from pyspark_streamlog.writer_options import WriteOptions
 
-        raise ConfigError(what, "the source streamlog cannot do this", remedy)
+        return StreamlogStreamWriter(schema, WriteOptions.parse(self.options, streaming=True))

@@ -1,45 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Which partition a message is for, compiled. Its twin ``_spread_plain`` says what it means."""
 
-from libc.stdint cimport uint8_t, uint32_t
+from libc.stdint cimport uint8_t
 
 from streamlog.ingest._buffer cimport add, clear, release
 from streamlog.ingest._inflow cimport Headers, Inflow, Message, is_like_an_envelope
 from streamlog.ingest._spans cimport find, of_bytes, span, to_bytes
 from streamlog.record._codec cimport Span
-
-cdef enum:
-    SEED = 0x9747B28C
-    FACTOR = 0x5BD1E995
-
-
-cdef inline uint32_t little_endian(const uint8_t* data, Py_ssize_t size) noexcept nogil:
-    cdef uint32_t value = 0
-    cdef Py_ssize_t i
-    for i in range(size):
-        value |= <uint32_t>data[i] << (8 * i)
-    return value
-
-
-cdef uint32_t hashed(Span data) noexcept nogil:
-    """Kafka's murmur2."""
-    cdef uint32_t value = <uint32_t>SEED ^ <uint32_t>data.size
-    cdef uint32_t part
-    cdef Py_ssize_t at = 0
-    while at + 4 <= data.size:
-        part = little_endian(data.data + at, 4) * <uint32_t>FACTOR
-        part = (part ^ part >> 24) * <uint32_t>FACTOR
-        value = value * <uint32_t>FACTOR ^ part
-        at += 4
-    if at < data.size:
-        value = (value ^ little_endian(data.data + at, data.size - at)) * <uint32_t>FACTOR
-    value = (value ^ value >> 13) * <uint32_t>FACTOR
-    return value ^ value >> 15
-
-
-def murmur2(bytes data not None):
-    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
-    return hashed(of_bytes(data))
+from streamlog.record._murmur2 cimport hashed
 
 
 cdef class Spread:
@@ -107,5 +75,5 @@ cdef class Spread:
         return self._hashed(message.subject if headers.key.size < 0 else headers.key)
 
     cdef Inflow _hashed(self, Span chosen):
-        cdef Py_ssize_t number = (hashed(chosen) & 0x7FFFFFFF) % len(self._inflows)
+        cdef Py_ssize_t number = (hashed(chosen.data, chosen.size) & 0x7FFFFFFF) % len(self._inflows)
         return <Inflow>self._inflows[number]

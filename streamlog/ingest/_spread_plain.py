@@ -1,7 +1,6 @@
 """Which partition a message is for, in plain Python: the twin that the compiled one is held to."""
 
 from collections.abc import Callable, Sequence
-from typing import Final
 
 from streamlog.ingest._inflow_plain import (
     Inflow,
@@ -10,12 +9,9 @@ from streamlog.ingest._inflow_plain import (
     is_like_an_envelope,
     key_of,
 )
+from streamlog.record._keys_plain import murmur2
 
 EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
-
-_SEED: Final = 0x9747B28C
-_FACTOR: Final = 0x5BD1E995
-_32_BITS: Final = 0xFFFFFFFF
 
 
 class Spread:
@@ -58,17 +54,3 @@ class Spread:
         if self.envelope_key is not None and is_like_an_envelope(payload):
             key = self.envelope_key(payload, key)
         return subject if key is None else key
-
-
-def murmur2(data: bytes) -> int:
-    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
-    value = _SEED ^ len(data)
-    whole = len(data) & ~3
-    for at in range(0, whole, 4):
-        part = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _32_BITS
-        part = (part ^ part >> 24) * _FACTOR & _32_BITS
-        value = value * _FACTOR & _32_BITS ^ part
-    if whole < len(data):
-        value = (value ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _32_BITS
-    value = (value ^ value >> 13) * _FACTOR & _32_BITS
-    return value ^ value >> 15

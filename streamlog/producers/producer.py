@@ -18,12 +18,19 @@ class KeptBatch(NamedTuple):
 
 
 class Producer:
-    """One producer in one partition. A new epoch begins anew, with the sequence 0."""
+    """One producer in one partition.
 
-    __slots__ = ("batches", "epoch", "seen_ms")
+    A new epoch begins anew, with the sequence 0, as in Kafka; or it goes on where the last one
+    ended. Whoever takes a producer over does the latter: it is refused if the other one has written
+    since it looked, and the other one is refused from then on.
+    """
 
-    def __init__(self, epoch: int, seen_ms: int) -> None:
+    __slots__ = ("batches", "epoch", "first_offset", "seen_ms")
+
+    def __init__(self, epoch: int, first_offset: int, seen_ms: int) -> None:
         self.epoch = epoch
+        self.first_offset = first_offset
+        """Of its first batch, in whatever epoch, that is known of."""
         self.seen_ms = seen_ms
         """When it last wrote, by the clock of this node."""
         self.batches: deque[KeptBatch] = deque(maxlen=BATCHES_KEPT)
@@ -35,18 +42,18 @@ class Producer:
         Raises InvalidProducerEpoch, OutOfOrderSequence.
         """
         if epoch < self.epoch:
-            raise InvalidProducerEpoch(f"epoch {epoch}, where {self.epoch} has written")
-        if epoch > self.epoch:
-            expected = 0
-        else:
+            text = f"epoch {epoch}, where {self.epoch} has written"
+            raise InvalidProducerEpoch(text, self.first_offset)
+        if epoch == self.epoch:
             wanted = sequence, following(sequence, count)
             for kept in self.batches:
                 if wanted == (kept.first_sequence, kept.next_sequence):
                     return kept
-            expected = self.batches[-1].next_sequence
-        if sequence != expected:
-            raise OutOfOrderSequence(f"sequence {sequence}, where {expected} is next")
-        return None
+        expected = self.batches[-1].next_sequence
+        if sequence == expected or (epoch > self.epoch and sequence == 0):
+            return None
+        text = f"sequence {sequence}, where {expected} is next"
+        raise OutOfOrderSequence(text, self.first_offset)
 
     def note(self, epoch: int, batch: KeptBatch) -> None:
         """It is in the log, after all that were noted before."""

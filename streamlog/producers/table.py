@@ -39,7 +39,7 @@ class ProducerTable:
         """The batch is in the log, at ``base_offset``; whether it should be is not asked."""
         producer = self._producers.pop(header.producer_id, None)
         if producer is None:
-            producer = Producer(header.producer_epoch, now_ms)
+            producer = Producer(header.producer_epoch, base_offset, now_ms)
         count = header.last_offset_delta + 1  # compaction may have left fewer records than it had
         next_sequence = following(header.base_sequence, count)
         next_offset = base_offset + header.last_offset_delta + 1

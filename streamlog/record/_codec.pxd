@@ -1,6 +1,6 @@
 """The record encoder, for compiled code that writes records straight into a run."""
 
-from libc.stdint cimport uint8_t
+from libc.stdint cimport int64_t, uint8_t
 
 
 cdef struct Span:
@@ -17,5 +17,13 @@ cdef class RecordRun:
 
     cdef int add(
         self, Span key, Span value, const Span* headers, Py_ssize_t header_count
+    ) except -1
+    cdef int add_at(
+        self,
+        int64_t timestamp_delta_ms,
+        Span key,
+        Span value,
+        const Span* headers,
+        Py_ssize_t header_count,
     ) except -1
     cdef int _reserve(self, Py_ssize_t extra) except -1

@@ -8,7 +8,7 @@ each length is checked against the end of what holds it before it is used.
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_Check, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
-from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
@@ -18,7 +18,7 @@ from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.record import batch as layout
-from streamlog.record._codec_plain import RUN_BYTES_MAX, Record
+from streamlog.record._codec_plain import NOBODY, RUN_BYTES_MAX, Record
 from streamlog.record.compression import Compression, compress
 
 cdef enum:
@@ -37,6 +37,18 @@ assert (layout.HEADER_BYTES, layout.MAGIC) == (HEADER_BYTES, MAGIC)
 
 cdef Py_ssize_t run_bytes_max = RUN_BYTES_MAX
 cdef object new_record = tuple.__new__
+
+
+cdef struct Header:
+    int64_t base_offset
+    int32_t leader_epoch
+    int attributes
+    Py_ssize_t count
+    int64_t timestamp_ms
+    int64_t max_timestamp_ms
+    int64_t producer_id
+    int16_t producer_epoch
+    int32_t sequence
 
 
 cdef inline Py_ssize_t varint_size(int64_t value) noexcept nogil:
@@ -124,9 +136,20 @@ cdef class RecordRun:
     cdef int add(
         self, Span key, Span value, const Span* headers, Py_ssize_t header_count
     ) except -1:
-        """Encode one record; ``headers`` are name, value, name, value, ..."""
+        """Encode one record of the batch's time; ``headers`` are name, value, name, value, ..."""
+        return self.add_at(0, key, value, headers, header_count)
+
+    cdef int add_at(
+        self,
+        int64_t timestamp_delta_ms,
+        Span key,
+        Span value,
+        const Span* headers,
+        Py_ssize_t header_count,
+    ) except -1:
         cdef Py_ssize_t i, whole
-        cdef Py_ssize_t length = 2 + varint_size(self.count) + varint_size(header_count)
+        cdef Py_ssize_t length = 1 + varint_size(timestamp_delta_ms)
+        length += varint_size(self.count) + varint_size(header_count)
         cdef uint8_t* out
         length += span_size(key) + span_size(value)
         for i in range(2 * header_count):
@@ -140,8 +163,8 @@ cdef class RecordRun:
             self._reserve(whole)
         out = put_varint(self._body + self._size, length)
         out[0] = 0  # no attributes
-        out[1] = 0  # the batch's time
-        out = put_varint(out + 2, self.count)
+        out = put_varint(out + 1, timestamp_delta_ms)
+        out = put_varint(out, self.count)
         out = put_span(put_span(out, key), value)
         out = put_varint(out, header_count)
         for i in range(2 * header_count):
@@ -150,7 +173,7 @@ cdef class RecordRun:
         self.count += 1
         return 0
 
-    def append(self, key, value, headers=()):
+    def append(self, key, value, headers=(), int64_t timestamp_delta_ms=0):
         """Add a record; its offset delta. Raises RecordTooLarge where the run has no room for it."""
         cdef tuple pairs = tuple(headers)  # nobody can change it while spans point into it
         cdef tuple pair
@@ -168,7 +191,7 @@ cdef class RecordRun:
                 span_of(pair[1], True, &spans[2 * i + 1])
             span_of(key, True, &key_span)
             span_of(value, True, &value_span)
-            self.add(key_span, value_span, spans, len(pairs))
+            self.add_at(timestamp_delta_ms, key_span, value_span, spans, len(pairs))
         finally:
             free(spans)
         return self.count - 1
@@ -180,14 +203,27 @@ cdef class RecordRun:
         int32_t leader_epoch,
         int64_t timestamp_ms,
         int compression=0,
+        max_timestamp_ms=None,
+        tuple producer not None=NOBODY,
     ):
         """The whole batch; the run is empty afterwards, but as it was where this raises."""
+        cdef Header header
         cdef bytes packed, batch
         cdef Py_ssize_t size = self._size
         cdef const uint8_t* body = self._body
         cdef uint8_t* start
         if not self.count:
             raise ValueError("there is no record to seal")
+        header.base_offset = base_offset
+        header.leader_epoch = leader_epoch
+        header.attributes = compression
+        header.count = self.count
+        header.timestamp_ms = header.max_timestamp_ms = timestamp_ms
+        if max_timestamp_ms is None:
+            header.attributes |= LOG_APPEND_TIME
+        else:
+            header.max_timestamp_ms = max_timestamp_ms
+        header.producer_id, header.producer_epoch, header.sequence = producer
         if compression:
             packed = compress(compression, PyBytes_FromStringAndSize(<const char*>body, size))
             body = <const uint8_t*>PyBytes_AS_STRING(packed)
@@ -195,7 +231,7 @@ cdef class RecordRun:
         batch = PyBytes_FromStringAndSize(NULL, HEADER_BYTES + size)
         start = <uint8_t*>PyBytes_AS_STRING(batch)
         memcpy(start + HEADER_BYTES, body, size)
-        put_header(start, size, self.count, base_offset, leader_epoch, timestamp_ms, compression)
+        put_header(start, size, header)
         # Nobody else has the new bytes yet, so they may still be written to.
         put_number(start + CRC_POSITION, <uint32_t>crc32c(memoryview(batch)[CRC_START:]), 4)
         self.clear()
@@ -211,29 +247,21 @@ cdef class RecordRun:
             self._capacity = 0
 
 
-cdef void put_header(
-    uint8_t* out,
-    Py_ssize_t body_bytes,
-    Py_ssize_t count,
-    int64_t base_offset,
-    int32_t leader_epoch,
-    int64_t timestamp_ms,
-    int compression,
-) noexcept nogil:
-    """All but the checksum. A run's limit keeps each number in its range."""
-    out = put_number(out, <uint64_t>base_offset, 8)
+cdef void put_header(uint8_t* out, Py_ssize_t body_bytes, Header header) noexcept nogil:
+    """All but the checksum. A run's limit keeps each size in its range."""
+    out = put_number(out, <uint64_t>header.base_offset, 8)
     out = put_number(out, HEADER_BYTES - LENGTH_PREFIX_BYTES + body_bytes, 4)
-    out = put_number(out, <uint64_t>leader_epoch, 4)
+    out = put_number(out, <uint64_t>header.leader_epoch, 4)
     out = put_number(out, MAGIC, 1)
     out = put_number(out, 0, 4)  # the checksum
-    out = put_number(out, LOG_APPEND_TIME | compression, 2)
-    out = put_number(out, count - 1, 4)
-    out = put_number(out, <uint64_t>timestamp_ms, 8)
-    out = put_number(out, <uint64_t>timestamp_ms, 8)
-    out = put_number(out, <uint64_t>-1, 8)  # the producer: nobody
-    out = put_number(out, <uint64_t>-1, 2)
-    out = put_number(out, <uint64_t>-1, 4)
-    put_number(out, count, 4)
+    out = put_number(out, <uint64_t>header.attributes, 2)
+    out = put_number(out, header.count - 1, 4)
+    out = put_number(out, <uint64_t>header.timestamp_ms, 8)
+    out = put_number(out, <uint64_t>header.max_timestamp_ms, 8)
+    out = put_number(out, <uint64_t>header.producer_id, 8)
+    out = put_number(out, <uint64_t>header.producer_epoch, 2)
+    out = put_number(out, <uint64_t>header.sequence, 4)
+    put_number(out, header.count, 4)
 
 
 cdef struct Cursor:

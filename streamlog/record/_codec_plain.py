@@ -28,8 +28,8 @@ VARINT_BYTES_MAX: Final = 10
 
 _BEFORE_CRC: Final = struct.Struct(">qiib")
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
-_PRODUCER: Final = (-1, -1, -1)
-"""Id, epoch and sequence of nobody."""
+NOBODY: Final = (-1, -1, -1)
+"""Id, epoch and sequence of a batch that no producer has numbered."""
 
 
 class Record(NamedTuple):
@@ -69,9 +69,14 @@ class RecordRun:
         key: bytes | None,
         value: bytes | None,
         headers: Sequence[tuple[bytes, bytes | None]] = (),
+        timestamp_delta_ms: int = 0,
     ) -> int:
-        """Add a record; its offset delta. Raises RecordTooLarge where there is no room for it."""
-        record = bytearray(b"\x00\x00")  # no attributes; the batch's time
+        """Add a record; its offset delta. Raises RecordTooLarge where there is no room for it.
+
+        Its time is the batch's, and so much more.
+        """
+        record = bytearray(b"\x00")  # no attributes
+        _put_varint(record, timestamp_delta_ms)
         _put_varint(record, self.count)
         _put_bytes(record, key)
         _put_bytes(record, value)
@@ -90,15 +95,29 @@ class RecordRun:
         return self.count - 1
 
     def seal(
-        self, *, base_offset: int, leader_epoch: int, timestamp_ms: int, compression: int = 0
+        self,
+        *,
+        base_offset: int,
+        leader_epoch: int,
+        timestamp_ms: int,
+        compression: int = 0,
+        max_timestamp_ms: int | None = None,
+        producer: tuple[int, int, int] = NOBODY,
     ) -> bytes:
-        """The whole batch; the run is empty afterwards, but as it was where this raises."""
+        """The whole batch; the run is empty afterwards, but as it was where this raises.
+
+        ``timestamp_ms`` is the time of append of all records; with ``max_timestamp_ms``, which is
+        the latest of them, they have times of their own. ``producer``: id, epoch and sequence.
+        """
         if not self.count:
             raise ValueError("there is no record to seal")
         body = compress(compression, bytes(self._body))
-        attributes = LOG_APPEND_TIME | compression
-        times = (timestamp_ms, timestamp_ms)
-        rest = _AFTER_CRC.pack(attributes, self.count - 1, *times, *_PRODUCER, self.count)
+        attributes = compression
+        if max_timestamp_ms is None:
+            attributes |= LOG_APPEND_TIME
+            max_timestamp_ms = timestamp_ms
+        times = (timestamp_ms, max_timestamp_ms)
+        rest = _AFTER_CRC.pack(attributes, self.count - 1, *times, *producer, self.count)
         crc = crc32c(body, crc32c(rest))
         length = HEADER_BYTES - LENGTH_PREFIX_BYTES + len(body)
         head = _BEFORE_CRC.pack(base_offset, length, leader_epoch, MAGIC)

@@ -10,13 +10,14 @@ is checked against the end of what holds it before it is used.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
 from streamlog.errors import CorruptBatch
 from streamlog.record._keys_plain import SEED_BYTES, Sifted
+from streamlog.record._murmur2 cimport hashed
 from streamlog.record._siphash cimport siphash
 from streamlog.record._varint cimport put_varint, read_varlong
 
@@ -363,3 +364,8 @@ cdef int leave_out(
         out += found.end - found.start
     out_size[0] = out - start
     return SOUND if at == end else TRAILING
+
+
+def murmur2(bytes data not None):
+    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
+    return hashed(<const uint8_t*>PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))

@@ -16,6 +16,9 @@ from streamlog.record.compression import Buffer
 SEED_BYTES: Final = 16
 DELTA_END: Final = 2**63
 _HASH_BYTES: Final = 16
+_SEED: Final = 0x9747B28C
+_FACTOR: Final = 0x5BD1E995
+_32_BITS: Final = 0xFFFFFFFF
 
 
 class Sifted(NamedTuple):
@@ -179,3 +182,17 @@ def _span(view: memoryview, start: int, time_start: int) -> _Span:
     return _Span(
         start, time_start, delta_start, len(view), time_delta, offset_delta, key, value_size >= 0
     )
+
+
+def murmur2(data: bytes) -> int:
+    """As Kafka's default partitioner hashes keys; 32 bits without a sign."""
+    value = _SEED ^ len(data)
+    whole = len(data) & ~3
+    for at in range(0, whole, 4):
+        part = int.from_bytes(data[at : at + 4], "little") * _FACTOR & _32_BITS
+        part = (part ^ part >> 24) * _FACTOR & _32_BITS
+        value = value * _FACTOR & _32_BITS ^ part
+    if whole < len(data):
+        value = (value ^ int.from_bytes(data[whole:], "little")) * _FACTOR & _32_BITS
+    value = (value ^ value >> 13) * _FACTOR & _32_BITS
+    return value ^ value >> 15

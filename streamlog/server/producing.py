@@ -6,13 +6,14 @@ from typing import Final
 
 from streamlog.errors import (
     NotEnoughReplicasAfterAppend,
+    ProducerRefused,
     RequestTimedOut,
     StreamlogError,
 )
 from streamlog.server.context import LocalPartition
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
-from streamlog.wire.produce import ProduceResult, encode_response
+from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response
 
 
 def _nobody() -> None:
@@ -47,8 +48,9 @@ class PartitionProduce:
 
     def failed(self, error: StreamlogError, leader: CurrentLeader | None = None) -> None:
         """``leader``: whom to ask instead."""
-        text = str(error)
-        self._end(ProduceResult(self._number, code_of(error), error_message=text, leader=leader))
+        first = error.first_offset if isinstance(error, ProducerRefused) else NO_OFFSET
+        result = ProduceResult(self._number, code_of(error), first, error_message=str(error))
+        self._end(result._replace(leader=leader))
 
     def give_up(self) -> None:
         """The time is over; the records may yet be committed."""

@@ -63,6 +63,8 @@ class ProduceResult(NamedTuple):
     partition: int
     error_code: int = ErrorCode.none
     base_offset: int = NO_OFFSET
+    """With an error: of the first batch that the producer has in the log, if it was refused for
+    that; else NO_OFFSET."""
     log_start_offset: int = NO_OFFSET
     error_message: str | None = None
     append_time_ms: int = NO_TIME

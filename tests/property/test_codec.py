@@ -75,6 +75,39 @@ def test_twins_write_the_same_and_read_what_was_written(
     assert read(_codec, batch) == read(_codec_plain, batch) == expected
 
 
+produced = st.lists(st.tuples(appended, st.integers(0, 2**40)), min_size=1, max_size=20)
+producers = st.tuples(
+    st.integers(-1, 2**63 - 1), st.integers(-1, 2**15 - 1), st.integers(-1, 2**31 - 1)
+)
+
+
+@given(produced, timestamps, codecs, producers)
+@settings(max_examples=150, deadline=None)
+def test_twins_write_the_same_as_a_producer_with_times(
+    records: list[Any], base_ms: int, compression: Compression, producer: tuple[int, int, int]
+) -> None:
+    times = [base_ms + shift for _, shift in records]
+    sealed = []
+    for twin in (_codec, _codec_plain):
+        run = twin.RecordRun()
+        for (key, value, headers), shift in records:
+            run.append(key, value, headers, shift - records[0][1])
+        batch = run.seal(
+            base_offset=0,
+            leader_epoch=-1,
+            timestamp_ms=times[0],
+            max_timestamp_ms=max(times),
+            compression=compression,
+            producer=producer,
+        )
+        sealed.append(batch)
+    assert sealed[0] == sealed[1]
+    header = check_batch(sealed[0])
+    assert (header.producer_id, header.producer_epoch, header.base_sequence) == producer
+    assert (header.max_timestamp_ms, header.is_log_append_time) == (max(times), False)
+    assert [it.timestamp_ms for it in read(_codec, sealed[0])] == times
+
+
 hand_records = st.builds(
     HandRecord,
     value=st.none() | st.binary(max_size=8),

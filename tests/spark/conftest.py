@@ -11,6 +11,8 @@ from tests.spark.data_folder import HandFolder
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from tests.spark.live_node import LiveNode
+
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
 
 
@@ -42,3 +44,13 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator["SparkSession"]:
     session.sparkContext.setLogLevel("ERROR")
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator["LiveNode"]:
+    from tests.spark.live_node import LiveNode
+
+    node = LiveNode(tmp_path_factory.mktemp("node"))
+    node.start()
+    yield node
+    node.stop()

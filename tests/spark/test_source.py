@@ -113,12 +113,6 @@ def test_damage_is_named_in_the_error_of_the_job(spark: "SparkSession", log: Han
         load(spark, log, subscribe="orders").count()
 
 
-def test_writing_is_refused_plainly(spark: "SparkSession", log: HandFolder) -> None:
-    frame = load(spark, log, subscribe="orders")
-    with pytest.raises(Exception, match="write: the source streamlog cannot do this"):
-        frame.write.format("streamlog").mode("append").save(str(log.path))
-
-
 def test_importing_the_package_is_cheap() -> None:
     """Every Spark application on the machine imports it when it looks for data sources."""
     check = (

@@ -1,12 +1,12 @@
 import json
 from typing import Any
 
-from streamlog.ingest._spread_plain import murmur2
 from streamlog.ingest.frames import FrameParser, Inflow
 from streamlog.ingest.spreading import Refuser, Spreading
 from streamlog.metadata.image import PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.record.keys import murmur2
 from tests import enveloped
 from tests.inlet_way import Way
 from tests.nats_frames import SID, msg

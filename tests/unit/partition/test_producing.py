@@ -63,6 +63,27 @@ async def test_what_is_there_already_is_not_stored_again(world: World) -> None:
         assert world.metrics.registry.get_sample_value("streamlog_produce_duplicates_total") == 1
 
 
+async def test_who_takes_a_producer_over_goes_on_where_it_ended(world: World) -> None:
+    """And is refused if the other one has written since; a refusal tells where to look."""
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"nats")
+        for i in range(7):
+            await produce(partition, batch_of(500 + i))
+        with pytest.raises(OutOfOrderSequence) as late:
+            await produce(partition, batch_of(506, epoch=9))
+        assert await produce(partition, batch_of(507, epoch=9)) == 8
+        assert await produce(partition, batch_of(507, epoch=9)) == 8  # its answer was lost
+        with pytest.raises(InvalidProducerEpoch) as fenced:
+            await produce(partition, batch_of(507))
+        with pytest.raises(OutOfOrderSequence) as stranger:
+            await produce(partition, batch_of(33, epoch=9))
+        refusals = (late, fenced, stranger)
+        assert [refused.value.first_offset for refused in refusals] == [1, 1, 1]
+        assert await produce(partition, batch_of(508, epoch=9)) == 9
+
+
 async def test_a_repetition_is_acknowledged_no_sooner_than_the_first(world: World) -> None:
     async with world.node() as registry:
         await world.create("s")

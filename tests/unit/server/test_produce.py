@@ -6,7 +6,14 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import NotLeader, OutOfOrderSequence, StorageFailed, StorageFull
+from streamlog.errors import (
+    InvalidProducerEpoch,
+    NotLeader,
+    OutOfOrderSequence,
+    ProducerRefused,
+    StorageFailed,
+    StorageFull,
+)
 from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.forwarding import Granted
@@ -17,6 +24,7 @@ from streamlog.record.codec import iter_records
 from streamlog.record.compression import compress
 from streamlog.server.connection import LATE_MAX
 from streamlog.wire.cursor import Cursor, encode_string
+from streamlog.wire.errors import code_of
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA, PRODUCE
 from tests.kafka_node import NODE, FakePartition, KafkaNode, until
@@ -158,6 +166,17 @@ async def test_what_the_partition_refuses(node: KafkaNode, error: Any, code: int
     async with RawClient(node.port) as client:
         for acks in (1, -1):
             assert result_of(await client.ask(PRODUCE, 9, request_of(acks=acks))) == (code, -1)
+
+
+@pytest.mark.parametrize("kind", [OutOfOrderSequence, InvalidProducerEpoch])
+async def test_a_refused_producer_is_told_where_its_batches_begin(
+    node: KafkaNode, kind: type[ProducerRefused]
+) -> None:
+    partition = await node.add_stream("flights")
+    partition.producing_fails = kind("x", 17)
+    async with RawClient(node.port) as client:
+        answer = await client.ask(PRODUCE, 9, request_of())
+    assert result_of(answer) == (code_of(kind("x")), 17)
 
 
 async def test_who_does_not_lead_does_not_append(node: KafkaNode) -> None:
