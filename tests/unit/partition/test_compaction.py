@@ -256,7 +256,9 @@ async def test_a_stop_amid_a_swap_waits_for_its_end(
     assert not partition.state.log.is_swapping
     await registry.close()
     async with world.node(compaction_interval_ms=3_600_000) as again:
-        assert len(await pairs_of(again.partition(tp("s")))) == 10
+        found = await pairs_of(again.partition(tp("s")))
+        assert len(found) < 30
+        assert dict(found) == {b"k%d" % key: b"2" * 100 for key in range(10)}
 
 
 def test_what_a_stream_says_of_compaction_holds_for_its_log() -> None:
