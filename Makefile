@@ -3,6 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
+PARALLEL := tests/unit tests/property tests/simulation
 SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
 
 .DEFAULT_GOAL := help
@@ -32,7 +33,10 @@ demo-keep: setup ## The same, but the servers stay up
 	$(BIN)/python -m demo --keep
 
 test: setup lint ## Lint, types and all tests but the slow ones
-	$(BIN)/pytest -q
+	status=0; \
+	$(BIN)/pytest -q --numprocesses 2 --dist worksteal $(PARALLEL) || status=1; \
+	$(BIN)/pytest -q $(PARALLEL:%=--ignore=%) || status=1; \
+	exit $$status
 
 test-slow: setup ## The tests that take minutes
 	$(BIN)/pytest -q -m slow

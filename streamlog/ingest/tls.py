@@ -24,8 +24,9 @@ class Tls:
 
     def context(self) -> ssl.SSLContext:
         """Raises ConfigError for files that cannot be used."""
-        context = ssl.create_default_context()
-        if self.ca is not None:
+        if self.ca is None:
+            context = ssl.create_default_context()
+        else:
             _check_readable("nats.tls_ca", self.ca)
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # and not the system's CAs
             context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -39,7 +40,8 @@ class Tls:
 
     def check(self) -> None:
         """Raises ConfigError for files that cannot be used."""
-        self.context()
+        if self.ca is not None or self.cert is not None:  # the system's CAs take 50 ms to load
+            self.context()
 
     def _load_own(self, context: ssl.SSLContext, cert: Path, key: Path) -> None:
         _check_readable("nats.tls_cert", cert)

@@ -153,13 +153,23 @@ def next_whole(file: Readable, position: int, end: int, offset: int) -> tuple[in
             next_offset = base + last_delta + 1
         stop = position + LENGTH_PREFIX_BYTES + length
         if position < stop == end:
-            return end, next_offset
+            return _hidden(file, position + 1, end, next_offset) or (end, next_offset)
         if position < stop < end and (found := _whole_at(file, stop, end, offset)) is not None:
-            return stop, found
+            if found == next_offset:
+                return stop, found
+            return _hidden(file, position + 1, stop, next_offset) or (stop, found)
     for candidate in _candidates(file, position + 1, end, offset):
         if (found := _whole_at(file, candidate, end, offset)) is not None:
             return candidate, found
     return end, next_offset
+
+
+def _hidden(file: Readable, position: int, end: int, offset: int) -> tuple[int, int] | None:
+    """Position and base offset of the whole batch with it, which a wrong length reaches over."""
+    for candidate in _candidates(file, position, end, offset):
+        if _whole_at(file, candidate, end, offset - 1) == offset:
+            return candidate, offset
+    return None
 
 
 def _whole_at(file: Readable, position: int, end: int, offset: int) -> int | None:

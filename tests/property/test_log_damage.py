@@ -1,6 +1,6 @@
 """Bytes flipped at will in a log at rest: what is served was written, and no more is lost."""
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
@@ -48,6 +48,7 @@ def damage(disk: SimDisk, bits: list[tuple[int, int]], others: list[tuple[int, b
     return {at // SIZE for at, _ in bits}
 
 
+@example([(5 * SIZE + 11, 215)], [], 14)  # a length of two batches
 @settings(max_examples=150, deadline=None)
 @given(bits=flips, others=small_files, recovery_point=st.sampled_from([0, 3, 14, 22, 35, END]))
 def test_what_is_served_is_what_was_written(

@@ -4,7 +4,8 @@ import itertools
 import os
 import time
 from collections.abc import Callable, Iterable
-from typing import Protocol
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import pytest
 
@@ -28,13 +29,18 @@ class World(Protocol):
 Make = Callable[[int], World]
 
 
+@dataclass
 class Count:
     """Of the stories of one kind of world."""
 
-    def __init__(self) -> None:
-        self.seeds = 0
-        self.events = 0
-        self.cpu_s = 0.0
+    seeds: int = 0
+    events: int = 0
+    cpu_s: float = 0.0
+
+    def add(self, other: "Count") -> None:
+        self.seeds += other.seeds
+        self.events += other.events
+        self.cpu_s += other.cpu_s
 
     def __str__(self) -> str:
         per_minute = int(60 * self.events / max(self.cpu_s, 1e-9))
@@ -81,6 +87,15 @@ def chosen(seeds: range) -> Iterable[int]:
     if colon and not last:
         return itertools.count(int(first))
     return range(int(first), int(last or int(first) + 1))
+
+
+def shares(seeds: range, size: int) -> list[Any]:
+    """``chosen`` for the parameter of a test: ``size`` seeds each, for several workers to share."""
+    if os.environ.get("SIMULATION_SEEDS"):
+        return [pytest.param(chosen(seeds), id="chosen")]
+    starts = range(seeds.start, seeds.stop, size)
+    parts = [range(start, min(start + size, seeds.stop)) for start in starts]
+    return [pytest.param(part, id=f"{part.start}:{part.stop}") for part in parts]
 
 
 def told(make: Make, seed: int) -> tuple[list[str], int]:

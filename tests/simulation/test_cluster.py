@@ -2,22 +2,28 @@
 ``SIMULATION_SEEDS=from:`` others until it is stopped.
 """
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
-from tests.simulation.seeds import Player, chosen, told
+from tests.simulation.seeds import Player, chosen, shares, told
 
 SEEDS = range(120)
 CRUEL_SEEDS = range(10)
 
 
-def test_what_is_acknowledged_is_kept(player: Player) -> None:
-    player.play(ClusterWorld, chosen(SEEDS))
+@pytest.mark.parametrize("seeds", shares(SEEDS, 10))
+def test_what_is_acknowledged_is_kept(seeds: Iterable[int], player: Player) -> None:
+    player.play(ClusterWorld, seeds)
 
 
-def test_what_is_acknowledged_is_kept_where_followers_lag(player: Player) -> None:
-    player.play(FollowersLag, chosen(CRUEL_SEEDS))
+@pytest.mark.parametrize("seeds", shares(CRUEL_SEEDS, 5))
+def test_what_is_acknowledged_is_kept_where_followers_lag(
+    seeds: Iterable[int], player: Player
+) -> None:
+    player.play(FollowersLag, seeds)
 
 
 @pytest.mark.slow

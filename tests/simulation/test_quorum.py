@@ -2,18 +2,21 @@
 ``SIMULATION_SEEDS=from:`` others until it is stopped.
 """
 
+from collections.abc import Iterable
+
 import pytest
 
 from tests.simulation.cluster.cruel import LeadersDie, VotersRestart
 from tests.simulation.cluster.quorum_world import QuorumWorld
-from tests.simulation.seeds import Player, chosen, told
+from tests.simulation.seeds import Player, chosen, shares, told
 
 SEEDS = range(300)
 CRUEL = [(LeadersDie, range(50)), (VotersRestart, range(8))]
 
 
-def test_what_is_decided_stays_decided(player: Player) -> None:
-    player.play(QuorumWorld, chosen(SEEDS))
+@pytest.mark.parametrize("seeds", shares(SEEDS, 50))
+def test_what_is_decided_stays_decided(seeds: Iterable[int], player: Player) -> None:
+    player.play(QuorumWorld, seeds)
 
 
 @pytest.mark.parametrize(("world", "seeds"), CRUEL)

@@ -103,6 +103,18 @@ def test_any_flipped_byte_that_the_checksum_covers_is_found(parts: list[bytes]) 
         assert damage.position == begin
 
 
+@pytest.mark.parametrize("over", [1, 2, 3])
+def test_a_length_that_reaches_over_whole_batches_hides_none(parts: list[bytes], over: int) -> None:
+    """To where another one begins, or to the very end."""
+    length = sum(map(len, parts[1 : 2 + over])) - 12
+    parts[1] = parts[1][:8] + length.to_bytes(4, "big") + parts[1][12:]
+    data = b"".join(parts)
+    first, damage, *rest = scan_past_damage(file_of(data), 0, len(data), 0)
+    assert isinstance(damage, Damage)
+    assert damage[:4] == (first[1], first[1] + len(parts[1]), 1, 4)
+    assert [place[2] for place in rest] == STARTS[2:5]
+
+
 def test_neighbouring_damages_are_one(parts: list[bytes]) -> None:
     parts[1], parts[2] = bytes(len(parts[1])), bytes(len(parts[2]))
     data = b"".join(parts)
