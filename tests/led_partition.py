@@ -82,6 +82,10 @@ class FakePartition:
         self.readings = 0
         """How often somebody began to read it."""
 
+    @property
+    def messages_end(self) -> int:
+        return self.log_end_offset
+
     def append(
         self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
     ) -> int:

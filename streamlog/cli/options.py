@@ -98,6 +98,9 @@ UncleanElection = Annotated[
     typer.Option(help="May a replica that lacks records lead, if no other is alive?"),
 ]
 Acks = Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")]
+MaxMessagesPerSubject = Annotated[
+    int | None, typer.Option(help="Keep the newest so many messages of each subject; -1: all.")
+]
 AllowAtomic = Annotated[
     bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
 ]

@@ -35,6 +35,9 @@ class BatchPartition(Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
+    def messages_end(self) -> int: ...
+
+    @property
     def below_min_isr(self) -> bool: ...
 
 
@@ -145,6 +148,7 @@ class Batching:
             asked,
             run.count,
             log_end_offset=self._partition.log_end_offset,
+            messages_end=self._partition.messages_end,
             now_ms=now_ms,
             last_on=self._last_on,
         )

@@ -41,6 +41,8 @@ class Bounds:
         room, config = room_left(self._partition), self._partition.config
         per_subject = config.max_messages_per_subject if config.discard_new_per_subject else 0
         size_bytes = HEADER_BYTES + run.size_bytes
+        if run.count > room.messages and self._partition.surplus.find():
+            room = room_left(self._partition)
         if not per_subject and run.count <= room.messages and size_bytes <= room.size_bytes:
             return {}
         subjects: list[bytes | None] = [None] * run.count

@@ -60,6 +60,9 @@ class OwnedPartition(WatchedPartition, FilledPartition, Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
+    def messages_end(self) -> int: ...
+
+    @property
     def below_min_isr(self) -> bool: ...
 
     def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
@@ -391,6 +394,7 @@ class Inlet:
                 reply,
                 position,
                 log_end_offset=self.partition.log_end_offset,
+                messages_end=self.partition.messages_end,
                 now_ms=self._now_ms(),
                 last_on=self.sequences.last,
             )

@@ -65,17 +65,22 @@ class Sequencer:
         position: int,
         *,
         log_end_offset: int,
+        messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
     ) -> Verdict:
-        """Judge the message that would get offset ``log_end_offset + position``."""
+        """Judge the message that would get offset ``log_end_offset + position``.
+
+        ``messages_end``: from there to the log's end no message has come; None: that is its end.
+        """
         headers = publish_headers(header_block)
         wish = headers.get(b"Streamlog-Ack")
         ack = _ACKS.get(wish) if wish is not None else None
         if wish is not None and ack is None:
             return Verdict(False, _BAD_ACK)
         offset = log_end_offset + position
-        refusal = self._objection(headers, subject, offset, last_on)
+        before = offset if position or messages_end is None else messages_end
+        refusal = self._objection(headers, subject, offset, before, last_on)
         if refusal:
             return Verdict(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
@@ -84,7 +89,7 @@ class Sequencer:
             first = self._window.find(message_id)
             if first is not None:
                 return Verdict(False, duplicate_of=first, ack=ack)
-        refusal = self._late_objection(headers, offset)
+        refusal = self._late_objection(headers, before)
         if refusal:
             return Verdict(False, refusal, ack=ack)
         if message_id:
@@ -99,6 +104,7 @@ class Sequencer:
         position: int,
         *,
         log_end_offset: int,
+        messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
     ) -> Refusal | None:
@@ -109,11 +115,12 @@ class Sequencer:
         """
         self._window.expire(now_ms)
         base_offset = log_end_offset + position
+        before = base_offset if position or messages_end is None else messages_end
         ids: dict[bytes, int] = {}
         written: set[bytes] = set()
         for number, (subject, headers) in enumerate(messages):
             refusal = (
-                self._objection_in_batch(headers, number, base_offset + number, ids)
+                self._objection_in_batch(headers, number, base_offset + number, before, ids)
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
                 or schedules(headers)
@@ -178,25 +185,27 @@ class Sequencer:
         self._last = (message_id, offset)
 
     def _objection(
-        self, headers: Headers, subject: bytes, offset: int, last_on: SubjectSequence
+        self, headers: Headers, subject: bytes, offset: int, before: int, last_on: SubjectSequence
     ) -> Refusal | None:
-        """What JetStream looks at before it looks for duplicates, in its order."""
+        """What JetStream looks at before it looks for duplicates, in its order; ``before``: where
+        the messages before this one end.
+        """
         return (
             counters(headers)
             or expected_stream(headers, self._stream)
             or lifetimes(headers)
             or expected_last_subject_sequence(headers, subject, last_on)
-            or expected_last_sequence(headers, offset)  # the last offset + 1
+            or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
             or schedules(headers)
             or sources(headers)
         )
 
-    def _late_objection(self, headers: Headers, offset: int) -> Refusal | None:
+    def _late_objection(self, headers: Headers, before: int) -> Refusal | None:
         """What it looks at after that."""
-        return expected_last_message_id(headers, self._last_id(offset)) or rollups(headers)
+        return expected_last_message_id(headers, self._last_id(before)) or rollups(headers)
 
     def _objection_in_batch(
-        self, headers: Headers, number: int, offset: int, ids: dict[bytes, int]
+        self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]
     ) -> Refusal | None:
         """Likewise of message ``number`` of a batch; its id joins those of the batch."""
         refusal = (
@@ -213,10 +222,10 @@ class Sequencer:
         return (
             refusal
             or sources(headers)
-            or expected_last_sequence(headers, offset)
+            or expected_last_sequence(headers, offset, of_message=None if number else before)
             or expected_at_first(headers, number)
         )
 
-    def _last_id(self, offset: int) -> bytes:
-        """That of the message before ``offset``."""
-        return self._last[0] if self._last and self._last[1] == offset - 1 else b""
+    def _last_id(self, before: int) -> bytes:
+        """That of the last message, where these end ``before``."""
+        return self._last[0] if self._last and self._last[1] == before - 1 else b""

@@ -9,6 +9,8 @@
   ``fetchers`` all;
   ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
   that are away; ``replication`` these together.
+- ``erasing`` what is erased, and what will be; ``surplus`` messages of a subject beyond the newest
+  N; ``trimming`` looks for them; ``shortening`` a log's beginning goes.
 - ``compaction`` which log is compacted when; ``cleaning_state`` how one stands towards it;
   ``scrubbing`` reads all logs again for what is damaged; ``doubts`` when a leader looks at once.
 - ``disk_space`` whether the disk they share has room; while it has none nothing is written, others

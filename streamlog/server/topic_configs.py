@@ -127,7 +127,8 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         Kind.BOOLEAN, "Refuse new messages of a subject that has as many as it may."
     ),
     "max_messages_per_subject": TopicConfig(
-        Kind.LONG, "How many messages a subject may have. -1: no limit."
+        Kind.LONG,
+        "How many messages of each subject a partition keeps: the newest. -1: all of them.",
     ),
     "no_ack": TopicConfig(
         Kind.BOOLEAN, "Never acknowledge, although the publisher asks for it with a reply subject."

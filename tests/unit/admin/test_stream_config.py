@@ -62,7 +62,7 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
     ("field", "value"),
     [
         ("retention", "workqueue"), ("retention", "interest"), ("storage", "memory"),
-        ("max_consumers", 3), ("max_msgs_per_subject", 1), ("discard", "newest"),
+        ("max_consumers", 3), ("discard", "newest"),
         ("allow_rollup_hdrs", True), ("mirror", {"name": "x"}), ("mirror_direct", True),
         ("sources", [{"name": "x"}]), ("republish", {"src": "a", "dest": "x.>"}),
         ("subject_transform", "a"),
