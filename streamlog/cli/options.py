@@ -104,6 +104,9 @@ MaxMessagesPerSubject = Annotated[
 AllowAtomic = Annotated[
     bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
 ]
+AllowRollup = Annotated[
+    bool | None, typer.Option(help="May a message have those before it go, by Nats-Rollup?")
+]
 SubjectTransform = Annotated[
     str | None,
     typer.Option(metavar="'SRC -> DEST'", help="Under which subjects messages are stored."),

@@ -7,8 +7,8 @@ when the partition says so, one buffer of acks. Only a header that asks costs a 
 - ``envelope`` what Liftbridge's clients put around a message, in ``protobuf``; ``opening`` what it
   is to a stream, ``addresses`` where its answers go. Pure.
 - ``sequencer`` with ``duplicates``: what ``publish_headers`` ask for, in JetStream's order:
-  ``expectations``, then what is ``unhonoured``; the ``verdict``; ``refusal`` why not; ``replies``
-  packed reply subjects. Pure.
+  ``expectations``, ``rollups``, what is ``unhonoured``; the ``verdict``; ``refusal`` why not;
+  ``replies`` packed reply subjects. Pure.
 - ``batches``, of which each is an ``atomic_batch``: what is stored together or not at all; pure.
   ``batching`` stores them, ``staging`` bounds them. ``advisory`` the form of JetStream's events.
 - ``window`` the sequencer's ids out of the log, at each new leadership; ``openings`` when to;
@@ -16,7 +16,8 @@ when the partition says so, one buffer of acks. Only a header that asks costs a 
   is what such a file holds.
 - ``connection`` nats-py's connection, authentication, TLS and reconnection around our parser;
   ``subscriptions`` what is listened to on it; ``listening`` both, for as long as they are wanted.
-- ``inlet`` one leadership of a partition; ``spreading`` those of partitions by hash; ``answers``
+- ``inlet`` one leadership of a partition; ``pending_acks`` who waits for it; ``rolling`` what its
+  messages have go; ``spreading`` those of partitions by hash; ``answers``
   what goes back; ``awaited`` what is answered on its own; ``sieve`` who needs no replicas; ``room``
   what may wait for a commit; ``outage`` is NATS there; ``source`` the service over all.
 - ``publisher`` the other side; ``servers`` how to connect; ``burst``, ``pace`` and ``steady``

@@ -21,6 +21,8 @@ class InletSettings(NamedTuple):
     """Of a stream with ``discard=new``."""
     batches: bool = False
     """Atomic batches are taken."""
+    rollups: bool = False
+    """Messages may have others go."""
     transform: Callable[[bytes], bytes] | None = None
     """Makes another subject of a message's."""
     shut: Refusal | None = None

@@ -10,6 +10,7 @@ be appended; whoever drops a run or hears that an append failed calls ``abort``.
 
 from collections.abc import Sequence
 
+from streamlog.ingest import rollups
 from streamlog.ingest.duplicates import DuplicateWindow, Slot
 from streamlog.ingest.expectations import (
     SubjectSequence,
@@ -27,7 +28,6 @@ from streamlog.ingest.unhonoured import (
     counters,
     lifetimes,
     not_in_batches,
-    rollups,
     schedules,
     sources,
 )
@@ -49,6 +49,8 @@ class Sequencer:
     """One partition's window of message ids and its last one."""
 
     def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
+        self.rolls_up = False
+        """``Nats-Rollup`` is allowed."""
         self._stream = stream.encode()
         self._window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
         self._last: Last = None
@@ -96,7 +98,7 @@ class Sequencer:
             if self._window.is_full():
                 return Verdict(False, IDS_FULL, ack=ack)
             self._add(message_id, offset, now_ms)
-        return Verdict(True, ack=ack)
+        return Verdict(True, ack=ack, rollup=rollups.asked_rollup(headers))
 
     def admit_batch(
         self,
@@ -124,7 +126,7 @@ class Sequencer:
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
                 or schedules(headers)
-                or rollups(headers)
+                or rollups.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
             )
             if refusal:
                 return refusal
@@ -202,7 +204,9 @@ class Sequencer:
 
     def _late_objection(self, headers: Headers, before: int) -> Refusal | None:
         """What it looks at after that."""
-        return expected_last_message_id(headers, self._last_id(before)) or rollups(headers)
+        return expected_last_message_id(headers, self._last_id(before)) or rollups.objection(
+            headers, allowed=self.rolls_up
+        )
 
     def _objection_in_batch(
         self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]

@@ -328,6 +328,7 @@ class NatsSource:
             keyed=config.is_compacted,
             bounded=config.discard == "new",
             batches=config.allow_atomic,
+            rollups=config.allow_rollup,
             transform=subject_change(config),
             shut=None if halt is None else STANDS_STILL[halt],
         )

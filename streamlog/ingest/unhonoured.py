@@ -22,7 +22,6 @@ _LIFETIMES = _unsupported(400, 10166, "per-message TTL is disabled")
 _SCHEDULES = _unsupported(400, 10188, "message schedules is disabled")
 _SCHEDULER = _unsupported(400, 10212, "message schedules invalid scheduler")
 _SOURCES = _unsupported(400, 10227, "message stream source header is not allowed")
-_ROLLUPS = _unsupported(500, 10111, "rollup not permitted")
 _NOT_IN_BATCHES = _unsupported(
     400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id"
 )
@@ -52,10 +51,6 @@ def schedules(headers: Headers) -> Refusal | None:
 
 def sources(headers: Headers) -> Refusal | None:
     return _SOURCES if headers.get(b"Nats-Stream-Source") else None
-
-
-def rollups(headers: Headers) -> Refusal | None:
-    return _ROLLUPS if headers.get(b"Nats-Rollup") else None
 
 
 def not_in_batches(headers: Headers) -> Refusal | None:

@@ -185,6 +185,8 @@ class StreamConfig(BaseModel):
     """``SRC -> DEST``: where messages are published again once they are committed."""
     allow_atomic: bool = False
     """Batches of messages may be published that are stored together or not at all."""
+    allow_rollup: bool = False
+    """A message may have those before it go, of its subject or all, by ``Nats-Rollup``."""
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
@@ -251,6 +253,7 @@ class StreamConfig(BaseModel):
             filled["subjects"] = (filled["name"],)
         if filled.get("sealed") is True:
             filled |= {"retention_ms": NO_LIMIT, "deny_purge": True, "deny_delete": True}
+            filled["allow_rollup"] = False
         if filled.get("min_isr") is None:
             replicas = filled.get("replicas", 1)
             filled["min_isr"] = default_min_isr(replicas) if isinstance(replicas, int) else 1
@@ -317,6 +320,8 @@ class StreamConfig(BaseModel):
 
     def _check_discard(self) -> None:
         """As JetStream says it, but for the last."""
+        if self.allow_rollup and self.deny_purge:
+            raise InvalidStreamConfig("roll-ups require the purge permission")
         per_subject = self.discard_new_per_subject
         if per_subject and self.discard != "new":
             raise InvalidStreamConfig(

@@ -88,7 +88,7 @@ class Erasing:
             return
         self._said, self._foreseen = self._foreseen, OffsetSet()
         try:
-            self._append(self._said, _Said(self._committed_as_said, self._forget))
+            self.append(self._said, _Said(self._committed_as_said, self._forget))
         except StreamlogError:  # which has been told
             self._foreseen.update(self._said)
             self._said = OffsetSet()
@@ -112,15 +112,17 @@ class Erasing:
         if not erased:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._append(erased, _Awaited(done, self.committed))
+        self.append(erased, _Awaited(done, self.committed))
         try:
             async with asyncio.timeout(COMMIT_S):
                 await done
         except TimeoutError:
             raise RequestTimedOut(f"{self._state.tp}: the replicas do not follow") from None
 
-    def _append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
-        """All of it, or as much as there was room for before this raises."""
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        """All of it, or as much as there was room for before this raises as ``erase``. ``ack``
+        hears of the commit, never during this call.
+        """
         state, log = self._state, self._state.log
         state.check_writable()
         if state.is_short:

@@ -14,6 +14,8 @@ from streamlog.partition.subjects.subjects import Subjects
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.subjects import SubjectIndex
 
+WAITED_FOR_BYTES: Final = 32 * 1024 * 1024
+"""A log of so much is read while somebody waits; the index of a larger one is made meanwhile."""
 FOUND_AT_ONCE: Final = 20_000
 """Messages, before others have their turn of the event loop."""
 
@@ -47,9 +49,18 @@ class Surplus:
         return None if limit == NO_LIMIT or sealed else limit
 
     async def settle(self) -> None:
-        """Have all that is committed now looked at, as far as the index is at hand."""
-        while self.find():
+        """Have all that is committed now looked at, unless a large log must be read for it first.
+
+        Raises as ``Subjects.know``.
+        """
+        if self.kept is None or not self._state.is_leader:
+            return
+        if self._subjects.at_hand() is None and self._state.log.size_bytes <= WAITED_FOR_BYTES:
+            await self._subjects.know()
+        more = self.find()
+        while more:
             await asyncio.sleep(0)
+            more = self.find()
 
     def find(self) -> bool:
         """Some of them; whether there may be more. Raises as ``Subjects.at_hand``."""

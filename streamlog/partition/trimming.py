@@ -1,4 +1,4 @@
-"""What rules take out of the logs that this node leads, a little at a time, one log after another."""
+"""What rules take out of the logs that this node leads: a little at a time, log after log."""
 
 import asyncio
 import logging
@@ -42,24 +42,32 @@ class Trimming:
     async def look(self) -> None:
         """At all of them."""
         for done, partition in enumerate(self._partitions()):
-            if partition.surplus.kept is not None and partition.is_leader:
+            if partition.surplus.kept is None or not partition.is_leader:
+                self._let_go(partition)
+            if partition.is_leader and _is_trimmed(partition):
                 await self._look_at(partition)
-            elif partition in self._followed:
-                self._followed.discard(partition)
-                partition.subjects.let_go()
             partition.erasing.say()
             if done % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
         self._followed = {it for it in self._followed if not it.closed}
-        self._failed &= self._followed
+        self._failed = {it for it in self._failed if not it.closed}
 
-    async def _look_at(self, partition: Partition) -> None:
-        """What cannot be is told once, and tried again."""
+    def _follow(self, partition: Partition) -> None:
         if partition not in self._followed:
             self._followed.add(partition)
             partition.subjects.want()
+
+    def _let_go(self, partition: Partition) -> None:
+        if partition in self._followed:
+            self._followed.discard(partition)
+            partition.subjects.let_go()
+
+    async def _look_at(self, partition: Partition) -> None:
+        """What cannot be is told once, and tried again."""
         try:
-            await partition.surplus.settle()
+            if partition.surplus.kept is not None:
+                self._follow(partition)
+                await partition.surplus.settle()
             await free_front(partition)
         except StreamlogError as error:
             if partition not in self._failed:
@@ -69,3 +77,8 @@ class Trimming:
             logger.exception("messages could not be trimmed", extra={"stream": partition.tp.stream})
         else:
             self._failed.discard(partition)
+
+
+def _is_trimmed(partition: Partition) -> bool:
+    """Messages of it go by rules of its stream."""
+    return partition.surplus.kept is not None or partition.config.allow_rollup

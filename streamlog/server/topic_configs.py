@@ -162,6 +162,10 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
     "allow_atomic": TopicConfig(
         Kind.BOOLEAN, "Let NATS publishers store batches of messages together or not at all."
     ),
+    "allow_rollup": TopicConfig(
+        Kind.BOOLEAN,
+        "Let NATS publishers send messages that take the place of those before them.",
+    ),
     "description": TopicConfig(Kind.STRING, "A text about the stream."),
 }
 """By the setting's name; one for each that has a topic config."""

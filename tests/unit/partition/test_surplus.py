@@ -155,6 +155,22 @@ async def test_a_leader_that_goes_forgets_what_it_foresaw(tmp_path: Path) -> Non
         assert (await partition.subjects.know()).count(b"a") == 2
 
 
+async def test_an_erasure_that_found_no_room_is_said_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path)
+    async with world.node() as registry:
+        await world.create("s", max_messages_per_subject=1)
+        partition = registry.partition(tp("s"))
+        await put(partition, "a", "a")
+        monkeypatch.setattr(partition.state, "is_short", True)
+        await registry._trimming.look()
+        assert (there(partition), partition.log_end_offset) == ([1], 2)
+        monkeypatch.undo()
+        await trimmed(registry, partition)
+        assert (there(partition), partition.log_end_offset) == ([1], 3)
+
+
 async def test_where_there_is_no_memory_it_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
