@@ -104,6 +104,9 @@ MaxMessagesPerSubject = Annotated[
 AllowAtomic = Annotated[
     bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
 ]
+AllowTtl = Annotated[
+    bool | None, typer.Option(help="May a message say by Nats-TTL how long it stays?")
+]
 AllowRollup = Annotated[
     bool | None, typer.Option(help="May a message have those before it go, by Nats-Rollup?")
 ]

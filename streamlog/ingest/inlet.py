@@ -187,6 +187,7 @@ class Inlet:
         self.bounds = Bounds(self.partition, self.sequences) if settings.bounded else None
         self.batching.allowed = settings.batches
         self.sequencer.rolls_up = settings.rollups
+        self.sequencer.lifetimes = settings.lifetimes
         self._barred = NOT_LEADER if self.closed else settings.shut
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ be appended; whoever drops a run or hears that an append failed calls ``abort``.
 
 from collections.abc import Sequence
 
-from streamlog.ingest import rollups
+from streamlog.ingest import lifetimes, rollups
 from streamlog.ingest.duplicates import DuplicateWindow, Slot
 from streamlog.ingest.expectations import (
     SubjectSequence,
@@ -22,11 +22,11 @@ from streamlog.ingest.expectations import (
     expected_stream,
     unknown_sequence,
 )
+from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.publish_headers import Headers, publish_headers
 from streamlog.ingest.refusal import IDS_FULL, REPEATED_IN_BATCH, Refusal
 from streamlog.ingest.unhonoured import (
     counters,
-    lifetimes,
     not_in_batches,
     schedules,
     sources,
@@ -49,6 +49,7 @@ class Sequencer:
     """One partition's window of message ids and its last one."""
 
     def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
+        self.lifetimes = Lifetimes.NONE
         self.rolls_up = False
         """``Nats-Rollup`` is allowed."""
         self._stream = stream.encode()
@@ -195,7 +196,7 @@ class Sequencer:
         return (
             counters(headers)
             or expected_stream(headers, self._stream)
-            or lifetimes(headers)
+            or lifetimes.objection(headers, self.lifetimes)
             or expected_last_subject_sequence(headers, subject, last_on)
             or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
             or schedules(headers)
@@ -204,8 +205,10 @@ class Sequencer:
 
     def _late_objection(self, headers: Headers, before: int) -> Refusal | None:
         """What it looks at after that."""
-        return expected_last_message_id(headers, self._last_id(before)) or rollups.objection(
-            headers, allowed=self.rolls_up
+        return (
+            expected_last_message_id(headers, self._last_id(before))
+            or rollups.objection(headers, allowed=self.rolls_up)
+            or lifetimes.late_objection(headers, self.lifetimes)
         )
 
     def _objection_in_batch(
@@ -216,7 +219,7 @@ class Sequencer:
             not_in_batches(headers)
             or counters(headers)
             or expected_stream(headers, self._stream)
-            or lifetimes(headers)
+            or lifetimes.objection_in_batch(headers, self.lifetimes)
         )
         message_id = headers.get(b"Nats-Msg-Id")
         if message_id and not refusal:

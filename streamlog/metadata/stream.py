@@ -185,6 +185,8 @@ class StreamConfig(BaseModel):
     """``SRC -> DEST``: where messages are published again once they are committed."""
     allow_atomic: bool = False
     """Batches of messages may be published that are stored together or not at all."""
+    allow_ttl: bool = False
+    """A message may say how long it stays, by ``Nats-TTL``."""
     allow_rollup: bool = False
     """A message may have those before it go, of its subject or all, by ``Nats-Rollup``."""
     description: str = ""

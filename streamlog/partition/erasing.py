@@ -35,7 +35,15 @@ class Erasing:
     """On the event loop, but for ``keep``."""
 
     __slots__ = (
-        "_appended", "_failed", "_foreseen", "_gone", "_kept_version", "_lost", "_said", "_state",
+        "_appended",
+        "_failed",
+        "_foresaw",
+        "_foreseen",
+        "_gone",
+        "_kept_version",
+        "_lost",
+        "_said",
+        "_state",
     )  # fmt: skip
 
     def __init__(
@@ -44,14 +52,16 @@ class Erasing:
         *,
         appended: Callable[[], None],
         failed: Callable[[StreamlogError], None],
+        foreseen: Callable[[OffsetSet], None] = lambda _: None,
         lost: Callable[[], None] = lambda: None,
     ) -> None:
         """``appended`` is called when something was: it is to be synced, and told; ``failed`` where
-        it could not be; ``lost`` when what was foreseen is not any more.
+        it could not be; ``foreseen`` of what is, ``lost`` when it is not any more.
         """
         self._state = state
         self._appended = appended
         self._failed = failed
+        self._foresaw = foreseen
         self._lost = lost
         self._foreseen = OffsetSet()
         """Not appended yet."""
@@ -79,6 +89,7 @@ class Erasing:
         """As the leader: these committed messages are to be erased, and not found from now on."""
         self._foreseen.update(offsets)
         self._gone = None
+        self._foresaw(offsets)
 
     def say(self) -> None:
         """Append what is foreseen, one erasure at a time. Where it cannot be, it is tried again."""

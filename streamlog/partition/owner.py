@@ -14,6 +14,7 @@ from streamlog.partition.bounds import check_room
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.doubts import Doubts
 from streamlog.partition.erasing import Erasing
+from streamlog.partition.expiry import Expiry
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.producing import Appended, Producing
@@ -39,9 +40,9 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config",
-        "erasing", "following", "producing", "reader", "state", "subjects", "surplus", "syncing",
-        "topic_id", "tp",
+        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config", "erasing", "expiry",
+        "following", "producing", "reader", "state", "subjects", "surplus", "syncing", "topic_id",
+        "tp",
     )  # fmt: skip
 
     def __init__(
@@ -96,8 +97,10 @@ class Partition:
             self.state,
             appended=self._keep_and_tell,
             failed=self._append_failed,
+            foreseen=self.subjects.drop,
             lost=self.subjects.forget,
         )
+        self.expiry = Expiry(self.state, self.reader, self.erasing)
         self.surplus = Surplus(self.state, self.subjects, self.erasing, lambda: self.config)
 
     @property

@@ -105,14 +105,13 @@ class Registry:
         self._heard: dict[TopicPartition, PartitionImage] = {}
         """What was last acted on."""
         self._cluster = cluster
-        settings_of_replication = replication or ReplicationSection()
         self._replication: Replication | None = None
         if cluster is not None:
             cluster.lease.add_listener(self._lease_changed)
             self._replication = Replication(
                 node_id=node_id,
                 cluster=cluster,
-                settings=settings_of_replication,
+                settings=replication or ReplicationSection(),
                 partitions=self.partitions,
                 workers=self._workers,
                 metrics=metrics,

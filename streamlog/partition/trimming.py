@@ -23,8 +23,14 @@ _AT_ONCE: Final = 500
 class Trimming:
     """``run`` as a task. A partition whose stream has no such rule costs a look at its config."""
 
-    def __init__(self, partitions: Callable[[], Iterable[Partition]]) -> None:
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
         self._partitions = partitions
+        self._now_ms = now_ms
         self._followed: set[Partition] = set()
         """Of which the index of subjects is kept for this."""
         self._failed: set[Partition] = set()
@@ -44,6 +50,8 @@ class Trimming:
         for done, partition in enumerate(self._partitions()):
             if partition.surplus.kept is None or not partition.is_leader:
                 self._let_go(partition)
+            if not partition.is_leader or not _expires(partition):
+                partition.expiry.forget()
             if partition.is_leader and _is_trimmed(partition):
                 await self._look_at(partition)
             partition.erasing.say()
@@ -65,6 +73,8 @@ class Trimming:
     async def _look_at(self, partition: Partition) -> None:
         """What cannot be is told once, and tried again."""
         try:
+            if _expires(partition):
+                await partition.expiry.settle(self._now_ms())
             if partition.surplus.kept is not None:
                 self._follow(partition)
                 await partition.surplus.settle()
@@ -81,4 +91,9 @@ class Trimming:
 
 def _is_trimmed(partition: Partition) -> bool:
     """Messages of it go by rules of its stream."""
-    return partition.surplus.kept is not None or partition.config.allow_rollup
+    has_rollups = partition.config.allow_rollup
+    return partition.surplus.kept is not None or has_rollups or _expires(partition)
+
+
+def _expires(partition: Partition) -> bool:
+    return partition.config.allow_ttl and not partition.config.sealed

@@ -162,6 +162,9 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
     "allow_atomic": TopicConfig(
         Kind.BOOLEAN, "Let NATS publishers store batches of messages together or not at all."
     ),
+    "allow_ttl": TopicConfig(
+        Kind.BOOLEAN, "Let NATS publishers say of a message how long it stays."
+    ),
     "allow_rollup": TopicConfig(
         Kind.BOOLEAN,
         "Let NATS publishers send messages that take the place of those before them.",

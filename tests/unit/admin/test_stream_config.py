@@ -63,11 +63,11 @@ def test_what_is_echoed_can_be_sent_back_and_read_by_nats_py() -> None:
     [
         ("retention", "workqueue"), ("retention", "interest"), ("storage", "memory"),
         ("max_consumers", 3), ("discard", "newest"),
-        ("allow_rollup_hdrs", True), ("mirror", {"name": "x"}), ("mirror_direct", True),
+        ("mirror", {"name": "x"}), ("mirror_direct", True),
         ("sources", [{"name": "x"}]), ("republish", {"src": "a", "dest": "x.>"}),
         ("subject_transform", "a"),
         ("first_seq", 10), ("persist_mode", "async"), ("consumer_limits", {"max_ack_pending": 5}),
-        ("allow_msg_ttl", True), ("subject_delete_marker_ttl", 10**9),
+        ("subject_delete_marker_ttl", 10**9),
         ("allow_batched", True), ("allow_msg_counter", True), ("allow_msg_schedules", True),
         ("template_owner", "x"), ("something_of_tomorrow", "on"),
     ],
