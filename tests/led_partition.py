@@ -58,6 +58,13 @@ class FakeSubjects:
         self.wanted = 0
 
 
+class NoSurplus:
+    """Of a stream that keeps all."""
+
+    def find(self) -> bool:
+        return False
+
+
 class FakePartition:
     """Takes appends and commits when it is told to."""
 
@@ -76,11 +83,16 @@ class FakePartition:
         self.subjects = FakeSubjects(self)
         self.config = StreamConfig.of(name=self.tp.stream)
         self.erased = OffsetSet()
+        self.surplus = NoSurplus()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
         self.may_read.set()
         self.readings = 0
         """How often somebody began to read it."""
+
+    @property
+    def messages_end(self) -> int:
+        return self.log_end_offset
 
     def append(
         self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None

@@ -116,11 +116,6 @@ KNOWN: Final[tuple[Known, ...]] = (
         _refused(r"^500/10052 .*is not supported"),
     ),
     Known(
-        "`max_msgs_per_subject` is there only together with `discard_new_per_subject`",
-        "older messages of a subject are not removed to keep a number of them",
-        _refused(r"^500/10052 max_msgs_per_subject: only with"),
-    ),
-    Known(
         "an empty `subject_transform` or `republish` is not echoed",
         "it asks for nothing",
         _path(r"config\.(subject_transform|republish)\.(src|dest)"),

@@ -88,6 +88,7 @@ class Leader:
     async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
         """See ``removal.purge``."""
         partition = self._informed(tp)
+        await partition.surplus.settle()
         return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
 
     async def delete(self, tp: TopicPartition, sequence: int) -> None:
@@ -96,7 +97,9 @@ class Leader:
 
     async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
         """See ``subjects.part_of``."""
-        return await part_of(self._informed(tp), pattern, cursor)
+        partition = self._informed(tp)
+        await partition.surplus.settle()
+        return await part_of(partition, pattern, cursor)
 
     async def subject_count(self, tp: TopicPartition) -> int | None:
         """See ``subjects.count_subjects``."""

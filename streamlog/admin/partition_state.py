@@ -1,10 +1,15 @@
 """What the leader of a partition knows about it, as it travels between nodes."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
+from streamlog.errors import StreamlogError
+from streamlog.log.slice import FileSlice
 from streamlog.model import NodeId, TopicPartition
+from streamlog.record.batch import read_header
 from streamlog.record.offset_set import OffsetSet
 
 
@@ -19,6 +24,12 @@ class Statistics(Protocol):
     def size_bytes(self) -> int: ...
 
 
+class Surplus(Protocol):
+    """What is needed of ``partition.surplus.Surplus``."""
+
+    async def settle(self) -> None: ...
+
+
 class ShownPartition(Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
@@ -26,9 +37,12 @@ class ShownPartition(Protocol):
     def tp(self) -> TopicPartition: ...
     @property
     def erased(self) -> OffsetSet: ...
+    @property
+    def surplus(self) -> Surplus: ...
     def statistics(self) -> Statistics: ...
     def replica_lags(self) -> dict[NodeId, int]: ...
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
+    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
     async def latest_timestamp(self) -> tuple[int, int] | None: ...
 
 
@@ -80,17 +94,24 @@ class PartitionState:
 
 
 async def state_of(partition: ShownPartition, *, details: bool = False) -> PartitionState:
-    """As of now."""
+    """As of now; a log begins with its first message that is not erased."""
+    with suppress(StreamlogError):  # then what goes is still counted
+        await partition.surplus.settle()
     first = await partition.offset_for_timestamp(0)
     last = await partition.latest_timestamp()
     statistics = partition.statistics()
-    start, end = statistics.log_start_offset, statistics.high_watermark
+    end = statistics.high_watermark
+    start = min(partition.erased.first_absent(statistics.log_start_offset), end)
+    first_ms = first[1] if first else None
+    if statistics.log_start_offset < start < end:
+        with await partition.read(start, 1) as part:
+            first_ms = read_header(await asyncio.to_thread(part.read)).max_timestamp_ms
     erased = partition.erased.between(start, end)
     return PartitionState(
         log_start_offset=start,
         high_watermark=end,
         size_bytes=statistics.size_bytes,
-        first_ms=first[1] if first else None,
+        first_ms=first_ms,
         last_ms=last[1] if last else None,
         replica_lags=partition.replica_lags(),
         erased_count=len(erased),

@@ -41,8 +41,6 @@ FIXED: dict[str, Fixed] = {
     "retention": Fixed("limits", _one_of("limits", "")),
     "storage": Fixed("file", _one_of("file", "")),
     "max_consumers": Fixed(-1, _no_limit),
-    "allow_rollup_hdrs": Fixed(False, _empty),
-    "allow_msg_ttl": Fixed(False, _empty),
     "mirror_direct": Fixed(False, _empty),
     "consumer_limits": Fixed({}, _empty),
     "first_seq": Fixed(None, _one_of(0, 1)),

@@ -94,9 +94,9 @@ class Streams:
         if asked["name"] != name:
             raise Refused(NAME_MISMATCH)
         known = (await self.stream(name)).config
-        for field, what in LASTING:
-            if getattr(known, field) and not asked[field]:
-                raise Refused(invalid_config(f"stream configuration update can not {what}"))
+        for lasting in LASTING:
+            if getattr(known, lasting.name) and not asked[lasting.jetstream]:
+                raise Refused(invalid_config(lasting.told))
         return await self._info(await self._metadata.update_stream(self._honoured(asked)))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:

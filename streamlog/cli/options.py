@@ -98,8 +98,17 @@ UncleanElection = Annotated[
     typer.Option(help="May a replica that lacks records lead, if no other is alive?"),
 ]
 Acks = Annotated[str | None, typer.Option(help="all, leader or none: when to acknowledge.")]
+MaxMessagesPerSubject = Annotated[
+    int | None, typer.Option(help="Keep the newest so many messages of each subject; -1: all.")
+]
 AllowAtomic = Annotated[
     bool | None, typer.Option(help="May batches be published that are stored all or nothing?")
+]
+AllowTtl = Annotated[
+    bool | None, typer.Option(help="May a message say by Nats-TTL how long it stays?")
+]
+AllowRollup = Annotated[
+    bool | None, typer.Option(help="May a message have those before it go, by Nats-Rollup?")
 ]
 SubjectTransform = Annotated[
     str | None,

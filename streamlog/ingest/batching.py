@@ -16,6 +16,8 @@ from streamlog.ingest.expectations import SubjectSequence, unknown_sequence
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.publish_headers import Headers
 from streamlog.ingest.refusal import INTERNAL, NO_BATCHES, NOT_ENOUGH_REPLICAS, Refusal
+from streamlog.ingest.rolling import Rollups
+from streamlog.ingest.rollups import asked_rollup
 from streamlog.ingest.sequencer import Asked, Sequencer
 from streamlog.ingest.staging import Staging
 from streamlog.record.codec import RecordRun
@@ -33,6 +35,9 @@ class BatchPartition(Protocol):
 
     @property
     def log_end_offset(self) -> int: ...
+
+    @property
+    def messages_end(self) -> int: ...
 
     @property
     def below_min_isr(self) -> bool: ...
@@ -54,8 +59,8 @@ class Batching:
     """Part of an inlet, on whose event loop it is."""
 
     __slots__ = (
-        "_answers", "_batches", "_committed", "_inflow", "_last_on", "_partition", "_sequencer",
-        "_stream", "_too_much", "allowed", "has_grown",
+        "_answers", "_batches", "_committed", "_inflow", "_last_on", "_partition", "_rollups",
+        "_sequencer", "_stream", "_too_much", "allowed", "has_grown",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +75,7 @@ class Batching:
         committed: Committed,
         last_on: SubjectSequence = unknown_sequence,
         too_much: Callable[[Sequence[bytes], int], Refusal | None] = _never,
+        rollups: Rollups | None = None,
     ) -> None:
         self.allowed = False
         """The stream takes batches; those that have begun go on until they are refused."""
@@ -85,6 +91,7 @@ class Batching:
         self._last_on = last_on
         self._too_much = too_much
         """Why there is no room for messages of these subjects, of so many bytes, if so."""
+        self._rollups = rollups
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -113,6 +120,7 @@ class Batching:
         refusal = self._objection(asked, size_bytes, now_ms)
         if refusal is not None:
             return self._refuse(reply, refusal)
+        self._note_rollups(asked)
         offset = self._move(messages, with_last=not step.stores)
         answer = batch_ack_json(
             self._stream, offset + 1, batch_id.decode(errors="replace"), len(asked)
@@ -141,13 +149,23 @@ class Batching:
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
         too_much = self._too_much([subject for subject, _ in asked], size_bytes)
+        if self._rollups is not None and too_much is None:
+            wanted = (asked_rollup(headers) for _, headers in asked)
+            too_much = next(filter(None, map(self._rollups.objection, wanted)), None)
         return too_much or self._sequencer.admit_batch(
             asked,
             run.count,
             log_end_offset=self._partition.log_end_offset,
+            messages_end=self._partition.messages_end,
             now_ms=now_ms,
             last_on=self._last_on,
         )
+
+    def _note_rollups(self, asked: list[Asked]) -> None:
+        """Of the messages that go into the run now."""
+        if self._rollups is not None:
+            for position, (subject, headers) in enumerate(asked, self._inflow.run.count):
+                self._rollups.add(asked_rollup(headers), subject, position)
 
     def _move(self, messages: list[StagedMessage], *, with_last: bool) -> int:
         """Into the current run; the offset of the batch's last message, if it is among them or

@@ -1,9 +1,11 @@
 """What of a run there is no room for, in a stream with ``discard=new``."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
+from streamlog.errors import StreamlogError
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.sieve import BATCH_ID
 from streamlog.ingest.subject_sequences import IndexedPartition, SubjectSequences
@@ -11,6 +13,7 @@ from streamlog.partition.bounds import (
     NO_MORE_BYTES,
     NO_MORE_MESSAGES,
     BoundedPartition,
+    RoomLeft,
     room_left,
 )
 from streamlog.record.batch import HEADER_BYTES, MAGIC, BatchHeader
@@ -25,8 +28,17 @@ NOT_COUNTED: Final = Refusal(
 )
 
 
+class Surplus(Protocol):
+    """What is needed of ``partition.surplus.Surplus``."""
+
+    def find(self) -> bool: ...
+
+
 class FilledPartition(BoundedPartition, IndexedPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
+
+    @property
+    def surplus(self) -> Surplus: ...
 
 
 class Bounds:
@@ -36,45 +48,57 @@ class Bounds:
         self._partition = partition
         self._sequences = sequences
 
-    def refused(self, run: RecordRun) -> dict[int, Refusal]:
-        """By position, each as if those before it had been stored that are not refused."""
-        room, config = room_left(self._partition), self._partition.config
-        per_subject = config.max_messages_per_subject if config.discard_new_per_subject else 0
+    def refused(self, run: RecordRun, rollups: Container[int] = frozenset()) -> dict[int, Refusal]:
+        """By position, each as if those before it had been stored that are not refused.
+
+        ``rollups``: those that have others go. They take the place of these where their subject has
+        as many messages as it may; but they need room as others do, as in JetStream.
+        """
+        room, config = self._room(run.count), self._partition.config
+        per_subject = config.discard_new_per_subject
+        limit = config.max_messages_per_subject if per_subject else 0
+        if run.count > room.messages and not per_subject:  # who replaces another needs none
+            limit = max(0, config.max_messages_per_subject)
         size_bytes = HEADER_BYTES + run.size_bytes
         if not per_subject and run.count <= room.messages and size_bytes <= room.size_bytes:
             return {}
         subjects: list[bytes | None] = [None] * run.count
         left: Counter[bytes | None] = Counter()
-        if per_subject:
+        if limit:
             counted = self._sequences.counts()
             if counted is None:
                 return dict.fromkeys(range(run.count), NOT_COUNTED)
             subjects, there = counted
-            left = Counter({subject: per_subject - count for subject, count in there.items()})
+            left = Counter({subject: limit - count for subject, count in there.items()})
         batches = _places_of_batches(run) if config.allow_atomic else frozenset[int]()
         refused: dict[int, Refusal] = {}
         messages, size_left = room.messages, room.size_bytes - HEADER_BYTES
         for position, size in enumerate(record_sizes(run.body_from(0))):
             subject = subjects[position]
+            is_full = bool(limit) and left[subject] <= 0
+            replaces = (
+                is_full and subject is not None and not (per_subject and position not in rollups)
+            )
             if position in batches:  # there was room for all of it
-                messages, size_left = messages - 1, size_left - size
-                left[subject] -= 1
-            elif messages <= 0:
+                pass
+            elif is_full and not replaces:
+                refused[position] = TOO_MANY_OF_SUBJECT
+                continue
+            elif messages <= 0 and not replaces:
                 refused[position] = TOO_MANY
+                continue
             elif size > size_left:
                 refused[position] = TOO_MANY_BYTES
-            elif per_subject and left[subject] <= 0:
-                refused[position] = TOO_MANY_OF_SUBJECT
-            else:
-                messages, size_left = messages - 1, size_left - size
-                left[subject] -= 1
+                continue
+            messages, size_left = messages - (not replaces), size_left - size
+            left[subject] -= 1
         return refused
 
     def objection(
         self, run: RecordRun, subjects: Sequence[bytes], size_bytes: int
     ) -> Refusal | None:
         """To a batch of messages of these subjects after the run: all are stored, or none."""
-        room, config = room_left(self._partition), self._partition.config
+        room, config = self._room(run.count + len(subjects)), self._partition.config
         if run.count + len(subjects) > room.messages:
             return TOO_MANY
         if HEADER_BYTES + run.size_bytes + size_bytes > room.size_bytes:
@@ -88,6 +112,16 @@ class Bounds:
             if there + count > config.max_messages_per_subject:
                 return TOO_MANY_OF_SUBJECT
         return None
+
+    def _room(self, messages: int) -> RoomLeft:
+        """What there is, or will be as soon as what is to give way has been found."""
+        room, config = room_left(self._partition), self._partition.config
+        keeps_newest = config.max_messages_per_subject > 0 and not config.discard_new_per_subject
+        if messages > room.messages and keeps_newest:
+            with suppress(StreamlogError):
+                self._partition.surplus.find()
+            room = room_left(self._partition)
+        return room
 
 
 def _places_of_batches(run: RecordRun) -> frozenset[int]:

@@ -49,10 +49,19 @@ def expected_last_subject_sequence(
     return None if sequence_of(expected) == last else wrong_last_sequence(last)
 
 
-def expected_last_sequence(headers: Headers, last_sequence: int) -> Refusal | None:
-    """``last_sequence``: of the log with what is to be appended before this message."""
+def expected_last_sequence(
+    headers: Headers, last_sequence: int, *, of_message: int | None = None
+) -> Refusal | None:
+    """``last_sequence``: of the log with what is to be appended before this message.
+
+    ``of_message``: of the last message, where erasures alone have come after it. Who expects that,
+    or one of theirs, is right, too: no message has come since.
+    """
     expected = headers.get(b"Nats-Expected-Last-Sequence")
-    if not expected or sequence_of(expected) == last_sequence:
+    if not expected:
+        return None
+    first = last_sequence if of_message is None else of_message
+    if first <= sequence_of(expected) <= last_sequence:
         return None
     return wrong_last_sequence(last_sequence)
 

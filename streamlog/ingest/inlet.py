@@ -15,6 +15,7 @@ from streamlog.ingest.bounds import TOO_MANY, Bounds, FilledPartition
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet_settings import InletSettings
 from streamlog.ingest.opening import Opened, Opener
+from streamlog.ingest.pending_acks import UNAWAITED, PendingAcks
 from streamlog.ingest.publish_headers import publish_headers
 from streamlog.ingest.refusal import (
     INTERNAL,
@@ -27,13 +28,14 @@ from streamlog.ingest.refusal import (
     refusal_of,
 )
 from streamlog.ingest.replies import Replies, iter_replies, pack_reply, select_replies
+from streamlog.ingest.rolling import NOT_REMOVED, RolledPartition, Rollups
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.sieve import sift
 from streamlog.ingest.staging import Staging
 from streamlog.ingest.subject_sequences import SubjectSequences
 from streamlog.ingest.subscriptions import Source
-from streamlog.ingest.verdict import Ack
+from streamlog.ingest.verdict import Ack, Verdict
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.state import Acknowledgement
@@ -50,7 +52,7 @@ NOWHERE = sys.maxsize
 """The offset of what was not stored."""
 
 
-class OwnedPartition(WatchedPartition, FilledPartition, Protocol):
+class OwnedPartition(WatchedPartition, FilledPartition, RolledPartition, Protocol):
     """What an inlet needs of ``partition.owner.Partition``."""
 
     @property
@@ -60,44 +62,12 @@ class OwnedPartition(WatchedPartition, FilledPartition, Protocol):
     def log_end_offset(self) -> int: ...
 
     @property
+    def messages_end(self) -> int: ...
+
+    @property
     def below_min_isr(self) -> bool: ...
 
     def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
-
-
-class PendingAcks:
-    """One append's publishers, until it is committed or has failed. An ``Acknowledgement``."""
-
-    __slots__ = ("_inlet", "base_offset", "count", "replies", "size_bytes")
-
-    def __init__(
-        self, inlet: "Inlet", base_offset: int, count: int, replies: Replies, size_bytes: int
-    ) -> None:
-        self._inlet = inlet
-        self.base_offset = base_offset
-        self.count = count
-        self.replies = replies
-        """Those that the commit answers."""
-        self.size_bytes = size_bytes
-
-    def committed(self, base_offset: int) -> None:
-        self._inlet.committed(self, base_offset)
-
-    def failed(self, error: StreamlogError) -> None:
-        self._inlet.failed(self, error)
-
-
-class _Unawaited:
-    """Nobody waits for the commit, which may be long in coming."""
-
-    def committed(self, base_offset: int) -> None:
-        pass
-
-    def failed(self, error: StreamlogError) -> None:
-        pass
-
-
-UNAWAITED: Final = _Unawaited()
 
 
 class Inlet:
@@ -112,9 +82,9 @@ class Inlet:
 
     __slots__ = (
         "_ack_head", "_answers", "_awaited", "_barred", "_metrics", "_now_ms", "_opener",
-        "_pending", "_room", "_singles", "_stream", "_wishes", "answering", "batching", "bounds",
-        "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition", "sequencer",
-        "sequences", "sids", "sources", "subjects",
+        "_pending", "_rollups", "_room", "_singles", "_stream", "_wishes", "answering", "batching",
+        "bounds", "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition",
+        "sequencer", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
 
     def __init__(
@@ -158,6 +128,7 @@ class Inlet:
         self._metrics = metrics
         self._now_ms = now_ms
         self._awaited = Awaited(partition, stream=self._stream, answers=answers, room=room)
+        self._rollups = Rollups(partition, self.sequences.index)
         self.batching = Batching(
             partition,
             stream=self._stream,
@@ -168,6 +139,7 @@ class Inlet:
             committed=self._answer_when_committed,
             last_on=self.sequences.last,
             too_much=self._too_much,
+            rollups=self._rollups,
         )
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, Ack] = {}
@@ -214,6 +186,8 @@ class Inlet:
         self.inflow.transform = settings.transform
         self.bounds = Bounds(self.partition, self.sequences) if settings.bounded else None
         self.batching.allowed = settings.batches
+        self.sequencer.rolls_up = settings.rollups
+        self.sequencer.lifetimes = settings.lifetimes
         self._barred = NOT_LEADER if self.closed else settings.shut
 
     def close(self) -> None:
@@ -256,7 +230,9 @@ class Inlet:
             replies = self._sift(run, replies)
             if not run.count:
                 return NOT_ENOUGH_REPLICAS
-        if self.bounds is not None and (refused := self.bounds.refused(run)):
+        if self.bounds is not None and (
+            refused := self.bounds.refused(run, self._rollups.positions)
+        ):
             replies = self._sift(run, replies, refused)
             if not run.count:
                 return TOO_MANY
@@ -281,7 +257,33 @@ class Inlet:
             return self._not_appended(acks, replies, self._refusal(error))
         if early.reply_count:
             self._answers.acknowledge(self._ack_head, early, base_offset)
+        if self._rollups:
+            self._roll_up(base_offset)
         return None
+
+    def _roll_up(self, base_offset: int) -> None:
+        """The run with these messages was appended; they, and batches with any, are answered when
+        nothing of what was before them is there.
+        """
+        rollups = self._rollups.take()
+        try:
+            self._rollups.erase(rollups, base_offset, UNAWAITED)
+        except Exception as error:
+            self._refusal(error)
+            for rollup in rollups:
+                self._answers.refuse_one(self._stream, rollup.reply, NOT_REMOVED)
+            return
+        last = self.partition.log_end_offset - 1
+        answers = (
+            (it.reply, ack_json(self._stream, base_offset + it.position + 1)) for it in rollups
+        )
+        self._singles = [
+            *((reply, last, answer) for reply, answer in answers if reply),
+            *(
+                (reply, max(at, last) if at >= base_offset else at, answer)
+                for reply, at, answer in self._singles
+            ),
+        ]
 
     def _by_wish(self, replies: Replies) -> tuple[Replies, Replies]:
         """Those to be answered at the commit, and those once it is appended."""
@@ -306,13 +308,19 @@ class Inlet:
         sifted = sift(run, replies, refused)
         self._abort(base_offset)
         asked_by = dict(iter_replies(sifted.refused.packed))
+        rollups = {rollup.position: rollup for rollup in self._rollups.take()}
+        asked_by |= {place: rollup.reply for place, rollup in rollups.items()}
         for place, refusal in refused.items():
             self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
         moved: dict[int, int] = {}
         asked: list[bytes] = []
         for kept in sifted.kept:
             is_judged = kept.is_of_batch  # as a whole, and all of it stays where it is
-            if is_judged or self._admit(kept.header_block, kept.subject, kept.reply, run.count):
+            rollup = rollups.get(kept.position)
+            reply = kept.reply if rollup is None else rollup.reply
+            if is_judged and rollup is not None:
+                self._rollups.add_again(rollup, run.count)
+            if is_judged or self._admit(kept.header_block, kept.subject, reply, run.count):
                 position = run.append(kept.record.key, kept.record.value, kept.headers)
                 moved[base_offset + kept.position] = base_offset + position
                 if kept.reply:
@@ -328,6 +336,8 @@ class Inlet:
     def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
         self._abort(acks.base_offset)
         self._answers.refuse(self._stream, replies, acks.count, refusal)
+        for rollup in self._rollups.take():
+            self._answers.refuse_one(self._stream, rollup.reply, refusal)
         return refusal
 
     def _refusal(self, error: Exception) -> Refusal:
@@ -391,6 +401,7 @@ class Inlet:
                 reply,
                 position,
                 log_end_offset=self.partition.log_end_offset,
+                messages_end=self.partition.messages_end,
                 now_ms=self._now_ms(),
                 last_on=self.sequences.last,
             )
@@ -399,14 +410,7 @@ class Inlet:
             self._answers.refuse_one(self._stream, reply, INTERNAL)
             return False
         if verdict.store:
-            ack = verdict.ack or self.default_ack
-            if ack is Ack.COMMITTED and self.partition.below_min_isr:
-                self._abort(self.partition.log_end_offset + position)
-                self._answers.refuse_one(self._stream, reply, NOT_ENOUGH_REPLICAS)
-                return False
-            if ack is not self.default_ack:
-                self._wishes[position] = ack
-            return True
+            return self._store(verdict, subject, reply, position)
         if verdict.refusal:
             self._answers.refuse_one(self._stream, reply, verdict.refusal)
         elif verdict.duplicate_of is not None:
@@ -414,6 +418,28 @@ class Inlet:
             if reply and verdict.ack is not Ack.NEVER:
                 self._singles.append(self._repeated(reply, verdict.duplicate_of))
         return False
+
+    def _store(
+        self, verdict: Verdict, subject: bytes, reply: bytes, position: int
+    ) -> bool | RecordRun:
+        """It may be: where to; unless what it asks for besides cannot be now."""
+        ack = verdict.ack or self.default_ack
+        refusal = None
+        if self.partition.below_min_isr and (ack is Ack.COMMITTED or verdict.rollup):
+            refusal = NOT_ENOUGH_REPLICAS
+        elif verdict.rollup:
+            refusal = self._rollups.objection(verdict.rollup)
+        if refusal is not None:
+            self._abort(self.partition.log_end_offset + position)
+            self._answers.refuse_one(self._stream, reply, refusal)
+            return False
+        if verdict.rollup:
+            answered = b"" if ack is Ack.NEVER else reply
+            self._rollups.add(verdict.rollup, subject, position, answered)
+            return self.inflow.run
+        if ack is not self.default_ack:
+            self._wishes[position] = ack
+        return True
 
     def _repeated(self, reply: bytes, offset: int | None) -> tuple[bytes, int, bytes]:
         """What is to be answered for a duplicate of the message at ``offset``."""

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
+from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.verdict import Ack
 
@@ -21,6 +22,9 @@ class InletSettings(NamedTuple):
     """Of a stream with ``discard=new``."""
     batches: bool = False
     """Atomic batches are taken."""
+    lifetimes: Lifetimes = Lifetimes.NONE
+    rollups: bool = False
+    """Messages may have others go."""
     transform: Callable[[bytes], bytes] | None = None
     """Makes another subject of a message's."""
     shut: Refusal | None = None

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.ingest.inlet import Inlet
+from streamlog.ingest.rolling import RolledPartition, superseded
 from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
-from streamlog.ingest.subject_sequences import IndexedPartition
-from streamlog.ingest.window import ReadablePartition, expects_subjects, rebuild_window
+from streamlog.ingest.window import ReadablePartition, look_at_recent, rebuild_window
 
 logger = logging.getLogger(__name__)
 
@@ -17,7 +17,7 @@ AT_ONCE: Final = 4
 """Windows that are rebuilt side by side."""
 
 
-class OpenedPartition(ReadablePartition, KeptPartition, IndexedPartition, Protocol):
+class OpenedPartition(ReadablePartition, KeptPartition, RolledPartition, Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
 
@@ -40,7 +40,8 @@ class Openings:
 
         Where that is all, as in an empty log, the inlet is open when this returns.
         """
-        known = max(known_offset, partition.log_start_offset) >= partition.log_end_offset
+        start, end = partition.log_start_offset, partition.log_end_offset
+        known = max(known_offset, start) >= end and (start == end or not inlet.sequencer.rolls_up)
         if known and partition.subjects.is_ready:
             self._open(inlet)
             return
@@ -67,7 +68,7 @@ class Openings:
             try:
                 if not inlet.closed:
                     await self._rebuild(inlet, partition, known_offset)
-                    await self._know_subjects(partition)
+                    await self._know_subjects(partition, rolls_up=inlet.sequencer.rolls_up)
                     self._open(inlet)
             finally:
                 self.count -= 1
@@ -89,14 +90,25 @@ class Openings:
             if count:
                 logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
 
-    async def _know_subjects(self, partition: OpenedPartition) -> None:
-        """Where messages expect the sequence of a subject, before the first of them is judged."""
+    async def _know_subjects(self, partition: OpenedPartition, *, rolls_up: bool) -> None:
+        """Where messages expect the sequence of a subject, or have others go, before the first of
+        them is judged. A leader may have ended between such a message and the erasure of what was
+        before it, which is made up for.
+        """
         tp = partition.tp
         extra = {"stream": tp.stream, "partition": tp.partition}
         try:
-            if not partition.subjects.is_ready or await expects_subjects(partition):
+            recent = await look_at_recent(partition)
+            rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
+            expects = any(scanned.expects for scanned in recent) or any(
+                subject is not None for _, subject in rollups
+            )
+            index = None
+            if not partition.subjects.is_ready or expects:
                 partition.subjects.want()
-                await partition.subjects.know()
+                index = await partition.subjects.know()
+            if rollups:
+                partition.erasing.foresee(superseded(partition, rollups, index))
         except Exception as error:  # it must not keep the stream shut
             logger.warning("subjects are not known", extra={**extra, "error": str(error)})
 

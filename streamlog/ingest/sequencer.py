@@ -10,6 +10,7 @@ be appended; whoever drops a run or hears that an append failed calls ``abort``.
 
 from collections.abc import Sequence
 
+from streamlog.ingest import lifetimes, rollups
 from streamlog.ingest.duplicates import DuplicateWindow, Slot
 from streamlog.ingest.expectations import (
     SubjectSequence,
@@ -21,13 +22,12 @@ from streamlog.ingest.expectations import (
     expected_stream,
     unknown_sequence,
 )
+from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.publish_headers import Headers, publish_headers
 from streamlog.ingest.refusal import IDS_FULL, REPEATED_IN_BATCH, Refusal
 from streamlog.ingest.unhonoured import (
     counters,
-    lifetimes,
     not_in_batches,
-    rollups,
     schedules,
     sources,
 )
@@ -49,6 +49,9 @@ class Sequencer:
     """One partition's window of message ids and its last one."""
 
     def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
+        self.lifetimes = Lifetimes.NONE
+        self.rolls_up = False
+        """``Nats-Rollup`` is allowed."""
         self._stream = stream.encode()
         self._window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
         self._last: Last = None
@@ -65,17 +68,22 @@ class Sequencer:
         position: int,
         *,
         log_end_offset: int,
+        messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
     ) -> Verdict:
-        """Judge the message that would get offset ``log_end_offset + position``."""
+        """Judge the message that would get offset ``log_end_offset + position``.
+
+        ``messages_end``: from there to the log's end no message has come; None: that is its end.
+        """
         headers = publish_headers(header_block)
         wish = headers.get(b"Streamlog-Ack")
         ack = _ACKS.get(wish) if wish is not None else None
         if wish is not None and ack is None:
             return Verdict(False, _BAD_ACK)
         offset = log_end_offset + position
-        refusal = self._objection(headers, subject, offset, last_on)
+        before = offset if position or messages_end is None else messages_end
+        refusal = self._objection(headers, subject, offset, before, last_on)
         if refusal:
             return Verdict(False, refusal, ack=ack)
         message_id = headers.get(b"Nats-Msg-Id")
@@ -84,14 +92,14 @@ class Sequencer:
             first = self._window.find(message_id)
             if first is not None:
                 return Verdict(False, duplicate_of=first, ack=ack)
-        refusal = self._late_objection(headers, offset)
+        refusal = self._late_objection(headers, before)
         if refusal:
             return Verdict(False, refusal, ack=ack)
         if message_id:
             if self._window.is_full():
                 return Verdict(False, IDS_FULL, ack=ack)
             self._add(message_id, offset, now_ms)
-        return Verdict(True, ack=ack)
+        return Verdict(True, ack=ack, rollup=rollups.asked_rollup(headers))
 
     def admit_batch(
         self,
@@ -99,6 +107,7 @@ class Sequencer:
         position: int,
         *,
         log_end_offset: int,
+        messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
     ) -> Refusal | None:
@@ -109,15 +118,16 @@ class Sequencer:
         """
         self._window.expire(now_ms)
         base_offset = log_end_offset + position
+        before = base_offset if position or messages_end is None else messages_end
         ids: dict[bytes, int] = {}
         written: set[bytes] = set()
         for number, (subject, headers) in enumerate(messages):
             refusal = (
-                self._objection_in_batch(headers, number, base_offset + number, ids)
+                self._objection_in_batch(headers, number, base_offset + number, before, ids)
                 or expected_before_batch(headers, subject, written)
                 or expected_last_subject_sequence(headers, subject, last_on)
                 or schedules(headers)
-                or rollups(headers)
+                or rollups.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
             )
             if refusal:
                 return refusal
@@ -178,32 +188,38 @@ class Sequencer:
         self._last = (message_id, offset)
 
     def _objection(
-        self, headers: Headers, subject: bytes, offset: int, last_on: SubjectSequence
+        self, headers: Headers, subject: bytes, offset: int, before: int, last_on: SubjectSequence
     ) -> Refusal | None:
-        """What JetStream looks at before it looks for duplicates, in its order."""
+        """What JetStream looks at before it looks for duplicates, in its order; ``before``: where
+        the messages before this one end.
+        """
         return (
             counters(headers)
             or expected_stream(headers, self._stream)
-            or lifetimes(headers)
+            or lifetimes.objection(headers, self.lifetimes)
             or expected_last_subject_sequence(headers, subject, last_on)
-            or expected_last_sequence(headers, offset)  # the last offset + 1
+            or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
             or schedules(headers)
             or sources(headers)
         )
 
-    def _late_objection(self, headers: Headers, offset: int) -> Refusal | None:
+    def _late_objection(self, headers: Headers, before: int) -> Refusal | None:
         """What it looks at after that."""
-        return expected_last_message_id(headers, self._last_id(offset)) or rollups(headers)
+        return (
+            expected_last_message_id(headers, self._last_id(before))
+            or rollups.objection(headers, allowed=self.rolls_up)
+            or lifetimes.late_objection(headers, self.lifetimes)
+        )
 
     def _objection_in_batch(
-        self, headers: Headers, number: int, offset: int, ids: dict[bytes, int]
+        self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]
     ) -> Refusal | None:
         """Likewise of message ``number`` of a batch; its id joins those of the batch."""
         refusal = (
             not_in_batches(headers)
             or counters(headers)
             or expected_stream(headers, self._stream)
-            or lifetimes(headers)
+            or lifetimes.objection_in_batch(headers, self.lifetimes)
         )
         message_id = headers.get(b"Nats-Msg-Id")
         if message_id and not refusal:
@@ -213,10 +229,10 @@ class Sequencer:
         return (
             refusal
             or sources(headers)
-            or expected_last_sequence(headers, offset)
+            or expected_last_sequence(headers, offset, of_message=None if number else before)
             or expected_at_first(headers, number)
         )
 
-    def _last_id(self, offset: int) -> bytes:
-        """That of the message before ``offset``."""
-        return self._last[0] if self._last and self._last[1] == offset - 1 else b""
+    def _last_id(self, before: int) -> bytes:
+        """That of the last message, where these end ``before``."""
+        return self._last[0] if self._last and self._last[1] == before - 1 else b""

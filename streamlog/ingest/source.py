@@ -17,6 +17,7 @@ from streamlog.ingest.complaint import Complaint
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
 from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.listening import Listening
 from streamlog.ingest.openings import OpenedPartition, Openings
 from streamlog.ingest.outage import Outage
@@ -328,6 +329,8 @@ class NatsSource:
             keyed=config.is_compacted,
             bounded=config.discard == "new",
             batches=config.allow_atomic,
+            lifetimes=_lifetimes(config),
+            rollups=config.allow_rollup,
             transform=subject_change(config),
             shut=None if halt is None else STANDS_STILL[halt],
         )
@@ -418,6 +421,12 @@ class NatsSource:
             "listening again" if held else "not listening: the controller is not heard",
             extra={"partitions": len(inlets)},
         )
+
+
+def _lifetimes(config: StreamConfig) -> Lifetimes:
+    if not config.allow_ttl:
+        return Lifetimes.NONE
+    return Lifetimes.ANY if config.retention_ms == NO_LIMIT else Lifetimes.LIMITED
 
 
 def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[Source, ...]:

@@ -59,21 +59,21 @@ class SubjectSequences:
         """The last sequence on the subjects that match, 0 where there is none, as of the end of the
         run. None: it is not known now, but will be soon.
         """
-        index = self._index()
+        index = self.index()
         if index is None:
             return None
         return index.last(pattern, EVERYTHING) + 1
 
     def count(self, subject: bytes) -> int | None:
         """How many messages it has, those of the run included. None as above."""
-        index = self._index()
+        index = self.index()
         return None if index is None else index.count(subject)
 
     def counts(self) -> tuple[list[bytes | None], dict[bytes, int]] | None:
         """The subject of each message of the run; and how many messages each of these subjects has
         without the run. None as above.
         """
-        index = self._index()
+        index = self.index()
         if index is None:
             return None
         end = self._partition.log_end_offset
@@ -94,7 +94,8 @@ class SubjectSequences:
         self._wanted = False
         self._partition.subjects.let_go()
 
-    def _index(self) -> SubjectIndex | None:
+    def index(self) -> SubjectIndex | None:
+        """With the messages of the run; None as above."""
         index = self._at_hand()
         if not self._wanted:
             self._wanted = True

@@ -18,11 +18,9 @@ def _unsupported(code: int, err_code: int, description: str) -> Refusal:
 
 _COUNTERS = _unsupported(400, 10168, "message counters is disabled")
 _INCREMENT = _unsupported(400, 10171, "message counter increment is invalid")
-_LIFETIMES = _unsupported(400, 10166, "per-message TTL is disabled")
 _SCHEDULES = _unsupported(400, 10188, "message schedules is disabled")
 _SCHEDULER = _unsupported(400, 10212, "message schedules invalid scheduler")
 _SOURCES = _unsupported(400, 10227, "message stream source header is not allowed")
-_ROLLUPS = _unsupported(500, 10111, "rollup not permitted")
 _NOT_IN_BATCHES = _unsupported(
     400, 10177, "atomic publish unsupported header used: Nats-Expected-Last-Msg-Id"
 )
@@ -33,10 +31,6 @@ def counters(headers: Headers) -> Refusal | None:
     if not increment:
         return None
     return _COUNTERS if _INTEGER.fullmatch(increment) else _INCREMENT
-
-
-def lifetimes(headers: Headers) -> Refusal | None:
-    return _LIFETIMES if headers.get(b"Nats-TTL") else None
 
 
 def schedules(headers: Headers) -> Refusal | None:
@@ -52,10 +46,6 @@ def schedules(headers: Headers) -> Refusal | None:
 
 def sources(headers: Headers) -> Refusal | None:
     return _SOURCES if headers.get(b"Nats-Stream-Source") else None
-
-
-def rollups(headers: Headers) -> Refusal | None:
-    return _ROLLUPS if headers.get(b"Nats-Rollup") else None
 
 
 def not_in_batches(headers: Headers) -> Refusal | None:

@@ -22,3 +22,5 @@ class Verdict(NamedTuple):
     duplicate_of: int | None = None
     ack: Ack | None = None
     """What the message itself asks for; None: as the stream is set."""
+    rollup: bytes = b""
+    """It has others go: see ``rollups``."""

@@ -9,6 +9,7 @@ import logging
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
+from streamlog.ingest import rollups as rolls
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.log.slice import FileSlice
 from streamlog.model import TopicPartition
@@ -24,8 +25,10 @@ MESSAGE_ID = "Nats-Msg-Id"
 _MESSAGE_ID_BYTES = MESSAGE_ID.encode()
 EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTATION_BYTES = EXPECTATION.encode()
+ROLLUP = "Nats-Rollup"
+_ROLLUP_BYTES = ROLLUP.encode()
 RECENT_MESSAGES = 1000
-"""Of these it is looked whether they expected the sequence of a subject."""
+"""Of these it is looked what they want to know of subjects."""
 
 
 class ReadablePartition(Protocol):
@@ -66,6 +69,8 @@ class Scanned(NamedTuple):
     ids: list[KnownId]
     expects: bool = False
     """One of its messages expected the sequence of a subject; of those to come, others will."""
+    rollups: tuple[tuple[int, bytes | None], ...] = ()
+    """The offset of each message that has others go, and their subject; None: all of them."""
 
 
 async def rebuild_window(
@@ -94,14 +99,17 @@ async def rebuild_window(
     return count
 
 
-async def expects_subjects(partition: ReadablePartition) -> bool:
-    """Do the last messages expect the sequence of a subject? Raises StreamlogError."""
-    end = partition.log_end_offset
+async def look_at_recent(partition: ReadablePartition) -> list[Scanned]:
+    """The last messages; all of the last batch is among them. Raises StreamlogError."""
+    end, found = partition.log_end_offset, list[Scanned]()
     offset = max(partition.log_start_offset, end - RECENT_MESSAGES)
-    if offset >= end:
-        return False
-    with await partition.read_appended(offset, READ_BYTES) as part:
-        return (await asyncio.to_thread(scan, part)).expects
+    while offset < end:
+        with await partition.read_appended(offset, READ_BYTES) as part:
+            found.append(await asyncio.to_thread(scan, part))
+        if found[-1].next_offset <= offset:
+            break
+        offset = found[-1].next_offset
+    return found
 
 
 async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
@@ -130,15 +138,17 @@ def scan(part: FileSlice) -> Scanned:
     ids: list[KnownId] = []
     uncompressed_ids = _MESSAGE_ID_BYTES in data
     expects = _EXPECTATION_BYTES in data
+    rollups: list[tuple[int, bytes | None]] = []
+    uncompressed_wishes = uncompressed_ids or _ROLLUP_BYTES in data
     for header, batch in batches(data):
         next_offset, epoch = header.next_offset, header.leader_epoch
-        if header.is_log_append_time and (header.compression or uncompressed_ids):
-            expects |= _look(batch, ids)
-    return Scanned(next_offset, epoch, ids, expects)
+        if header.is_log_append_time and (header.compression or uncompressed_wishes):
+            expects |= _look(batch, ids, rollups)
+    return Scanned(next_offset, epoch, ids, expects, tuple(rollups))
 
 
-def _look(batch: memoryview, ids: list[KnownId]) -> bool:
-    """Add its ids to ``ids``; whether there was an expectation."""
+def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes | None]]) -> bool:
+    """Add its ids and its rollups to those; whether there was an expectation."""
     expects = False
     for record in iter_records(batch):
         names = dict(reversed(record.headers))  # of a repeated one the first
@@ -146,6 +156,10 @@ def _look(batch: memoryview, ids: list[KnownId]) -> bool:
         if message_id:
             ids.append(KnownId(message_id, record.offset, record.timestamp_ms))
         expects |= EXPECTATION in names
+        rollup = (names.get(ROLLUP) or b"").lower()
+        if rollup in (rolls.SUBJECT, rolls.ALL) and record.headers[0][0] == "subject":
+            subject = None if rollup == rolls.ALL else names.get("subject")
+            rollups.append((record.offset, subject))
     return expects
 
 

@@ -185,6 +185,8 @@ SETTINGS: tuple[Setting, ...] = (
     _flag("readonly", None, "streamlog.readonly"),
     _flag("paused", None, "streamlog.paused"),
     _flag("allow_atomic", "allow_atomic", "streamlog.allow_atomic"),
+    _flag("allow_ttl", "allow_msg_ttl", "streamlog.allow_ttl"),
+    _flag("allow_rollup", "allow_rollup_hdrs", "streamlog.allow_rollup"),
     _text("description", "description", "streamlog.description"),
 )  # fmt: skip
 

@@ -41,6 +41,9 @@ ACTIVITY_STREAM: Final = "__activity"
 INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM})
 """Made and written by the nodes themselves; they listen to no subjects."""
 
+_LIMITS: Final = (
+    "retention_bytes", "retention_messages", "message_bytes_max", "max_messages_per_subject",
+)  # fmt: skip
 _MS_MAX = 2**63 - 1
 _TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
 TOKENS_MAX: Final = 100
@@ -159,8 +162,9 @@ class StreamConfig(BaseModel):
     discard: Literal["old", "new"] = "old"
     """What gives way at a limit on bytes or messages: what is there, or what comes."""
     discard_new_per_subject: bool = False
-    """... and at ``max_messages_per_subject``, which is a limit of each subject."""
+    """... and at ``max_messages_per_subject``."""
     max_messages_per_subject: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    """In each partition; the newest stay, unless what comes is to give way there, too."""
     no_ack: bool = False
     sealed: bool = False
     """No record comes or goes any more; for ever."""
@@ -181,6 +185,10 @@ class StreamConfig(BaseModel):
     """``SRC -> DEST``: where messages are published again once they are committed."""
     allow_atomic: bool = False
     """Batches of messages may be published that are stored together or not at all."""
+    allow_ttl: bool = False
+    """A message may say how long it stays, by ``Nats-TTL``."""
+    allow_rollup: bool = False
+    """A message may have those before it go, of its subject or all, by ``Nats-Rollup``."""
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
@@ -247,6 +255,7 @@ class StreamConfig(BaseModel):
             filled["subjects"] = (filled["name"],)
         if filled.get("sealed") is True:
             filled |= {"retention_ms": NO_LIMIT, "deny_purge": True, "deny_delete": True}
+            filled["allow_rollup"] = False
         if filled.get("min_isr") is None:
             replicas = filled.get("replicas", 1)
             filled["min_isr"] = default_min_isr(replicas) if isinstance(replicas, int) else 1
@@ -312,7 +321,9 @@ class StreamConfig(BaseModel):
             check_republish(self.republish, self.subjects)
 
     def _check_discard(self) -> None:
-        """The first two as JetStream says it."""
+        """As JetStream says it, but for the last."""
+        if self.allow_rollup and self.deny_purge:
+            raise InvalidStreamConfig("roll-ups require the purge permission")
         per_subject = self.discard_new_per_subject
         if per_subject and self.discard != "new":
             raise InvalidStreamConfig(
@@ -320,13 +331,11 @@ class StreamConfig(BaseModel):
             )
         if per_subject and self.max_messages_per_subject <= 0:
             raise InvalidStreamConfig("discard new per subject requires max msgs per subject > 0")
-        if self.max_messages_per_subject != NO_LIMIT and not per_subject:
-            raise InvalidStreamConfig("max_msgs_per_subject: only with discard_new_per_subject")
         if self.discard == "new" and self.is_compacted:
             raise InvalidStreamConfig("discard: new is not for a stream that is compacted")
 
     def _check_limits(self) -> None:
-        for key in ("retention_bytes", "retention_messages", "message_bytes_max"):
+        for key in _LIMITS:
             if getattr(self, key) == 0:
                 raise InvalidStreamConfig(f"{key}: 0 is not a limit; -1 stands for none")
         if self.retention_ms != NO_LIMIT:

@@ -6,13 +6,13 @@
   synced; ``watchers`` who waits for a change; ``statistics`` what is told.
 - ``reader`` what is read is checked first, in a worker thread.
 - ``replica`` takes what a leader answers; ``fetcher`` follows one leader, in a ``fetch_session``,
-  ``fetchers`` all;
-  ``isr_changes`` asks the controller for other in-sync replicas, ``complaints`` reports leaders
-  that are away; ``replication`` these together.
+  ``fetchers`` all; ``isr_changes`` asks the controller for other in-sync replicas, ``complaints``
+  reports leaders that are away; ``replication`` these together.
+- ``erasing`` what is erased, and will be: ``surplus`` of a subject, ``expiry`` by the message's own
+  word, looked for by ``trimming``; ``shortening`` a log's beginning goes.
 - ``compaction`` which log is compacted when; ``cleaning_state`` how one stands towards it;
   ``scrubbing`` reads all logs again for what is damaged; ``doubts`` when a leader looks at once.
-- ``disk_space`` whether the disk they share has room; while it has none nothing is written, others
-  lead, and it is looked at now and then.
+- ``disk_space`` whether their disk has room; while it has none nothing is written, others lead.
 - ``flusher`` group commit: worker threads, one sync in flight per log, no task per partition.
 - ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``);
   ``disposal`` how it goes.

@@ -1,4 +1,9 @@
-"""A partition's erasures: appended by its leader, note_all by its followers, kept in a file."""
+"""A partition's erasures: appended by its leader, noted by its followers, kept in a file.
+
+What is erased by a rule, and not because somebody waits for it, is *foreseen* first: whoever asks
+the leader does not find it any more from that moment on, and one erasure tells of many. A leader
+that goes takes along what it has foreseen and not appended; the next one sees it by the same rule.
+"""
 
 import asyncio
 import logging
@@ -15,7 +20,7 @@ from streamlog.errors import (
 )
 from streamlog.log.erasure.kept_file import FILE_NAME, encode
 from streamlog.log.erasure.loading import note_all
-from streamlog.partition.pending import Pending
+from streamlog.partition.pending import Acknowledgement, Pending
 from streamlog.partition.state import PartitionState
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
@@ -29,7 +34,17 @@ COMMIT_S: Final = 4.0
 class Erasing:
     """On the event loop, but for ``keep``."""
 
-    __slots__ = ("_appended", "_failed", "_kept_version", "_state")
+    __slots__ = (
+        "_appended",
+        "_failed",
+        "_foresaw",
+        "_foreseen",
+        "_gone",
+        "_kept_version",
+        "_lost",
+        "_said",
+        "_state",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -37,16 +52,67 @@ class Erasing:
         *,
         appended: Callable[[], None],
         failed: Callable[[StreamlogError], None],
+        foreseen: Callable[[OffsetSet], None] = lambda _: None,
+        lost: Callable[[], None] = lambda: None,
     ) -> None:
         """``appended`` is called when something was: it is to be synced, and told; ``failed`` where
-        it could not be.
+        it could not be; ``foreseen`` of what is, ``lost`` when it is not any more.
         """
         self._state = state
         self._appended = appended
         self._failed = failed
+        self._foresaw = foreseen
+        self._lost = lost
+        self._foreseen = OffsetSet()
+        """Not appended yet."""
+        self._said = OffsetSet()
+        """Foreseen, appended, and not committed yet."""
+        self._gone: OffsetSet | None = None
+        """``erased`` as it was made last, if it is still so."""
         self._kept_version = 0
         """The file has that of the erasures."""
         self.committed()
+
+    @property
+    def erased(self) -> OffsetSet:
+        """By what is committed, and what is foreseen; and the erasures' own offsets."""
+        committed = self._state.log.erasures.erased
+        if not self._foreseen and not self._said:
+            return committed
+        if self._gone is None:
+            self._gone = committed.copy()
+            self._gone.update(self._said)
+            self._gone.update(self._foreseen)
+        return self._gone
+
+    def foresee(self, offsets: OffsetSet) -> None:
+        """As the leader: these committed messages are to be erased, and not found from now on."""
+        self._foreseen.update(offsets)
+        self._gone = None
+        self._foresaw(offsets)
+
+    def say(self) -> None:
+        """Append what is foreseen, one erasure at a time. Where it cannot be, it is tried again."""
+        if not self._state.is_leader:
+            self._forget()
+        if not self._foreseen or self._said:
+            return
+        self._said, self._foreseen = self._foreseen, OffsetSet()
+        try:
+            self.append(self._said, _Said(self._committed_as_said, self._forget))
+        except StreamlogError:  # which has been told
+            self._foreseen.update(self._said)
+            self._said = OffsetSet()
+
+    def _committed_as_said(self) -> None:
+        self.committed()
+        self._said, self._gone = OffsetSet(), None
+
+    def _forget(self) -> None:
+        """Who leads next foresees it again."""
+        if self._foreseen or self._said:
+            self._foreseen, self._said, self._gone = OffsetSet(), OffsetSet(), None
+            self._lost()
 
     async def erase(self, erased: OffsetSet) -> None:
         """Return once it is committed that these are erased.
@@ -57,15 +123,17 @@ class Erasing:
         if not erased:
             return
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._append(erased, _Awaited(done, self.committed))
+        self.append(erased, _Awaited(done, self.committed))
         try:
             async with asyncio.timeout(COMMIT_S):
                 await done
         except TimeoutError:
             raise RequestTimedOut(f"{self._state.tp}: the replicas do not follow") from None
 
-    def _append(self, erased: OffsetSet, ack: "_Awaited") -> None:
-        """All of it, or as much as there was room for before this raises."""
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        """All of it, or as much as there was room for before this raises as ``erase``. ``ack``
+        hears of the commit, never during this call.
+        """
         state, log = self._state, self._state.log
         state.check_writable()
         if state.is_short:
@@ -94,8 +162,10 @@ class Erasing:
     def committed(self) -> None:
         """The high watermark may have moved."""
         erasures = self._state.log.erasures
-        if erasures.latest_offset > erasures.last.offset:
-            erasures.commit(self._state.high_watermark)
+        if erasures.latest_offset > erasures.last.offset and erasures.commit(
+            self._state.high_watermark
+        ):
+            self._gone = None
 
     # The file
 
@@ -109,10 +179,10 @@ class Erasing:
         log = self._state.log
         erasures = log.erasures
         erasures.forget_below(log.log_start_offset)
-        version, data = erasures.version, encode(erasures)
+        version, snapshot = erasures.version, erasures.snapshot()
         unkept_offset, erasures.unkept_offset = erasures.unkept_offset, None
         try:
-            await in_worker(lambda: log.beside.write(FILE_NAME, data))
+            await in_worker(lambda: log.beside.write(FILE_NAME, encode(snapshot)))
         except Unavailable as error:
             both = unkept_offset, erasures.unkept_offset  # one may have come meanwhile
             erasures.unkept_offset = min((it for it in both if it is not None), default=None)
@@ -138,6 +208,20 @@ class _Awaited:
     def failed(self, error: StreamlogError) -> None:
         if not self._done.done():
             self._done.set_exception(error)
+
+
+class _Said:
+    """Nobody waits. An ``Acknowledgement``."""
+
+    def __init__(self, committed: Callable[[], None], lost: Callable[[], None]) -> None:
+        self._committed = committed
+        self._lost = lost
+
+    def committed(self, base_offset: int) -> None:
+        self._committed()
+
+    def failed(self, error: StreamlogError) -> None:
+        self._lost()
 
 
 def _now_ms() -> int:

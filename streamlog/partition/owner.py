@@ -4,7 +4,7 @@ import logging
 import time
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError
 from streamlog.log.log import PartitionLog
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
@@ -14,14 +14,17 @@ from streamlog.partition.bounds import check_room
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.doubts import Doubts
 from streamlog.partition.erasing import Erasing
+from streamlog.partition.expiry import Expiry
 from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.producing import Appended, Producing
 from streamlog.partition.reader import Reader
+from streamlog.partition.shortening import forget_below
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
 from streamlog.partition.subjects.reading import erase_offsets
 from streamlog.partition.subjects.subjects import Subjects
+from streamlog.partition.surplus import Surplus
 from streamlog.partition.surroundings import Surroundings
 from streamlog.partition.syncing import Syncing
 from streamlog.partition.watchers import Watcher, Watchers
@@ -37,8 +40,8 @@ class Partition:
     """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
 
     __slots__ = (
-        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config",
-        "erasing", "following", "producing", "reader", "state", "subjects", "syncing", "topic_id",
+        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config", "erasing", "expiry",
+        "following", "producing", "reader", "state", "subjects", "surplus", "syncing", "topic_id",
         "tp",
     )  # fmt: skip
 
@@ -90,7 +93,15 @@ class Partition:
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
         )
-        self.erasing = Erasing(self.state, appended=self._keep_and_tell, failed=self._append_failed)
+        self.erasing = Erasing(
+            self.state,
+            appended=self._keep_and_tell,
+            failed=self._append_failed,
+            foreseen=self.subjects.drop,
+            lost=self.subjects.forget,
+        )
+        self.expiry = Expiry(self.state, self.reader, self.erasing)
+        self.surplus = Surplus(self.state, self.subjects, self.erasing, lambda: self.config)
 
     @property
     def closed(self) -> bool:
@@ -142,6 +153,11 @@ class Partition:
         return self._log.log_end_offset
 
     @property
+    def messages_end(self) -> int:
+        """From there to the log's end no message has come, but erasures have."""
+        return self._log.erasures.messages_end(self._log.log_end_offset)
+
+    @property
     def last_epoch(self) -> int:
         """Of the last batch; -1 where there is none."""
         return self._log.epochs.latest
@@ -162,8 +178,8 @@ class Partition:
 
     @property
     def erased(self) -> OffsetSet:
-        """Of what is committed; erasures themselves, which are no messages, count, too."""
-        return self._log.erasures.erased
+        """See ``Erasing.erased``; erasures themselves, which are no messages, count, too."""
+        return self.erasing.erased
 
     @property
     def isr(self) -> frozenset[NodeId]:
@@ -321,6 +337,10 @@ class Partition:
         """The checkpoints are behind."""
         self._surroundings.upkeep.offsets_changed(self)
 
+    def shortened(self) -> None:
+        """The log begins later."""
+        self._watchers.changed()
+
     def was_cut(self) -> None:
         self.producing.was_cut()
         self.subjects.was_cut()
@@ -461,32 +481,10 @@ class Partition:
 
     async def purge(self, up_to_offset: int) -> int:
         """Forget the committed records below ``up_to_offset``; how many they were."""
-        self.reader.check_open()
         before = self.log_start_offset
         target = min(up_to_offset, self.high_watermark)
-        if target <= before:
-            return 0
-        await self._surroundings.upkeep.persist_log_start(self, target)
-        self.reader.check_open()
-        try:
-            self._log.advance_log_start(target)
-        except Unavailable as error:  # the records are gone; their files go with the next retention
-            logger.warning("purged files remain", extra=self.place(error))
-        self._watchers.changed()
+        await forget_below(self, target, self._surroundings.upkeep)
         return self.log_start_offset - before
-
-    def retain(self, now_ms: int) -> None:
-        """Let go of whole segments that the limits no longer keep; followers follow in that, but
-        where the disk is full: they cannot fetch what would tell them.
-        """
-        state = self.state
-        may_delete = self.is_leader or not (state.has_room or state.cutting or self.closed)
-        if may_delete and self.failure is None:
-            deleted = self._log.apply_retention(now_ms, self.high_watermark)
-            self.syncing.segments_removed()
-            if deleted:
-                self.offsets_changed()
-                self._watchers.changed()
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""

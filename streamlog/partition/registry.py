@@ -39,6 +39,7 @@ from streamlog.partition.scrubbing import Scrubbing
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.partition.subjects.keeping import IndexKeeping
 from streamlog.partition.surroundings import Cluster, Surroundings, nothing
+from streamlog.partition.trimming import Trimming
 from streamlog.partition.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
@@ -99,18 +100,18 @@ class Registry:
         self._compaction = Compaction(
             settings, self.partitions, metrics, disk=self._disk, files=self._files
         )
+        self._trimming = Trimming(self.partitions)
         self._disposal = Disposal(self._folders, self._workers)
         self._heard: dict[TopicPartition, PartitionImage] = {}
         """What was last acted on."""
         self._cluster = cluster
-        settings_of_replication = replication or ReplicationSection()
         self._replication: Replication | None = None
         if cluster is not None:
             cluster.lease.add_listener(self._lease_changed)
             self._replication = Replication(
                 node_id=node_id,
                 cluster=cluster,
-                settings=settings_of_replication,
+                settings=replication or ReplicationSection(),
                 partitions=self.partitions,
                 workers=self._workers,
                 metrics=metrics,
@@ -225,6 +226,7 @@ class Registry:
             group.create_task(self._space.run())
             group.create_task(self._scrubbing.run())
             group.create_task(self._compaction.run())
+            group.create_task(self._trimming.run())
             group.create_task(self._surroundings.indexes.run())
             group.create_task(self._open_when_there_is_room())
             if self._replication is not None:

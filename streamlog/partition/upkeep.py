@@ -13,6 +13,7 @@ from streamlog.log.disk import storage_error
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints, Offsets
 from streamlog.partition.owner import Partition
+from streamlog.partition.shortening import retain
 
 logger = logging.getLogger(__name__)
 
@@ -137,7 +138,7 @@ class Upkeep:
         now_ms = time.time_ns() // 1_000_000
         for partition in tuple(self._partitions.values()):
             try:
-                partition.retain(now_ms)
+                retain(partition, now_ms)
             except StreamlogError as error:
                 logger.error(
                     "retention failed",

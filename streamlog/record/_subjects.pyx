@@ -245,7 +245,7 @@ cdef class SubjectIndex:
                 count -= 1
         return count
 
-    def trim(self, int64_t keep, int64_t below):
+    def trim(self, int64_t keep, int64_t below, *, int64_t limit=INT64_MAX):
         """Held to its plain twin."""
         cdef int64_t* excess = self._counts(below)
         cdef uint8_t* marks = NULL
@@ -261,7 +261,7 @@ cdef class SubjectIndex:
                     marks[number] = 1
                     low = min(low, self._names.entries[number].first)
             at = low
-            while True:
+            while len(gone) < limit:
                 at = scan(&self._map, at, high, 0, marks)
                 if at == NOTHING:
                     break

@@ -3,6 +3,7 @@
 A message's subject is the value of its record's first header, if that is named ``subject``.
 """
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
@@ -121,13 +122,15 @@ class SubjectIndex:
             self._drop(offset)
         return len(gone)
 
-    def trim(self, keep: int, below: int) -> list[int]:
-        """Forget, of each subject, all but the last ``keep`` of its messages ``below``; their
-        offsets.
+    def trim(self, keep: int, below: int, *, limit: int = sys.maxsize) -> list[int]:
+        """Forget, of each subject, all but the last ``keep`` of its messages ``below``, the first
+        ``limit`` of all these; their offsets, in order.
         """
-        gone = []
+        gone: list[int] = []
         left = Counter(it for at, it in self._subjects.items() if at < below)
         for offset, subject in list(self._subjects.items()):
+            if len(gone) == limit:
+                break
             if offset < below and left[subject] > keep:
                 left[subject] -= 1
                 gone.append(offset)

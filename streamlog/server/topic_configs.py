@@ -127,7 +127,8 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         Kind.BOOLEAN, "Refuse new messages of a subject that has as many as it may."
     ),
     "max_messages_per_subject": TopicConfig(
-        Kind.LONG, "How many messages a subject may have. -1: no limit."
+        Kind.LONG,
+        "How many messages of each subject a partition keeps: the newest. -1: all of them.",
     ),
     "no_ack": TopicConfig(
         Kind.BOOLEAN, "Never acknowledge, although the publisher asks for it with a reply subject."
@@ -160,6 +161,13 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
     "paused": TopicConfig(Kind.BOOLEAN, "Take no records for now."),
     "allow_atomic": TopicConfig(
         Kind.BOOLEAN, "Let NATS publishers store batches of messages together or not at all."
+    ),
+    "allow_ttl": TopicConfig(
+        Kind.BOOLEAN, "Let NATS publishers say of a message how long it stays."
+    ),
+    "allow_rollup": TopicConfig(
+        Kind.BOOLEAN,
+        "Let NATS publishers send messages that take the place of those before them.",
     ),
     "description": TopicConfig(Kind.STRING, "A text about the stream."),
 }

@@ -13,7 +13,7 @@ from nats.errors import NoRespondersError
 
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import NotLeader, PartitionNotFound
-from streamlog.ingest.inlet import UNAWAITED
+from streamlog.ingest.pending_acks import UNAWAITED
 from streamlog.ingest.source import NatsSource
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig

@@ -163,8 +163,7 @@ async def test_getting_messages(js: JetStreamContext) -> None:
         ({"name": "a", "num_replicas": 3}, (500, 10074)),
         ({"name": "a", "retention": RetentionPolicy.WORK_QUEUE}, (500, 10052)),
         ({"name": "a", "storage": StorageType.MEMORY}, (500, 10052)),
-        ({"name": "a", "allow_rollup_hdrs": True}, (500, 10052)),
-        ({"name": "a", "max_msgs_per_subject": 5}, (500, 10052)),
+        ({"name": "a", "allow_rollup_hdrs": True, "deny_purge": True}, (500, 10052)),
     ],
 )
 async def test_configurations_that_are_refused(

@@ -111,10 +111,10 @@ async def fill(sent: list[list[bytes]], messages: int, of_subject: int | None) -
     for subjects in sent:
         world.take(subjects)
         for subject in subjects:
-            if there.total() == messages:
-                wanted.append("maximum messages exceeded")
-            elif of_subject and there[subject] == of_subject:
+            if of_subject and there[subject] == of_subject:
                 wanted.append("maximum messages per subject exceeded")
+            elif there.total() == messages:
+                wanted.append("maximum messages exceeded")
             else:
                 there[subject] += 1
                 wanted.append(START + there.total())

@@ -100,6 +100,10 @@ class Life:
         return self.log.log_end_offset
 
     @property
+    def messages_end(self) -> int:
+        return self.log.log_end_offset
+
+    @property
     def high_watermark(self) -> int:
         return self.state.high_watermark
 

@@ -34,6 +34,9 @@ class Erasures:
         """Grows with each change that is worth being kept in the file."""
         self.unkept_offset: int | None = None
         """Of the first erasure that the file may not know; None: it knows them all."""
+        self.tail_start = 0
+        """Of the erasures that follow one another without a message up to the last one, the first's
+        offset."""
         self._pending: deque[Erasure] = deque()
         """Not committed as far as is known, in order."""
 
@@ -46,9 +49,15 @@ class Erasures:
         """Of the last one, committed or not; -1: there is none."""
         return self._pending[-1].offset if self._pending else self.last.offset
 
+    def messages_end(self, log_end_offset: int) -> int:
+        """Between that and the log's end there are erasures alone."""
+        return self.tail_start if self.latest_offset == log_end_offset - 1 else log_end_offset
+
     def note(self, erasure: Erasure) -> None:
         """It is in the log. One that is known already does nothing."""
         if erasure.offset > self.latest_offset:
+            if erasure.offset > self.latest_offset + 1:
+                self.tail_start = erasure.offset
             self._pending.append(erasure)
             self.version += 1
             if self.unkept_offset is None:
@@ -82,6 +91,7 @@ class Erasures:
             self.erased.keep_between(0, end_offset)
             self.unremoved.keep_between(0, end_offset)
             self.last = Erasure(-1, NO_EPOCH, OffsetSet())
+        self.tail_start = max(0, self.latest_offset)
         self.version += 1
 
     def forget_below(self, log_start_offset: int) -> None:
@@ -95,9 +105,28 @@ class Erasures:
         self.version += 1
 
     def restore(
-        self, erased: OffsetSet, unremoved: OffsetSet, last: Erasure, pending: Iterable[Erasure]
+        self,
+        erased: OffsetSet,
+        unremoved: OffsetSet,
+        last: Erasure,
+        pending: Iterable[Erasure],
+        *,
+        tail_start: int,
     ) -> None:
         """What was kept; nothing was known before."""
         assert self.latest_offset < 0
         self.erased, self.unremoved, self.last = erased, unremoved, last
         self._pending.extend(pending)
+        self.tail_start = max(0, min(tail_start, self.latest_offset))
+
+    def snapshot(self) -> "Erasures":
+        """As it is now, for another thread."""
+        other = Erasures()
+        other.restore(
+            self.erased.copy(),
+            self.unremoved.copy(),
+            self.last,
+            self._pending,
+            tail_start=self.tail_start,
+        )
+        return other

@@ -1,13 +1,14 @@
 """Erasures as a small file. Pure.
 
-Big-endian: magic, CRC-32C of the rest, then for each erasure its offset, its epoch, how many bytes
-follow, and an ``OffsetSet``. The first stands for all that are committed, by the last of them; the
-second has what is not removed yet; others wait for their commit.
+Big-endian: magic, CRC-32C of the rest, where the last erasures without a message between them
+begin; then for each erasure its offset, its epoch, how many bytes follow, and an ``OffsetSet``. The
+first stands for all that are committed, by the last of them; the second has what is not removed
+yet; others wait for their commit.
 """
 
 import struct
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
@@ -16,9 +17,19 @@ from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.record.offset_set import OffsetSet
 
 FILE_NAME: Final = "erasures.snapshot"
-_MAGIC: Final = b"SLER\x00\x00\x00\x01"
+_MAGIC: Final = b"SLER\x00\x00\x00\x02"
 _CRC: Final = struct.Struct(">I")
+_TAIL: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qiI")
+
+
+class Kept(NamedTuple):
+    """What such a file says."""
+
+    committed: Erasure
+    unremoved: OffsetSet
+    pending: list[Erasure]
+    tail_start: int
 
 
 def encode(erasures: Erasures) -> bytes:
@@ -28,24 +39,26 @@ def encode(erasures: Erasures) -> bytes:
         last._replace(erased=erasures.unremoved),
         *erasures.pending,
     ]
-    body = b"".join(_packed(part) for part in parts)
+    body = _TAIL.pack(erasures.tail_start) + b"".join(_packed(part) for part in parts)
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
 
-def decode(data: bytes, path: str) -> list[Erasure]:
-    """As ``encode`` has them: two at least. Raises CorruptFile for what was not written so."""
+def decode(data: bytes, path: str) -> Kept:
+    """Raises CorruptFile for what ``encode`` has not written."""
     start = len(_MAGIC) + _CRC.size
     if len(data) < start or not data.startswith(_MAGIC):
         raise CorruptFile(f"{path}: not a file of erasures")
     if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
         raise CorruptFile(f"{path}: the checksum does not fit")
     try:
-        parts = list(_unpacked(memoryview(data)[start:]))
+        (tail_start,) = _TAIL.unpack_from(data, start)
+        parts = list(_unpacked(memoryview(data)[start + _TAIL.size :]))
     except (ValueError, struct.error) as error:
         raise CorruptFile(f"{path}: {error}") from None
     if len(parts) < 2:
         raise CorruptFile(f"{path}: what is committed is missing")
-    return parts
+    committed, unremoved, *pending = parts
+    return Kept(committed, unremoved.erased, pending, tail_start)
 
 
 def _packed(erasure: Erasure) -> bytes:

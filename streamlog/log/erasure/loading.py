@@ -51,15 +51,16 @@ def _recall(erasures: Erasures, log: PartitionLog) -> bool:
     if not data:
         return True
     try:
-        committed, unremoved, *pending = decode(data, FILE_NAME)
+        kept = decode(data, FILE_NAME)
     except CorruptFile as error:
         _warn(log, str(error))
         return False
-    if not _is_of(log, committed):
-        _warn(log, f"the log has no erasure at {committed.offset} of epoch {committed.epoch}")
+    last = kept.committed
+    if not _is_of(log, last):
+        _warn(log, f"the log has no erasure at {last.offset} of epoch {last.epoch}")
         return False
-    sound = [erasure for erasure in pending if _is_of(log, erasure)]
-    erasures.restore(committed.erased, unremoved.erased, committed, sound)
+    sound = [erasure for erasure in kept.pending if _is_of(log, erasure)]
+    erasures.restore(last.erased, kept.unremoved, last, sound, tail_start=kept.tail_start)
     return True
 
 

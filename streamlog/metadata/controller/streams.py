@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists
@@ -85,19 +85,33 @@ def update_stream(
     return draft.decision()
 
 
+class Lasting(NamedTuple):
+    """A setting that is not taken back once it is on."""
+
+    name: str
+    jetstream: str
+    """Its field of JetStream's StreamConfig."""
+    told: str
+    """What is said to who tries, in JetStream's words."""
+
+
+def _promise(name: str, what: str) -> Lasting:
+    return Lasting(name, name, f"stream configuration update can not {what}")
+
+
 LASTING: Final = (
-    ("sealed", "unseal a sealed stream"),
-    ("deny_delete", "cancel deny message deletes"),
-    ("deny_purge", "cancel deny purge"),
+    _promise("sealed", "unseal a sealed stream"),
+    _promise("deny_delete", "cancel deny message deletes"),
+    _promise("deny_purge", "cancel deny purge"),
+    Lasting("allow_ttl", "allow_msg_ttl", "message TTL status can not be disabled"),
 )
-"""Promises that are not taken back; and what it is called to do so."""
 
 
 def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
-    """What has been promised of a stream is not taken back. In JetStream's words."""
-    for name, what in LASTING:
-        if getattr(known, name) and not getattr(config, name):
-            raise InvalidStreamConfig(f"stream configuration update can not {what}")
+    """What has been promised of a stream is not taken back."""
+    for lasting in LASTING:
+        if getattr(known, lasting.name) and not getattr(config, lasting.name):
+            raise InvalidStreamConfig(lasting.told)
 
 
 def _check_cluster(image: Image, config: StreamConfig) -> None:

@@ -11,6 +11,7 @@ from streamlog.model import TopicPartition
 from streamlog.partition.reader import Reader
 from streamlog.partition.subjects.keeping import IndexKeeping
 from streamlog.partition.subjects.reading import Erasing, note_batches, nothing_erased
+from streamlog.record.offset_set import OffsetSet
 from streamlog.record.subjects import NOTHING, SEED_BYTES, SubjectIndex
 
 logger = logging.getLogger(__name__)
@@ -137,6 +138,12 @@ class Subjects:
     def let_go(self) -> None:
         """It need not stay any more."""
         self.is_followed = False
+
+    def drop(self, offsets: OffsetSet) -> None:
+        """These messages go: they do not count from now on."""
+        if self._index is not None:
+            for offset in offsets:
+                self._index.erase(offset)
 
     def was_cut(self) -> None:
         """The log is shorter now, or begins anew."""

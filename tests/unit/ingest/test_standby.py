@@ -5,7 +5,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch
 from streamlog.ingest import standby as module
-from streamlog.ingest.inlet import UNAWAITED
+from streamlog.ingest.pending_acks import UNAWAITED
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.standby import Prepared, Standby
 from streamlog.model import TopicPartition

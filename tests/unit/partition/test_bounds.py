@@ -4,6 +4,7 @@ import pytest
 
 from streamlog.errors import StreamFull
 from streamlog.partition.bounds import RoomLeft, room_left
+from streamlog.partition.shortening import retain
 from streamlog.record.produced import check_inside, check_outside
 from streamlog.wire.errors import code_of
 from tests.partition_world import Told, World, publish, tp, values_of
@@ -36,12 +37,12 @@ async def test_what_is_there_stays(world: World) -> None:
         partition = registry.partition(tp("s"))
         for value in (b"0", b"1", b"2", b"3"):  # who appends has looked before
             await publish(partition, value * 3000)
-        partition.retain(TIME_MS * 2)
+        retain(partition, TIME_MS * 2)
         assert len(await values_of(partition)) == 4
         assert room_left(partition).messages == -1
         assert room_left(partition).size_bytes < 0
         await partition.purge(2)
-        partition.retain(TIME_MS * 2)
+        retain(partition, TIME_MS * 2)
         assert room_left(partition).messages == 1
         assert 3_000 < room_left(partition).size_bytes < 4_000
 

@@ -14,6 +14,7 @@ from streamlog.log.scan import Damage, scan_past_damage
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.following import Cut
 from streamlog.partition.replica import mend, take
+from streamlog.partition.shortening import retain
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
 from tests.failing_disk import FailingDisk
 from tests.log_folder import make_batch
@@ -327,10 +328,10 @@ async def test_a_full_follower_deletes_by_itself(tmp_path: Path) -> None:
             await publish(world.leader.partition(), bytes([65 + i]) * 1000)
         follower = world.followers[0].partition()
         await until(lambda: follower.high_watermark == COUNT)
-        follower.retain(0)
+        retain(follower, 0)
         assert follower.log_start_offset == 0, "the leader says what goes"
         follower.ran_out_of_room(StorageFull("now"))
-        follower.retain(0)
+        retain(follower, 0)
         assert follower.log_start_offset > 0
 
 

@@ -7,6 +7,7 @@ import pytest
 
 from streamlog.errors import NotLeader, Overloaded
 from streamlog.partition.owner import Partition
+from streamlog.partition.shortening import retain
 from streamlog.partition.subjects import subjects as subjects_module
 from streamlog.partition.subjects.keeping import IDLE_S
 from streamlog.record.codec import RecordRun
@@ -79,7 +80,7 @@ async def test_what_retention_and_purges_take_is_not_counted(tmp_path: Path) -> 
             await put(partition, "a", "b", value=bytes(1500))
         index = await partition.subjects.know()
         assert index.count(b"a") == 3
-        partition.retain(0)
+        retain(partition, 0)
         index = await partition.subjects.know()
         assert partition.log_start_offset > 0
         assert seen(index) == ["a", "b"] * (index.message_count // 2)

@@ -85,10 +85,11 @@ def test_the_file_tells_it_all() -> None:
     erasures = known(erasure(5, 1, 2), erasure(9, 2, 7))
     erasures.commit(6)
     erasures.removed(OffsetSet([1]))
-    committed, unremoved, *pending = decode(encode(erasures), "f")
+    committed, unremoved, pending, tail_start = decode(encode(erasures), "f")
     assert (committed.offset, committed.epoch) == (5, 1)
     assert list(committed.erased) == [1, 2, 5]
-    assert list(unremoved.erased) == [2]
+    assert list(unremoved) == [2]
+    assert tail_start == 9
     assert pending == [erasure(9, 2, 7)]
 
 

@@ -1,0 +1,162 @@
+"""Messages that say themselves how long they stay (``Nats-TTL``): when each of them goes.
+
+The leader reads the log as it is committed, from its start on when it begins to lead, and remembers
+of each such message its offset and its second. The log alone says what there is, so nothing has to
+be kept over a restart or a failover.
+"""
+
+import asyncio
+import heapq
+from array import array
+from collections.abc import Iterator
+from typing import Final
+
+from streamlog.errors import OffsetOutOfRange
+from streamlog.log.slice import FileSlice
+from streamlog.partition.erasing import Erasing
+from streamlog.partition.reader import Reader
+from streamlog.partition.state import PartitionState
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+from streamlog.record.lifetime import HEADER, lifetime_s
+from streamlog.record.offset_set import OffsetSet
+
+KNOWN_MAX: Final = 4_000_000
+"""Messages of one partition, 8 bytes each. Of more, those that go last are forgotten, and the log
+is read again when the first of them is due."""
+READ_BYTES: Final = 4 * 1024 * 1024
+PARTS_AT_ONCE: Final = 16
+"""... then other partitions have their turn."""
+_HEADER_BYTES: Final = HEADER.encode()
+
+Due = tuple[int, int]
+"""The second in which a message is to be gone, and its offset."""
+
+
+class Deadlines:
+    """Pure: which messages go when."""
+
+    def __init__(self, known_max: int = KNOWN_MAX) -> None:
+        self._known_max = known_max
+        self._by_second: dict[int, array[int]] = {}
+        self._seconds: list[int] = []
+        """A heap of the keys."""
+        self.count = 0
+        self.horizon_s: int | None = None
+        """Of messages that go then or later some are not known."""
+
+    def add(self, due: Due) -> None:
+        second, offset = due
+        if self.horizon_s is not None and second >= self.horizon_s:
+            return
+        known = self._by_second.get(second)
+        if known is None:
+            known = self._by_second[second] = array("q")
+            heapq.heappush(self._seconds, second)
+        known.append(offset)
+        self.count += 1
+        if self.count > self._known_max:
+            self._forget_last()
+
+    def take(self, now_s: int) -> list[int]:
+        """The offsets of all that are due, in order."""
+        found: list[int] = []
+        while self._seconds and self._seconds[0] <= now_s:
+            found += self._by_second.pop(heapq.heappop(self._seconds))
+        self.count -= len(found)
+        return sorted(found)
+
+    def is_passed(self, now_s: int) -> bool:
+        """Messages may be due that are not known."""
+        return self.horizon_s is not None and self.horizon_s <= now_s
+
+    def _forget_last(self) -> None:
+        """About half of them; those of one second stay together."""
+        ordered = sorted(self._by_second)
+        kept = 0
+        for place, second in enumerate(ordered):
+            if place and kept + len(self._by_second[second]) > self._known_max // 2:
+                self.horizon_s = second
+                break
+            kept += len(self._by_second[second])
+        else:
+            return
+        for second in ordered[place:]:
+            del self._by_second[second]
+        self._seconds = ordered[:place]
+        self.count = kept
+
+
+class Expiry:
+    """Of one partition; on the event loop, while it leads."""
+
+    __slots__ = ("_deadlines", "_erasing", "_reader", "_state", "_taken", "_until")
+
+    def __init__(self, state: PartitionState, reader: Reader, erasing: Erasing) -> None:
+        self._state = state
+        self._reader = reader
+        self._erasing = erasing
+        self._deadlines: Deadlines | None = None
+        """None: nothing was read."""
+        self._until = 0
+        """All below was read."""
+
+    def forget(self) -> None:
+        """The partition is not led any more, or messages stay as long as others."""
+        self._deadlines = None
+
+    async def settle(self, now_ms: int) -> None:
+        """Read what was committed since, and foresee that go what is due. Raises StreamlogError."""
+        now_s, deadlines = now_ms // 1000, self._deadlines
+        if deadlines is None or deadlines.is_passed(now_s):
+            deadlines = self._deadlines = Deadlines()
+            self._until = 0
+        self._until = max(self._until, self._state.log.log_start_offset)
+        for _ in range(PARTS_AT_ONCE):
+            if self._until >= self._upper() or self._deadlines is not deadlines:
+                break
+            await self._read_on(deadlines)
+        gone = OffsetSet.in_order(deadlines.take(now_s))
+        gone.keep_between(self._state.log.log_start_offset, self._upper())
+        gone.remove_all(self._erasing.erased)
+        if gone and self._state.is_leader:
+            self._erasing.foresee(gone)
+
+    async def _read_on(self, deadlines: Deadlines) -> None:
+        try:
+            with await self._reader.read(self._until, READ_BYTES, self._upper) as part:
+                found, until = await asyncio.to_thread(_look, part, self._until)
+        except OffsetOutOfRange:  # retention was quicker
+            return
+        erased = self._erasing.erased
+        for due in found:
+            if due[1] not in erased:
+                deadlines.add(due)
+        self._until = max(self._until, until)
+
+    def _upper(self) -> int:
+        return self._state.high_watermark
+
+
+def _look(part: FileSlice, from_offset: int) -> tuple[list[Due], int]:
+    """What a piece of the log tells, and where it ends. Blocks. Raises CorruptBatch."""
+    data, until = part.read(), from_offset
+    found: list[Due] = []
+    uncompressed = _HEADER_BYTES in data
+    for header, batch in batches(data):
+        until = header.next_offset
+        if not header.is_control and (header.compression or uncompressed):
+            found += (due for due in _dues(batch) if due[1] >= from_offset)
+    return found, until
+
+
+def _dues(batch: memoryview) -> Iterator[Due]:
+    """Of messages that came over NATS."""
+    for record in iter_records(batch):
+        headers = record.headers
+        if not headers or headers[0][0] != "subject":
+            continue
+        text = next((value for name, value in headers if name == HEADER), None)
+        lifetime = lifetime_s(text) if text else 0
+        if lifetime is not None and lifetime > 0:
+            yield -(-record.timestamp_ms // 1000) + lifetime, record.offset

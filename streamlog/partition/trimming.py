@@ -1,0 +1,99 @@
+"""What rules take out of the logs that this node leads: a little at a time, log after log."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from streamlog.errors import StreamlogError
+from streamlog.partition.owner import Partition
+from streamlog.partition.shortening import free_front
+
+logger = logging.getLogger(__name__)
+
+LOOK_S: Final = 0.5
+"""Between two looks: so long may pass until the log says what is to go."""
+SHARE_MAX: Final = 0.1
+"""Of the time, at most."""
+_AT_ONCE: Final = 500
+"""Partitions that are looked at before others have their turn."""
+
+
+class Trimming:
+    """``run`` as a task. A partition whose stream has no such rule costs a look at its config."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        *,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._partitions = partitions
+        self._now_ms = now_ms
+        self._followed: set[Partition] = set()
+        """Of which the index of subjects is kept for this."""
+        self._failed: set[Partition] = set()
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        pause_s = LOOK_S
+        while True:
+            await asyncio.sleep(pause_s)
+            started = time.monotonic()
+            await self.look()
+            spent_s = time.monotonic() - started
+            pause_s = max(LOOK_S, spent_s / SHARE_MAX - spent_s)
+
+    async def look(self) -> None:
+        """At all of them."""
+        for done, partition in enumerate(self._partitions()):
+            if partition.surplus.kept is None or not partition.is_leader:
+                self._let_go(partition)
+            if not partition.is_leader or not _expires(partition):
+                partition.expiry.forget()
+            if partition.is_leader and _is_trimmed(partition):
+                await self._look_at(partition)
+            partition.erasing.say()
+            if done % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
+        self._followed = {it for it in self._followed if not it.closed}
+        self._failed = {it for it in self._failed if not it.closed}
+
+    def _follow(self, partition: Partition) -> None:
+        if partition not in self._followed:
+            self._followed.add(partition)
+            partition.subjects.want()
+
+    def _let_go(self, partition: Partition) -> None:
+        if partition in self._followed:
+            self._followed.discard(partition)
+            partition.subjects.let_go()
+
+    async def _look_at(self, partition: Partition) -> None:
+        """What cannot be is told once, and tried again."""
+        try:
+            if _expires(partition):
+                await partition.expiry.settle(self._now_ms())
+            if partition.surplus.kept is not None:
+                self._follow(partition)
+                await partition.surplus.settle()
+            await free_front(partition)
+        except StreamlogError as error:
+            if partition not in self._failed:
+                self._failed.add(partition)
+                logger.warning("messages are not trimmed", extra=partition.place(error))
+        except Exception:
+            logger.exception("messages could not be trimmed", extra={"stream": partition.tp.stream})
+        else:
+            self._failed.discard(partition)
+
+
+def _is_trimmed(partition: Partition) -> bool:
+    """Messages of it go by rules of its stream."""
+    has_rollups = partition.config.allow_rollup
+    return partition.surplus.kept is not None or has_rollups or _expires(partition)
+
+
+def _expires(partition: Partition) -> bool:
+    return partition.config.allow_ttl and not partition.config.sealed
