@@ -36,6 +36,7 @@ from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUC
 from tests.kafka_node import CLUSTER_ID
 from tests.record_batches import HandRecord, hand_batch
 from tests.threaded_node import ThreadedNode
+from tests.tls_relay import TlsRelay
 
 FLIGHTS = TopicPartition("flights", 0)
 Talk = Callable[[socket.socket], None]
@@ -241,44 +242,22 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         patiently(ask, 0, about="flights")
 
 
-@contextlib.contextmanager
-def tls_before(address: str, authority: trustme.CA) -> Iterator[int]:
-    """TLS in front of a node, as a proxy does it; for one connection."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("localhost").configure_cert(context)
-    host, port = address.split(":")
-
-    def talk(plain: socket.socket) -> None:
-        with (
-            context.wrap_socket(plain, server_side=True) as secured,
-            socket.create_connection((host, int(port))) as behind,
-        ):
-            requests, answers = secured.makefile("rb"), behind.makefile("rb")
-            while head := requests.read(4):
-                behind.sendall(head + requests.read(int.from_bytes(head, "big")))
-                head = answers.read(4)
-                secured.sendall(head + answers.read(int.from_bytes(head, "big")))
-
-    with talking(talk) as listening:
-        yield listening
-
-
 def test_tls(threaded: ThreadedNode) -> None:
     authority, stranger = trustme.CA(), trustme.CA()
     client = ssl.create_default_context()
     authority.configure_trust(client)
     with (
-        tls_before(threaded.address, authority) as port,
-        Connection.open("localhost", port, tls=client) as connection,
+        TlsRelay(threaded.address, authority) as relay,
+        Connection.open("localhost", relay.port, tls=client) as connection,
     ):
         assert connection.request(registry.METADATA, {"topics": []})["cluster_id"] == CLUSTER_ID
     untrusting = ssl.create_default_context()
     stranger.configure_trust(untrusting)
     with (
-        tls_before(threaded.address, authority) as port,
+        TlsRelay(threaded.address, authority) as relay,
         pytest.raises(NodeUnreachable, match=r"TLS: .*certificate"),
     ):
-        Connection.open("localhost", port, tls=untrusting)
+        Connection.open("localhost", relay.port, tls=untrusting)
 
 
 def test_a_closed_connection_says_so(threaded: ThreadedNode) -> None:

@@ -1,0 +1,231 @@
+"""Reading on clusters: Spark's executors in processes of their own, streamlog on three nodes.
+
+Nodes and executors are killed in the middle of a job; its rows are those of a plain Kafka consumer.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pyspark_streamlog.java import find_java_home
+from tests.cluster import Cluster
+from tests.history import Lane
+from tests.server_process import ServerProcess, free_port, listens, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
+
+STREAM = "orders"
+PARTITIONS = 3
+RECORDS = 60_000
+LOCAL_CLUSTER = "local-cluster[2,1,1024]"
+JOB_TIMEOUT_S = 300.0
+
+Row = tuple[int, int, bytes]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Cluster(tmp_path / "nodes", settings={"log": {"segment_bytes": 1 << 20}}) as cluster:
+        topic = NewTopic(STREAM, num_partitions=PARTITIONS, replication_factor=3)
+        admin = AdminClient({"bootstrap.servers": cluster.servers})
+        admin.create_topics([topic])[STREAM].result(30)
+        cluster.wait_settled([Lane(STREAM, number) for number in range(PARTITIONS)])
+        produce(cluster, 0, RECORDS)
+        yield cluster
+
+
+def produce(cluster: Cluster, first: int, end: int) -> None:
+    settings = {"bootstrap.servers": cluster.servers, "acks": "all", "compression.type": "lz4"}
+    producer = Producer({**settings, "linger.ms": 5, "batch.num.messages": 200})
+    for i in range(first, end):
+        producer.produce(STREAM, b"%d " % i + os.urandom(80).hex().encode(), partition=i % 3)
+        producer.poll(0)
+    assert producer.flush(60) == 0
+
+
+def consumed(cluster: Cluster) -> list[Row]:
+    """All rows, as a plain reader has them."""
+    consumer = Consumer({"bootstrap.servers": cluster.servers, "group.id": "plain"})
+    ends = [cluster.committed_end(Lane(STREAM, number)) for number in range(PARTITIONS)]
+    consumer.assign([TopicPartition(STREAM, number, 0) for number in range(PARTITIONS)])
+    found: list[Row] = []
+    while len(found) < sum(ends):
+        messages = consumer.consume(1_000, 10)
+        assert messages, f"{len(found)} of {ends}"
+        found += [(m.partition(), m.offset(), m.value()) for m in messages if m.error() is None]
+    consumer.close()
+    return sorted(found)
+
+
+class Job:
+    """``read_job.py`` in a process of its own."""
+
+    def __init__(self, folder: Path, **request: Any) -> None:
+        folder.mkdir(exist_ok=True)
+        self.barrier = folder / "barrier"
+        self._rows = folder / "rows"
+        request = {"rows": str(self._rows), **request}
+        if request.pop("stops", False):
+            self.barrier.mkdir()
+            request["barrier"] = str(self.barrier)
+        (folder / "request.json").write_text(json.dumps(request))
+        self._log = folder / "job.log"
+        command = [sys.executable, str(Path(__file__).with_name("read_job.py"))]
+        self._process = ServerProcess([*command, str(folder / "request.json")], self._log)
+
+    def start(self) -> None:
+        root = Path(__file__).parents[2]
+        os.environ["PYTHONPATH"] = os.pathsep.join([str(root), str(root / "spark")])
+        self._process.spawn()
+
+    def wait_reading(self) -> None:
+        """Until a task has its first rows; it reads on when ``go`` is called."""
+
+        def reads() -> bool:
+            assert self._process.is_running(), self._process.log_text()[-4000:]
+            return any(self.barrier.glob("task-*"))
+
+        wait_until(reads, "no task has rows", JOB_TIMEOUT_S)
+
+    def go(self) -> None:
+        (self.barrier / "go").touch()
+
+    def wait(self) -> list[Row]:
+        code = self._process.wait(JOB_TIMEOUT_S)
+        assert code == 0, self._process.log_text()[-6000:]
+        table = pq.read_table(self._rows, columns=["partition", "offset", "value"])
+        return sorted(zip(*table.to_pydict().values(), strict=True))
+
+    def run(self) -> list[Row]:
+        self.start()
+        return self.wait()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+
+def reading(cluster: Cluster) -> dict[str, str]:
+    """Small fetches, so that a task is in the middle of its range for long."""
+    return {
+        "servers": cluster.servers,
+        "subscribe": STREAM,
+        "fetchMaxBytes": "30000",
+        "batchRows": "500",
+    }
+
+
+def test_a_killed_node_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path: Path) -> None:
+    expected = consumed(cluster)
+    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=reading(cluster), stops=True)
+    job.start()
+    try:
+        job.wait_reading()
+        cluster.kill(cluster.leader(Lane(STREAM, 0)))
+        job.go()
+        assert job.wait() == expected
+    finally:
+        job.kill()
+
+
+def test_a_killed_executor_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path: Path) -> None:
+    expected = consumed(cluster)
+    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=reading(cluster), suicide=True)
+    try:
+        assert job.run() == expected
+    finally:
+        job.kill()
+
+
+@pytest.fixture
+def standalone(tmp_path: Path) -> Iterator[str]:
+    """A master and a worker, as an operator starts them."""
+    import pyspark
+
+    java = str(find_java_home())
+    os.environ.update(JAVA_HOME=java, SPARK_LOCAL_IP="127.0.0.1", PYSPARK_PYTHON=sys.executable)
+    run = str(Path(pyspark.__file__).parent / "bin" / "spark-class")
+    port = free_port()
+    url = f"spark://127.0.0.1:{port}"
+    deploy = "org.apache.spark.deploy"
+    master = ServerProcess(
+        [run, f"{deploy}.master.Master", "-h", "127.0.0.1", "-p", str(port), "--webui-port", "0"],
+        tmp_path / "master.log",
+    )
+    work = ["-d", str(tmp_path / "work"), "--webui-port", "0"]
+    worker = ServerProcess(
+        [run, f"{deploy}.worker.Worker", "-c", "2", "-m", "1500M", *work, url],
+        tmp_path / "worker.log",
+    )
+    try:
+        master.spawn()
+        wait_until(lambda: listens(port), "the master", 120)
+        worker.spawn()
+        registered = "Successfully registered with master"
+        wait_until(lambda: registered in worker.log_text(), "the worker", 120)
+        yield url
+    finally:
+        worker.kill()
+        master.kill()
+
+
+def test_a_standalone_cluster_reads_a_stream_and_files(
+    cluster: Cluster, standalone: str, tmp_path: Path
+) -> None:
+    expected = consumed(cluster)
+    options = {
+        **reading(cluster),
+        "startingOffsets": "earliest",
+        "maxOffsetsPerTrigger": str(RECORDS // 2),
+    }
+    checkpoint = {"checkpoint": str(tmp_path / "checkpoint")}
+    job = Job(tmp_path / "job", master=standalone, options=options, **checkpoint)
+    assert job.run() == expected
+    produce(cluster, RECORDS, RECORDS + 999)
+    cluster.restart(cluster.leader(Lane(STREAM, 1)))
+    expected = consumed(cluster)
+    assert job.run() == expected
+    node = next(iter(cluster.nodes.values()))
+    for number in range(PARTITIONS):
+        lane = Lane(STREAM, number)
+        wait_until(
+            lambda lane=lane: node.replica(lane).end == cluster.committed_end(lane), str(lane)
+        )
+    by_path = {"path": str(node.data_dir), "subscribe": STREAM, "minPartitions": "6"}
+    # The checkpoint of high watermarks is written each second.
+    wait_until(lambda: checkpointed(node.data_dir) == len(expected), "the checkpoint")
+    assert Job(tmp_path / "files", master=standalone, options=by_path).run() == expected
+
+
+def checkpointed(data_dir: Path) -> int:
+    lines = (data_dir / "high-watermark-checkpoint").read_text().splitlines()[2:]
+    return sum(int(it.split()[2]) for it in lines if it.startswith(f"{STREAM} "))
+
+
+def test_the_shell_finds_the_source_without_registration(cluster: Cluster) -> None:
+    """Options of a plan show no secret: there is none among them."""
+    script = (
+        "from pyspark_streamlog.java import prepare_environment; prepare_environment();"
+        "from pyspark.sql import SparkSession;"
+        "spark = SparkSession.builder.master('local[1]')"
+        ".config('spark.ui.enabled', 'false').getOrCreate();"
+        f"frame = spark.read.format('streamlog').option('servers', '{cluster.servers}')"
+        f".option('subscribe', '{STREAM}').load();"
+        "print('rows', frame.count())"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=JOB_TIMEOUT_S,
+    )
+    assert f"rows {RECORDS}" in run.stdout

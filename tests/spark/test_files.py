@@ -1,0 +1,73 @@
+"""File systems beyond the machine's own, by way of pyarrow and fsspec."""
+
+from pathlib import Path
+
+import pytest
+from pyarrow.fs import LocalFileSystem
+
+from pyspark_streamlog import folder as folder_module
+from pyspark_streamlog.file_reader import FileReader
+from pyspark_streamlog.files import ArrowFiles, Files, LocalFiles, files_at, opened, read_small
+from pyspark_streamlog.options import ReadOptions
+from pyspark_streamlog.place import open_place
+from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.errors import ConfigError
+from streamlog.record.columns import arrow_schema
+from tests.spark.data_folder import HandFolder
+
+
+@pytest.fixture(params=["local", "arrow"])
+def files(request: pytest.FixtureRequest) -> Files:
+    return LocalFiles() if request.param == "local" else ArrowFiles(LocalFileSystem())
+
+
+def test_every_file_system_reads_alike(files: Files, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(b"0123456789")
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").mkdir()
+    assert files.children(str(tmp_path)) == ({"a": 10}, ["b", "c"])
+    with opened(files, f"{tmp_path}/a") as file:
+        assert (file.size(), file.pread(4, 8), file.pread(4, 20)) == (10, b"89", b"")
+        buffer = bytearray(4)
+        assert file.read_into(buffer, 3) == 4
+        assert buffer == b"3456"
+        assert file.read_into(buffer, 8) == 2
+        assert buffer[:2] == b"89"
+    assert read_small(files, f"{tmp_path}/a") == b"0123456789"
+    with pytest.raises(FileNotFoundError):
+        files.open(f"{tmp_path}/d")
+    with pytest.raises(FileNotFoundError):
+        files.children(f"{tmp_path}/d")
+
+
+def test_a_folder_is_read_through_pyarrow(
+    folder: HandFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder.segment([[b"v"] * 5] * 4)
+    folder.segment([[b"w"] * 5] * 4, 20, torn=b"torn")
+    remote = ArrowFiles(LocalFileSystem()), str(folder.path)
+    monkeypatch.setattr(folder_module, "files_at", lambda _: remote)
+    options = ReadOptions.parse({"path": "s3://bucket/node", "subscribe": "orders"})
+    place = open_place(options)
+    tasks = place.cut(take_snapshot(place, options), 300, 1)
+    assert len(tasks) > 1
+    found = [
+        value
+        for task in tasks
+        for batch in FileReader(task, options, arrow_schema(["value"])).read()
+        for value in batch.to_pydict()["value"]
+    ]
+    assert found == [b"v"] * 20 + [b"w"] * 20
+
+
+def test_a_url_that_nobody_knows_is_refused_with_the_remedy() -> None:
+    with pytest.raises(
+        ConfigError, match=r"^path: neither pyarrow nor fsspec can read gopher:// here .*; install"
+    ):
+        files_at("gopher://somewhere/data")
+
+
+def test_a_secret_in_a_url_is_refused_and_not_repeated() -> None:
+    with pytest.raises(ConfigError, match=r"^path: .*no secret may be in it") as caught:
+        files_at("s3://key:hunter2@bucket/data")
+    assert "hunter2" not in str(caught.value)

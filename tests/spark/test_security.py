@@ -1,0 +1,97 @@
+import ssl
+from pathlib import Path
+
+import pytest
+import trustme
+
+from pyspark_streamlog.fetch_reader import FetchReader
+from pyspark_streamlog.options import ReadOptions
+from pyspark_streamlog.place import open_place
+from pyspark_streamlog.security import Security
+from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.errors import ConfigError
+from streamlog.record.columns import arrow_schema
+from tests.threaded_node import ThreadedNode
+from tests.tls_relay import TlsRelay
+
+
+def security(**given: str) -> Security:
+    options = {f"security.{name}": value for name, value in given.items()}
+    return ReadOptions.parse({"servers": "a:1", **options}).security
+
+
+def test_without_files_and_without_tls_all_is_in_the_clear() -> None:
+    assert security().context() is None
+    assert security(tls="false").context() is None
+    assert isinstance(security(tls="true").context(), ssl.SSLContext)
+
+
+def test_a_file_asks_for_tls() -> None:
+    assert security(caFile="/ca.pem").tls
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"tls": "false", "caFile": "/ca.pem"}, r"security\.caFile: security\.tls is false"),
+        ({"certFile": "/c.pem"}, r"security\.certFile: security\.keyFile is missing"),
+        ({"keyPasswordFile": "/p"}, r"security\.keyPasswordFile: security\.certFile is missing"),
+        ({"tls": "maybe"}, r"security\.tls: 'maybe' is wrong"),
+    ],
+)
+def test_options_that_do_not_fit(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{problem}"):
+        security(**given)
+
+
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path) -> None:
+    nonsense = tmp_path / "nonsense.pem"
+    nonsense.write_text("hunter2")
+    with pytest.raises(ConfigError, match=r"^security\.caFile: .*nowhere\.pem cannot be used"):
+        security(caFile=str(tmp_path / "nowhere.pem")).context()
+    with pytest.raises(ConfigError, match=r"^security\.caFile: .*nonsense\.pem") as caught:
+        security(caFile=str(nonsense)).context()
+    assert "hunter2" not in str(caught.value)
+
+
+def test_a_key_may_have_a_password_in_a_file(tmp_path: Path) -> None:
+    from cryptography.hazmat.primitives import serialization as s
+
+    issued = trustme.CA().issue_cert("client")
+    key = s.load_pem_private_key(issued.private_key_pem.bytes(), None)
+    cert_file, key_file, word = tmp_path / "c.pem", tmp_path / "k.pem", tmp_path / "word"
+    issued.cert_chain_pems[0].write_to_path(str(cert_file))
+    encryption = s.BestAvailableEncryption(b"hunter2")
+    key_file.write_bytes(
+        key.private_bytes(s.Encoding.PEM, s.PrivateFormat.TraditionalOpenSSL, encryption)
+    )
+    files = {"certFile": str(cert_file), "keyFile": str(key_file)}
+    with pytest.raises(ConfigError, match=r"^security\.keyFile: the key is encrypted"):
+        security(**files).context()
+    word.write_text("wrong\n")
+    with pytest.raises(ConfigError, match=r"^security\.certFile: .*c\.pem cannot be used"):
+        security(**files, keyPasswordFile=str(word)).context()
+    word.write_text("hunter2\n")
+    assert security(**files, keyPasswordFile=str(word)).context() is not None
+
+
+def test_records_are_read_through_tls(tmp_path: Path) -> None:
+    authority = trustme.CA()
+    ca_file = tmp_path / "ca.pem"
+    authority.cert_pem.write_to_path(str(ca_file))
+    with ThreadedNode() as node, TlsRelay(node.address, authority) as relay:
+        node.call(lambda: node.node.metadata.register(relay.port))  # where clients reach it
+        node.add_stream("orders")
+        node.append("orders", [b"a", b"b"])
+        given = {
+            "servers": f"localhost:{relay.port}",
+            "subscribe": "orders",
+            "fetchTimeoutMs": "10000",
+        }
+        options = ReadOptions.parse(
+            {**given, "subscribe": "orders", "security.caFile": str(ca_file)}
+        )
+        with open_place(options) as place:
+            (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
+        (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
+        assert batch.to_pydict() == {"value": [b"a", b"b"]}
