@@ -65,20 +65,26 @@ def files_at(url: str) -> tuple[Files, str]:
     if urlsplit(url).password is not None:
         problem = "an option's value is shown in plans and event logs, so no secret may be in it"
         raise ConfigError("path", problem, f"let {scheme} find its credentials on each machine")
-    return ArrowFiles(_file_system(url, scheme)), urlsplit(url).netloc + urlsplit(url).path
+    file_system, path = _file_system(url, scheme)
+    return ArrowFiles(file_system), path
 
 
-def _file_system(url: str, scheme: str) -> "FileSystem":
+def _file_system(url: str, scheme: str) -> "tuple[FileSystem, str]":
     from pyarrow import ArrowInvalid, ArrowNotImplementedError
     from pyarrow.fs import FileSystem, FSSpecHandler, PyFileSystem
 
     try:
-        return FileSystem.from_uri(url)[0]
+        file_system, path = FileSystem.from_uri(url)
+        return file_system, str(path)
     except (ArrowInvalid, ArrowNotImplementedError):
         pass
+    except OSError as error:
+        problem = f"{scheme}:// cannot be reached from here ({error})"
+        raise ConfigError("path", problem, "see to its address and credentials") from None
     try:
         fsspec: Any = import_module("fsspec.core")
-        return PyFileSystem(FSSpecHandler(fsspec.url_to_fs(url)[0]))
+        found, path = fsspec.url_to_fs(url)
+        return PyFileSystem(FSSpecHandler(found)), str(path)
     except (ImportError, ValueError) as error:
         problem = f"neither pyarrow nor fsspec can read {scheme}:// here ({error})"
         remedy = "install what it wants on every machine, or mount it and name the folder"

@@ -89,7 +89,7 @@ class FolderPlace:
         ids: dict[TopicPartition, str] = {}
         for stream in streams:
             path = f"{roots.streams_dir}/{stream}"
-            for number in _partitions(roots.files, path, roots.files.children(path)[1]):
+            for number in _partitions(roots.files, path):
                 name = TopicPartition(stream, number)
                 ids[name] = roots.partition(name).stream_id() if _may_want(wanted, name) else ""
         where = self._url if roots.sole_stream is None else roots.streams_dir
@@ -152,16 +152,24 @@ def _may_want(wanted: Subscription, name: TopicPartition) -> bool:
     return wanted.names_nothing or wanted.wants(name)
 
 
-def _partitions(files: Files, stream: str, folders: Iterable[str]) -> Iterable[int]:
+def _partitions(files: Files, stream: str) -> Iterable[int]:
     """Folders with a number for a name and segments in them; what is deleted has another name."""
-    for folder in folders:
+    for folder in _children(files, stream)[1]:
         if folder.isdecimal() and _holds_segments(files, f"{stream}/{folder}"):
             yield int(folder)
 
 
 def _is_stream(files: Files, path: str) -> bool:
-    return any(True for _ in _partitions(files, path, files.children(path)[1]))
+    return any(True for _ in _partitions(files, path))
 
 
 def _holds_segments(files: Files, path: str) -> bool:
-    return bool(segment_base_offsets(files.children(path)[0]))
+    return bool(segment_base_offsets(_children(files, path)[0]))
+
+
+def _children(files: Files, path: str) -> tuple[dict[str, int], list[str]]:
+    """None of a folder that has gone since it was listed."""
+    try:
+        return files.children(path)
+    except FileNotFoundError:
+        return {}, []

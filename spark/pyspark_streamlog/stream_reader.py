@@ -56,7 +56,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802 - Spark's name, as below
         """Where a query without a checkpoint begins."""
         with open_place(self._options) as place:
-            now = self._look(place)
+            now = self._look(place, may_be_gone=False)
             starts = starting_offsets(place, now.bounds, self._options)
         return StreamOffsets(starts, _ids(now)).to_json()
 
@@ -73,7 +73,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         with open_place(self._options) as place:
-            now = self._look(place)
+            now = self._look(place, may_be_gone=not self._options.fail_on_data_loss)
         self._ceiling = StreamOffsets(now.latest(), _ids(now))
 
     def latestOffset(  # noqa: N802
@@ -84,7 +84,7 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """
         begin = StreamOffsets.from_json(self.initialOffset() if start is None else start)
         with open_place(self._options) as place:
-            now = self._look(place, begin)
+            now = self._look(place, may_be_gone=not self._options.fail_on_data_loss)
             for loss in losses(begin, now):
                 self._report(loss)
             ranges = backlog(begin, now, self._ceiling)
@@ -118,14 +118,14 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def stop(self) -> None:
         """Nothing is open between two calls."""
 
-    def _look(self, place: Place, start: StreamOffsets | None = None) -> Present:
-        """``start``: with partitions that are known, and may be gone if loss is allowed."""
+    def _look(self, place: Place, *, may_be_gone: bool) -> Present:
+        """``may_be_gone``: streams that are named and not there are passed over."""
         wanted = self._options.subscription
         listing = place.listing(wanted)
         try:
             names = listing.choose(wanted)
         except StreamNotFound:
-            if start is None or self._options.fail_on_data_loss:
+            if not may_be_gone:
                 raise
             names = [name for name in sorted(listing.stream_ids) if wanted.wants(name)]
         ids = {name: listing.stream_ids[name] for name in names}

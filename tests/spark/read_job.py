@@ -4,7 +4,8 @@
 
 The request: ``master``, ``options``, ``rows`` (a folder for Parquet), ``checkpoint`` (then it is a
 stream, read once), ``barrier`` (a folder: each task tells there that it has rows, and waits for
-``go``), ``suicide`` (the executor of the first task kills itself in the middle).
+``go``), ``suicide`` (the executor of the first task kills itself in the middle),
+``conf`` (of Spark). The plan is printed.
 """
 
 import json
@@ -54,19 +55,23 @@ def main() -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     from pyspark.sql import SparkSession
 
-    spark = (
-        SparkSession.builder.master(request["master"])
-        .config("spark.ui.enabled", "false")
-        .config("spark.executor.memory", "512m")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.executor.memory": "512m",
+        "spark.sql.shuffle.partitions": "2",
+        **request.get("conf", {}),
+    }
+    builder = SparkSession.builder.master(request["master"])
+    for name, value in settings.items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     stream = "checkpoint" in request
     reader = spark.readStream if stream else spark.read
     frame = reader.format("streamlog").options(**request["options"]).load()
     work = passed_on(request.get("barrier"), request.get("suicide", False), frame.schema)
     rows = frame.mapInArrow(work, frame.schema)
+    rows.explain(True)
     if stream:
         query = (
             rows.writeStream.format("parquet")

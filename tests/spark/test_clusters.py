@@ -5,7 +5,6 @@ Nodes and executors are killed in the middle of a job; its rows are those of a p
 
 import json
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,13 +12,17 @@ from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
+import trustme
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
+from cryptography.hazmat.primitives import serialization
 
 from pyspark_streamlog.java import find_java_home
 from tests.cluster import Cluster
 from tests.history import Lane
 from tests.server_process import ServerProcess, free_port, listens, wait_until
+from tests.threaded_node import ThreadedNode
+from tests.tls_relay import TlsRelay
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -108,6 +111,9 @@ class Job:
     def run(self) -> list[Row]:
         self.start()
         return self.wait()
+
+    def output(self) -> str:
+        return self._process.log_text()
 
     def kill(self) -> None:
         self._process.kill()
@@ -210,22 +216,34 @@ def checkpointed(data_dir: Path) -> int:
     return sum(int(it.split()[2]) for it in lines if it.startswith(f"{STREAM} "))
 
 
-def test_the_shell_finds_the_source_without_registration(cluster: Cluster) -> None:
-    """Options of a plan show no secret: there is none among them."""
-    script = (
-        "from pyspark_streamlog.java import prepare_environment; prepare_environment();"
-        "from pyspark.sql import SparkSession;"
-        "spark = SparkSession.builder.master('local[1]')"
-        ".config('spark.ui.enabled', 'false').getOrCreate();"
-        f"frame = spark.read.format('streamlog').option('servers', '{cluster.servers}')"
-        f".option('subscribe', '{STREAM}').load();"
-        "print('rows', frame.count())"
+def test_plans_and_event_logs_hold_no_secret(tmp_path: Path) -> None:
+    authority, secret = trustme.CA(), "correct-horse-battery-staple"
+    files = {name: tmp_path / name for name in ("caFile", "certFile", "keyFile", "keyPasswordFile")}
+    authority.cert_pem.write_to_path(str(files["caFile"]))
+    issued = authority.issue_cert("client")
+    issued.cert_chain_pems[0].write_to_path(str(files["certFile"]))
+    files["keyFile"].write_bytes(encrypted(issued.private_key_pem.bytes(), secret))
+    files["keyPasswordFile"].write_text(secret)
+    with ThreadedNode() as node, TlsRelay(node.address, authority) as relay:
+        node.call(lambda: node.node.metadata.register(relay.port))
+        node.add_stream(STREAM)
+        node.append(STREAM, [b"a", b"b"])
+        options = {f"security.{name}": str(path) for name, path in files.items()}
+        options |= {"servers": f"127.0.0.1:{relay.port}", "subscribe": STREAM}
+        events = tmp_path / "events"
+        events.mkdir()
+        conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
+        job = Job(tmp_path / "job", master="local[1]", options=options, conf=conf)
+        assert job.run() == [(0, 0, b"a"), (0, 1, b"b")]
+    shown = job.output() + "".join(p.read_text() for p in events.rglob("*") if p.is_file())
+    assert "streamlog" in shown
+    assert "SparkListenerSQLExecutionStart" in shown
+    assert secret not in shown
+    assert "PRIVATE KEY" not in shown
+
+
+def encrypted(key: bytes, password: str) -> bytes:
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return serialization.load_pem_private_key(key, None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.TraditionalOpenSSL, encryption
     )
-    run = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=JOB_TIMEOUT_S,
-    )
-    assert f"rows {RECORDS}" in run.stdout

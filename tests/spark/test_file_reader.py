@@ -1,6 +1,7 @@
 import logging
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -10,7 +11,8 @@ from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.snapshot import take_snapshot
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, CorruptFile
+from streamlog.log.mark import encode_mark
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.data_folder import HandFolder
@@ -205,3 +207,33 @@ def test_records_that_arrive_later_are_not_read(log: HandFolder) -> None:
     options, tasks = plan(log.path)
     log.segment([values(60, 5)], 60)
     assert read(tasks[0], options) == expected(0, 60)
+
+
+@pytest.mark.parametrize("batch_rows", ["7", "20", "64"])
+def test_a_segment_that_compaction_made_one_with_its_neighbour_is_found_again(
+    log: HandFolder, batch_rows: str
+) -> None:
+    options, tasks = plan(log.path, batchRows=batch_rows)
+    for base in (0, 20):
+        log.segment([values(base + 5 * i, 5) for i in range(4)], base)
+    rows = FileReader(tasks[0], options, arrow_schema(COLUMNS)).read()
+    found = [] if batch_rows == "64" else next(rows).to_pylist()
+    (log.partition() / f"{40:020d}.log").unlink()
+    log.segment([values(20 + 5 * i, 5) for i in range(8)], 20)
+    found += [row for batch in rows for row in batch.to_pylist()]
+    assert found == expected(0, 60)
+
+
+def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: HandFolder) -> None:
+    mark = log.partition() / "partition.metadata"
+    mark.write_bytes(encode_mark(UUID(int=1)))
+    strict, tasks = plan(log.path)
+    lax, _ = plan(log.path, failOnDataLoss="false")
+    assert read(tasks[0], strict) == expected(0, 60)
+    mark.write_bytes(encode_mark(UUID(int=2)))
+    with pytest.raises(DataLoss, match=r"offsets \[0, 60\) .*deleted, and perhaps created anew"):
+        read(tasks[0], strict)
+    assert read(tasks[0], lax) == []
+    mark.write_bytes(b"nonsense")
+    with pytest.raises(CorruptFile, match=r"partition\.metadata: does not name a stream id"):
+        plan(log.path)

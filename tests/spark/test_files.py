@@ -60,6 +60,27 @@ def test_a_folder_is_read_through_pyarrow(
     assert found == [b"v"] * 20 + [b"w"] * 20
 
 
+def test_a_url_is_a_file_system_and_a_path_in_it(
+    folder: HandFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeFileSystem, "root", str(folder.path))
+    monkeypatch.setattr("pyarrow.fs.FileSystem", FakeFileSystem)
+    folder.segment([[b"v"] * 5])
+    files, path = files_at("hdfs://somewhere:8020/node")
+    assert files.children(f"{path}/streams/orders/0")[0].keys() >= {f"{0:020d}.log"}
+
+
+class FakeFileSystem:
+    """As pyarrow finds one by its URL: this machine's own, whatever is asked for."""
+
+    root = ""
+
+    @classmethod
+    def from_uri(cls, uri: str) -> tuple[LocalFileSystem, str]:
+        assert uri == "hdfs://somewhere:8020/node"
+        return LocalFileSystem(), cls.root
+
+
 def test_a_url_that_nobody_knows_is_refused_with_the_remedy() -> None:
     with pytest.raises(
         ConfigError, match=r"^path: neither pyarrow nor fsspec can read gopher:// here .*; install"

@@ -329,7 +329,10 @@ def test_a_stream_that_is_gone_stays_in_the_offsets(log: Log) -> None:
     _, end = next_batch(lax, stored(lax.initialOffset()))
     log.delete("orders")
     assert next_batch(lax, end) == ([], end)
+    with pytest.raises(StreamNotFound, match="no stream 'orders'"):
+        reader(log, subscribe="orders,orbit").prepareForTriggerAvailableNow()
     log.add("orbit", 1)
+    lax.prepareForTriggerAvailableNow()
     found, last = next_batch(lax, end)
     assert found == [("orbit", 0, 5)]
     assert last["topics"]["orders"] == end["topics"]["orders"]
