@@ -1,0 +1,126 @@
+"""Both ways of reading, against a real node: what NATS brought, deletion, streams created anew."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import nats
+import pytest
+from confluent_kafka import TopicPartition as KafkaPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from pyspark_streamlog.fetch_reader import FetchReader
+from pyspark_streamlog.file_reader import FileReader
+from pyspark_streamlog.loss import DataLoss
+from pyspark_streamlog.options import ReadOptions
+from pyspark_streamlog.place import PartitionRange, open_place
+from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.record.columns import arrow_schema
+from tests.cluster import Cluster
+from tests.server_process import wait_until
+
+COLUMNS = ("offset", "subject", "value")
+ADMIN_TIMEOUT_S = 30
+Row = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    with Cluster(tmp_path_factory.mktemp("node"), nodes=1) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def admin(cluster: Cluster) -> AdminClient:
+    return AdminClient({"bootstrap.servers": cluster.servers})
+
+
+def create(admin: AdminClient, stream: str) -> None:
+    admin.create_topics([NewTopic(stream, 1, 1)])[stream].result(ADMIN_TIMEOUT_S)
+
+
+async def publish(cluster: Cluster, stream: str, count: int) -> None:
+    connection = await nats.connect(cluster.nats.url)
+    for i in range(count):
+        await connection.jetstream().publish(stream, b"%d" % i, timeout=10)
+    await connection.close()
+
+
+def places(cluster: Cluster) -> list[dict[str, str]]:
+    return [
+        {"servers": cluster.servers, "fetchTimeoutMs": "10000"},
+        {"path": str(cluster[1].data_dir)},
+    ]
+
+
+def plan(place: dict[str, str], stream: str) -> tuple[ReadOptions, list[PartitionRange]]:
+    options = ReadOptions.parse({**place, "subscribe": stream})
+    with open_place(options) as opened:
+        return options, take_snapshot(opened, options)
+
+
+def read(range_: PartitionRange, options: ReadOptions) -> list[Row]:
+    reader = FileReader if options.path is not None else FetchReader
+    batches = reader(range_, options, arrow_schema(COLUMNS)).read()
+    return [row for batch in batches for row in batch.to_pylist()]
+
+
+def wait_checkpointed(cluster: Cluster, stream: str, end: int) -> None:
+    """The node writes it each second."""
+    file = cluster[1].data_dir / "high-watermark-checkpoint"
+
+    def is_written() -> bool:
+        return file.exists() and f"{stream} 0 {end}" in file.read_text().splitlines()
+
+    wait_until(is_written, "the checkpoint")
+
+
+async def test_both_ways_give_the_same_rows(cluster: Cluster, admin: AdminClient) -> None:
+    create(admin, "orders")
+    await publish(cluster, "orders", 30)
+    wait_checkpointed(cluster, "orders", 30)
+    expected = [{"offset": i, "subject": "orders", "value": b"%d" % i} for i in range(30)]
+    ids = set()
+    for place in places(cluster):
+        options, (range_,) = plan(place, "orders")
+        ids.add(range_.stream_id)
+        assert read(range_, options) == expected
+    assert len(ids) == 1
+
+
+async def test_records_that_were_deleted_after_the_plan_are_loss(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    create(admin, "brief")
+    await publish(cluster, "brief", 30)
+    wait_checkpointed(cluster, "brief", 30)
+    strict, (range_,) = plan(places(cluster)[0], "brief")
+    partition = KafkaPartition("brief", 0, 12)
+    admin.delete_records([partition])[partition].result(ADMIN_TIMEOUT_S)
+    with pytest.raises(DataLoss, match=r"brief-0: offsets \[0, 12\) .*the log starts at 12 now"):
+        read(range_, strict)
+    lax = ReadOptions.parse({**places(cluster)[0], "subscribe": "brief", "failOnDataLoss": "false"})
+    assert [row["offset"] for row in read(range_, lax)] == list(range(12, 30))
+    _, (planned,) = plan(places(cluster)[0], "brief")
+    assert planned.start_offset == 12
+
+
+async def test_a_stream_that_was_created_anew_after_the_plan_is_loss(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    create(admin, "again")
+    await publish(cluster, "again", 5)
+    wait_checkpointed(cluster, "again", 5)
+    plans = [plan(place, "again") for place in places(cluster)]
+    admin.delete_topics(["again"])["again"].result(ADMIN_TIMEOUT_S)
+    for options, (range_,) in plans:
+        with pytest.raises(DataLoss, match=r"again-0: offsets \[0, 5\) .*the stream was deleted"):
+            read(range_, options)
+    create(admin, "again")
+    await publish(cluster, "again", 7)
+    wait_checkpointed(cluster, "again", 7)
+    for options, (range_,) in plans:
+        with pytest.raises(DataLoss, match=r"again-0: offsets \[0, 5\) .*created anew"):
+            read(range_, options)
+    for place in places(cluster):
+        options, (range_,) = plan(place, "again")
+        assert len(read(range_, options)) == 7
