@@ -13,9 +13,12 @@ TREE = [
     for _, kind in inspect.getmembers(errors, inspect.isclass)
     if issubclass(kind, StreamlogError)
 ]
-ARGUMENTS = {
+ARGUMENTS: dict[type[StreamlogError], tuple[object, ...]] = {
     errors.OffsetOutOfRange: (9, 0, 5),
     errors.ConfigError: ("key", "problem", "remedy"),
+    errors.ProducerRefused: ("text", 5),
+    errors.OutOfOrderSequence: ("text", 5),
+    errors.InvalidProducerEpoch: ("text", 5),
 }
 
 
