@@ -7,17 +7,15 @@ Reads the segment files below ``DATA_DIR`` up to the high watermark, and only th
 
 import argparse
 import json
-import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark_streamlog.java import prepare_environment
+from pyspark_streamlog.session import close_session, open_session
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-JAVA_EXIT_TIMEOUT_S = 60
 FLIGHT = "carrier STRING, origin STRING, dep_delay INT, arr_delay INT"
 
 
@@ -45,33 +43,6 @@ def delays(spark: "SparkSession", path: str, stream: str) -> "DataFrame":
     )
 
 
-def open_session() -> "SparkSession":
-    """A session on this machine, unless ``spark-submit`` says otherwise."""
-    prepare_environment()
-    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    from pyspark.sql import SparkSession
-
-    spark = (
-        SparkSession.builder.appName("delays")
-        .config("spark.ui.enabled", "false")
-        .config("spark.ui.showConsoleProgress", "false")
-        .config("spark.sql.shuffle.partitions", "2")
-        .getOrCreate()
-    )
-    spark.sparkContext.setLogLevel("ERROR")
-    return spark
-
-
-def close_session(spark: "SparkSession") -> None:
-    """Stop, and return when the Java process that was started for it has ended."""
-    gateway = spark.sparkContext._gateway
-    spark.stop()
-    process = getattr(gateway, "proc", None)  # none under spark-submit, whose own it is
-    if process is not None:
-        process.stdin.close()  # at which it ends
-        process.wait(JAVA_EXIT_TIMEOUT_S)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="Delay by carrier and origin.")
     parser.add_argument("--path", required=True, help="a node's data folder")
@@ -79,7 +50,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows there, too")
     parser.add_argument("--warm-up", action="store_true", help="do it twice, measure the second")
     arguments = parser.parse_args()
-    spark = open_session()
+    spark = open_session("delays")
     try:
         if arguments.warm_up:
             delays(spark, arguments.path, arguments.stream).collect()

@@ -36,6 +36,13 @@ class LiveNode(Dev):
             producer.produce(stream, value, partition=0)
         assert producer.flush(TIMEOUT_S) == 0
 
+    def produce_keyed(self, stream: str, records: list[tuple[bytes, bytes | None]]) -> None:
+        """Keys and values, to the partitions that the keys say."""
+        producer = Producer({"bootstrap.servers": self.kafka})
+        for key, value in records:
+            producer.produce(stream, value, key)
+        assert producer.flush(TIMEOUT_S) == 0
+
     def folder(self, stream: str, partition: int = 0) -> Path:
         (folder,) = self.data_dir.rglob("streams")
         return folder / stream / str(partition)
