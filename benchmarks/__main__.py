@@ -11,6 +11,7 @@ from rich.console import Console
 from benchmarks import machine, plot, report
 from benchmarks.case import Figures
 from benchmarks.catalogue import NODE as CASES
+from benchmarks.catalogue import SPARK
 from benchmarks.connection import BenchmarkError
 from benchmarks.publish import publish
 from benchmarks.rounds import QUICK_SCALE, measure
@@ -26,12 +27,13 @@ def main() -> int:
     console = Console(width=None if sys.stdout.isatty() else REPORT_WIDTH)
     chosen = [
         case
-        for case in CASES
+        for case in ((*CASES, *SPARK) if options.only else CASES)
         if (not options.only or case.name.startswith(tuple(options.only)))
         and not case.name.startswith(tuple(options.skip))
     ]
     if not chosen:
-        console.print(f"no such case; there are {', '.join(case.name for case in CASES)}")
+        names = ", ".join(case.name for case in (*CASES, *SPARK))
+        console.print(f"no such case; there are {names}")
         return 2
     parent = options.dir or Path(tempfile.gettempdir())
     parent.mkdir(parents=True, exist_ok=True)
@@ -73,7 +75,7 @@ def main() -> int:
 
 
 def _parse() -> argparse.Namespace:
-    names = ", ".join(case.name for case in CASES)
+    names = ", ".join(case.name for case in (*CASES, *SPARK))
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(

@@ -14,6 +14,7 @@ from benchmarks import (
     producing,
     reading,
     replicated,
+    spark_reading,
     starting,
     subjects,
 )
@@ -39,4 +40,9 @@ NODE: Final[tuple[Case[Sides], ...]] = (
 CLUSTERS: Final[tuple[Case[Trios], ...]] = (*failover.CASES, *replicated.CASES)
 """Of three: ``python -m benchmarks.clusters``."""
 
-ALL: Final[tuple[Case[Any], ...]] = (*NODE, *CLUSTERS)
+SPARK: Final[tuple[Case[Sides], ...]] = spark_reading.CASES
+"""Of one node, too, but only with ``--only spark``: they want 23 GB, and Spark's Kafka source from
+Maven.
+"""
+
+ALL: Final[tuple[Case[Any], ...]] = (*NODE, *SPARK, *CLUSTERS)
