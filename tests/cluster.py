@@ -254,16 +254,20 @@ class Cluster:
         return done.stdout
 
     def view(self) -> View:
-        """As some running node describes it; over a slow network only the second time round."""
+        """As some running node describes it; over a slow network not the first time round."""
         from confluent_kafka import KafkaException
 
-        for timeout_s in (HASTY_TIMEOUT_S, KAFKA_TIMEOUT_S):
+        timeout_s, deadline = HASTY_TIMEOUT_S, time.monotonic() + SETTLE_TIMEOUT_S
+        while True:
             for node in self.running():
                 try:
                     return node.view(timeout_s=timeout_s)
-                except KafkaException:
-                    continue
-        raise TimeoutError("no node describes the cluster")
+                except KafkaException as error:
+                    if time.monotonic() > deadline:
+                        raise TimeoutError("no node describes the cluster") from error
+            if time.monotonic() > deadline:
+                raise TimeoutError("no node runs")
+            timeout_s = KAFKA_TIMEOUT_S
 
     def leader(self, lane: Lane) -> int:
         """The node that leads the partition; waits until there is one."""
@@ -291,11 +295,17 @@ class Cluster:
 
     def wait_settled(self, lanes: Sequence[Lane], timeout_s: float = SETTLE_TIMEOUT_S) -> None:
         """Wait until every running node sees every partition led, by one, and all in sync."""
+        from confluent_kafka import KafkaException
+
         state: object = None
 
         def settled() -> bool:
             nonlocal state
-            views = [node.view() for node in self.running()]
+            try:
+                views = [node.view() for node in self.running()]
+            except KafkaException as error:
+                state = error
+                return False
             state = [[view.partitions.get(lane) for lane in lanes] for view in views]
             return all(
                 parts[0] is not None and parts[0].is_whole and len(set(parts)) == 1

@@ -19,6 +19,8 @@ _PLACE: Final = struct.Struct(">qi4xb6xi")
 """The few fields that tell where a batch lies: base offset, length, magic, last offset delta."""
 
 LENGTH_MIN: Final = HEADER.size - LENGTH_PREFIX_BYTES
+_SPAN_MAX: Final = 1 << 31
+"""Offsets of a segment, whose indexes count them from its base in 32 bits."""
 _HEADERS_BYTES: Final = 8 * 1024
 _CONTENT_BYTES: Final = 1024 * 1024
 
@@ -131,7 +133,7 @@ def scan_past_damage(
             position, offset = item.end_position, item.next_offset
         else:
             break
-        position, next_offset = next_whole(file, position, end, offset)
+        position, next_offset = next_whole(file, position, end, offset, end_offset)
         if position == end and end_offset is not None:
             next_offset = max(next_offset, end_offset)
         yield item._replace(end_position=position, end_offset=next_offset)
@@ -140,12 +142,15 @@ def scan_past_damage(
         yield Damage(end, end, offset, end_offset, "the records are missing")
 
 
-def next_whole(file: Readable, position: int, end: int, offset: int) -> tuple[int, int]:
+def next_whole(
+    file: Readable, position: int, end: int, offset: int, end_offset: int | None = None
+) -> tuple[int, int]:
     """Position and base offset of the next whole batch after a damaged one.
 
     If there is none, ``end``, and the damaged one's own next offset if its header can be believed.
+    ``end_offset``: as ``scan_past_damage`` has it.
     """
-    next_offset = offset
+    next_offset, limit = offset, offset + _SPAN_MAX if end_offset is None else end_offset
     head = file.pread(HEADER.size, position)
     if len(head) == HEADER.size:
         base, length, magic, last_delta = _PLACE.unpack_from(head)
@@ -153,35 +158,52 @@ def next_whole(file: Readable, position: int, end: int, offset: int) -> tuple[in
             next_offset = base + last_delta + 1
         stop = position + LENGTH_PREFIX_BYTES + length
         if position < stop == end:
-            return _hidden(file, position + 1, end, next_offset) or (end, next_offset)
-        if position < stop < end and (found := _whole_at(file, stop, end, offset)) is not None:
-            if found == next_offset:
-                return stop, found
-            return _hidden(file, position + 1, stop, next_offset) or (stop, found)
+            return _hidden(file, position + 1, end, next_offset, limit) or (end, next_offset)
+        found = _whole_at(file, stop, end, offset, limit) if position < stop < end else None
+        if found == next_offset:
+            return stop, found
+        if found is not None:
+            return _hidden(file, position + 1, stop, next_offset, limit) or (stop, found)
     for candidate in _candidates(file, position + 1, end, offset):
-        if (found := _whole_at(file, candidate, end, offset)) is not None:
+        if (found := _whole_at(file, candidate, end, offset, limit)) is not None:
             return candidate, found
     return end, next_offset
 
 
-def _hidden(file: Readable, position: int, end: int, offset: int) -> tuple[int, int] | None:
+def _hidden(
+    file: Readable, position: int, end: int, offset: int, limit: int
+) -> tuple[int, int] | None:
     """Position and base offset of the whole batch with it, which a wrong length reaches over."""
     for candidate in _candidates(file, position, end, offset):
-        if _whole_at(file, candidate, end, offset - 1) == offset:
+        if _whole_at(file, candidate, end, offset - 1, limit) == offset:
             return candidate, offset
     return None
 
 
-def _whole_at(file: Readable, position: int, end: int, offset: int) -> int | None:
-    """The base offset of the batch at ``position`` if it is whole and comes after ``offset``."""
+def _whole_at(file: Readable, position: int, end: int, offset: int, limit: int) -> int | None:
+    """The base offset of the batch at ``position`` if it is whole, comes after ``offset`` and ends
+    before ``limit``.
+
+    No checksum covers that number. The next batch, if it is whole and not before ``offset``, either
+    bears it out or belies it.
+    """
+    first = _checked(file, position, end)
+    if first is None or first.base_offset <= offset or first.next_offset > limit:
+        return None
+    second = _checked(file, first.end_position, end)
+    if second is not None and offset < second.base_offset < first.next_offset:
+        return None
+    return first.base_offset
+
+
+def _checked(file: Readable, position: int, end: int) -> BatchPlace | None:
+    """The batch at ``position`` if its checksum is right, whatever its base offset."""
     head = file.pread(HEADER.size, position)
-    if len(head) < HEADER.size:
+    if position >= end or len(head) < HEADER.size:
         return None
     base: int = _PLACE.unpack_from(head)[0]
-    if base <= offset:
-        return None
     first = next(scan(file, position, end, base))
-    return base if isinstance(first, BatchPlace) else None
+    return first if isinstance(first, BatchPlace) else None
 
 
 def _candidates(file: Readable, position: int, end: int, offset: int) -> Iterator[int]:

@@ -1,6 +1,7 @@
 """Real processes for the integration tests: a nats-server, a node, and a stock Kafka reader."""
 
 import json
+import os
 import time
 import urllib.error
 import urllib.request
@@ -17,6 +18,9 @@ from tests.raw_publisher import RawPublisher
 from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
 
 READ_TIMEOUT_S = 60.0
+HTTP_TIMEOUT_S = 10.0
+BARE = Path(__file__).parents[1] / "bare"
+"""Modules that the programs find which the tests start."""
 
 
 class Node(ServerProcess):
@@ -58,9 +62,10 @@ class Node(ServerProcess):
         wait_until(ready, "the node is not ready")
 
     def http(self, path: str) -> tuple[int, str]:
-        """Status and body; status 0 where nobody listens."""
+        """Status and body; status 0 where nobody answers."""
+        address = f"http://127.0.0.1:{self.http_port}{path}"
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.http_port}{path}") as answer:
+            with urllib.request.urlopen(address, timeout=HTTP_TIMEOUT_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             with error:
@@ -161,6 +166,15 @@ def read_stream(
         return [record for record in records if record.offset < stop]
     finally:
         consumer.close()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _as_installed() -> Iterator[None]:
+    """Programs are as they are without our tools: half of their start would be hypothesis."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(BARE), prepend=os.pathsep)
+        patch.setenv("SSL_CERT_FILE", os.devnull)  # public CAs vouch for nobody here
+        yield
 
 
 @pytest.fixture

@@ -54,7 +54,14 @@ def assert_whole(cluster: Cluster) -> None:
     """Whoever knocked, the cluster is as it was."""
     for node in cluster.nodes.values():
         node.wait_ready()
-    assert cluster.view().nodes == frozenset(cluster.nodes)
+    everyone = frozenset(cluster.nodes)
+    wait_until(lambda: cluster.view().nodes == everyone, "a node is missing")
+
+
+def same_controller(*nodes: ClusterNode) -> bool:
+    """Of one cluster, that is."""
+    (first, *others) = [node.view().controller for node in nodes]
+    return first >= 0 and others == [first] * len(others)
 
 
 def test_a_second_node_of_an_id_is_refused(cluster: Cluster, tmp_path: Path) -> None:
@@ -77,7 +84,7 @@ def test_what_the_log_says_of_voters_wins(cluster: Cluster) -> None:
     try:
         node.configure({**settings, "cluster": {"id": "test", "voters": [node.voter]}})
         cluster.start(3)
-        assert node.view().controller == cluster[1].view().controller
+        wait_until(lambda: same_controller(node, cluster[1]), "there are two clusters")
         assert node.view().nodes == frozenset(cluster.nodes)
     finally:
         node.kill()
@@ -99,7 +106,8 @@ def test_a_new_node_that_lists_other_voters_founds_nothing(tmp_path: Path) -> No
             node.spawn()
         for number in (1, 2):
             cluster[number].wait_ready()
-        assert cluster[1].view().controller == cluster[2].view().controller != odd.number
+        wait_until(lambda: same_controller(cluster[1], cluster[2]), "there are two clusters")
+        assert cluster[1].view().controller != odd.number
         wait_until(lambda: "cluster.voters" in odd.log_text(), "the odd one says what is wrong")
     finally:
         cluster.close()

@@ -9,12 +9,15 @@ from typing import Final
 import pytest
 
 from tests.campaign import campaign
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Settings
 from tests.history import Lane
 from tests.server_process import wait_until
 
 NODES: Final = 4
 VOTERS: Final = 3
+PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+GAP_S_MAX: Final = 10.0
+"""Whoever waits for the end of a session waits longer; a busy machine does not."""
 LANES: Final = [Lane("h0"), Lane("h1"), Lane("h2", 0), Lane("h2", 1)]
 
 
@@ -32,10 +35,10 @@ def replace_node(cluster: Cluster, leaving: int, coming: int) -> None:
 
 async def test_a_node_is_replaced(tmp_path: Path) -> None:
     """The fourth takes over what the first had; nobody notices."""
-    with Cluster(tmp_path, nodes=NODES, voters=VOTERS) as cluster:
+    with Cluster(tmp_path, nodes=NODES, voters=VOTERS, settings=PATIENT) as cluster:
         histories = await campaign(cluster, LANES, lambda: replace_node(cluster, 1, 4))
         for history in histories.values():
-            assert history.longest_gap_s() < 3.0
+            assert history.longest_gap_s() < GAP_S_MAX
 
 
 @pytest.mark.slow

@@ -2,19 +2,24 @@
 
 import threading
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.campaign import campaign
-from tests.cluster import Cluster
+from tests.cluster import Cluster, Settings
 from tests.history import Lane
+
+PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+GAP_S_MAX: Final = 10.0
+"""Whoever waits for the end of a session waits longer; a busy machine does not."""
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(15, marks=pytest.mark.slow)])
 async def test_a_rolling_restart(tmp_path: Path, rounds: int) -> None:
     """Readiness is all that an orchestrator waits for before it stops the next one."""
     lanes = [Lane("first"), Lane("second"), Lane("third", 0), Lane("third", 1)]
-    with Cluster(tmp_path) as cluster:
+    with Cluster(tmp_path, settings=PATIENT) as cluster:
 
         def faults() -> None:
             for _ in range(rounds):
@@ -27,7 +32,7 @@ async def test_a_rolling_restart(tmp_path: Path, rounds: int) -> None:
 
         histories = await campaign(cluster, lanes, faults)
         for history in histories.values():
-            assert history.longest_gap_s() < 3.0, "leaders did not move before the stop"
+            assert history.longest_gap_s() < GAP_S_MAX, "leaders did not move before the stop"
 
 
 @pytest.mark.slow

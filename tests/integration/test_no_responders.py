@@ -13,8 +13,8 @@ from tests.campaign import connect, create_streams
 from tests.cluster import Cluster
 from tests.history import Lane
 
-AT_ONCE_S = 1.0
-"""nats-server answers within a millisecond; this machine may be busy."""
+AT_ONCE_S = 5.0
+"""nats-server answers within a millisecond; this machine may be busy. A time-out takes ten."""
 LONE = Lane("lone")
 
 

@@ -115,6 +115,27 @@ def test_a_length_that_reaches_over_whole_batches_hides_none(parts: list[bytes],
     assert [place[2] for place in rest] == STARTS[2:5]
 
 
+@pytest.mark.parametrize("at", [0, 3, 6, 7])
+def test_a_base_offset_that_the_next_batch_belies_is_not_believed(
+    parts: list[bytes], at: int
+) -> None:
+    parts[1] = bytes(len(parts[1]))
+    parts[2] = flipped(parts[2], at, 1 if at < 7 else 2)  # after a damage nothing else tells
+    data = b"".join(parts)
+    first, damage, *rest = scan_past_damage(file_of(data), 0, len(data), 0, 11)
+    assert isinstance(damage, Damage)
+    assert (damage.offset, damage.end_offset) == (1, 6)
+    assert [place[2] for place in (first, *rest)] == [0, 6, 7]
+
+
+def test_a_last_base_offset_beyond_the_end_is_not_believed(parts: list[bytes]) -> None:
+    parts[3], parts[4] = bytes(len(parts[3])), flipped(parts[4], 6, 1)
+    data = b"".join(parts)
+    *_, damage = scan_past_damage(file_of(data), 0, len(data), 0, 11)
+    assert isinstance(damage, Damage)
+    assert (damage.offset, damage.end_offset, damage.end_position) == (6, 11, len(data))
+
+
 def test_neighbouring_damages_are_one(parts: list[bytes]) -> None:
     parts[1], parts[2] = bytes(len(parts[1])), bytes(len(parts[2]))
     data = b"".join(parts)
