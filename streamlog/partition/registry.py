@@ -35,6 +35,7 @@ from streamlog.partition.limits import log_settings
 from streamlog.partition.opening import Opening, open_log, sweep
 from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
+from streamlog.partition.resting import Resting
 from streamlog.partition.scrubbing import Scrubbing
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.partition.subjects.keeping import IndexKeeping
@@ -97,6 +98,7 @@ class Registry:
         """Partitions whose log could not be opened, and why."""
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
         self._scrubbing = Scrubbing(settings, self.partitions)
+        self._resting = Resting(settings, self.partitions)
         self._compaction = Compaction(
             settings, self.partitions, metrics, disk=self._disk, files=self._files
         )
@@ -225,6 +227,7 @@ class Registry:
             group.create_task(self._upkeep.run())
             group.create_task(self._space.run())
             group.create_task(self._scrubbing.run())
+            group.create_task(self._resting.run())
             group.create_task(self._compaction.run())
             group.create_task(self._trimming.run())
             group.create_task(self._surroundings.indexes.run())
