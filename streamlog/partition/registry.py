@@ -87,10 +87,10 @@ class Registry:
         self._settings = settings
         self._node_id = node_id
         self._metrics = metrics
-        self._disk = disk or OsDisk()
-        self._files = FilePool(self._disk, settings.open_files_max or open_files_allowed())
-        self._folders = Folders(data_dir, self._disk)
-        self._checkpoints = Checkpoints(data_dir, self._disk)
+        self._disk = disk = disk or OsDisk()
+        self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed())
+        self._folders = Folders(data_dir, disk)
+        self._checkpoints = Checkpoints(data_dir, disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")
         self._flusher = Flusher(metrics)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -99,9 +99,7 @@ class Registry:
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
         self._scrubbing = Scrubbing(settings, self.partitions)
         self._resting = Resting(settings, self.partitions)
-        self._compaction = Compaction(
-            settings, self.partitions, metrics, disk=self._disk, files=self._files
-        )
+        self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
         self._trimming = Trimming(self.partitions)
         self._disposal = Disposal(self._folders, self._workers)
         self._heard: dict[TopicPartition, PartitionImage] = {}
@@ -119,7 +117,7 @@ class Registry:
                 metrics=metrics,
             )
         self._space = DiskSpace(
-            data_dir, self._disk, settings, reserve=reserve, changed=self._space_changed
+            data_dir, disk, settings, reserve=reserve, changed=self._space_changed
         )
         self._surroundings = Surroundings(
             node_id,
