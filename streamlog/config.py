@@ -231,6 +231,8 @@ class LogSection(Section):
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] = 256 * MIB
     segment_age_ms: Annotated[int, Field(ge=100)] = 7 * 86_400_000
     index_interval_bytes: Annotated[int, Field(ge=0)] = 4 * KIB
+    auto_pause_ms: Annotated[int, Field(ge=0)] = 0
+    """A partition that nobody has written to for so long closes its files; 0: never."""
     retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
     checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
     open_files_max: Annotated[int, Field(ge=0)] = 0

@@ -22,6 +22,8 @@ class Statistics(Protocol):
     def high_watermark(self) -> int: ...
     @property
     def size_bytes(self) -> int: ...
+    @property
+    def is_auto_paused(self) -> bool: ...
 
 
 class Surplus(Protocol):
@@ -61,6 +63,7 @@ class PartitionState:
     """Of the offsets in between: those of no message any more."""
     erased: Sequence[int] | None = None
     """These, in order, where they were asked for."""
+    is_auto_paused: bool = False
 
     @property
     def message_count(self) -> int:
@@ -76,6 +79,7 @@ class PartitionState:
             "replica_lags": {str(node_id): lag for node_id, lag in self.replica_lags.items()},
             "erased_count": self.erased_count,
             "erased": self.erased,
+            "is_auto_paused": self.is_auto_paused,
         }
 
     @classmethod
@@ -90,6 +94,7 @@ class PartitionState:
             replica_lags={NodeId(int(k)): int(lag) for k, lag in fields["replica_lags"].items()},
             erased_count=int(fields["erased_count"]),
             erased=fields["erased"],
+            is_auto_paused=bool(fields.get("is_auto_paused")),
         )
 
 
@@ -116,4 +121,5 @@ async def state_of(partition: ShownPartition, *, details: bool = False) -> Parti
         replica_lags=partition.replica_lags(),
         erased_count=len(erased),
         erased=list(erased) if details else None,
+        is_auto_paused=statistics.is_auto_paused,
     )

@@ -12,7 +12,7 @@ from nats.aio.client import Client
 from streamlog.admin.errors import streamlog_error
 from streamlog.admin.leaders import STATES_AT_ONCE, states_at
 from streamlog.admin.nodes import Nodes
-from streamlog.admin.stream_config import config_from_json, config_to_json
+from streamlog.admin.stream_config import AUTO_PAUSED, config_from_json, config_to_json
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.servers import Nats, connect_once
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS
@@ -51,6 +51,8 @@ class StreamDetails:
     did_create: bool = False
     """False also where a stream of that configuration was there already."""
     replicas: tuple[ReplicaDetails, ...] = ()
+    auto_paused: bool = False
+    """Nobody has written to it for as long as ``auto_pause_ms`` says."""
 
 
 class ManagementClient:
@@ -162,6 +164,7 @@ def stream_details(reply: Mapping[str, Any]) -> StreamDetails:
             leader=cluster.get("leader"),
             did_create=bool(reply.get("did_create")),
             replicas=tuple(_replica(each) for each in cluster.get("replicas", ())),
+            auto_paused=AUTO_PAUSED in (fields.get("metadata") or {}),
         )
     except (KeyError, TypeError, ValueError) as error:
         raise CorruptData(f"not a description of a stream: {error!r}") from None

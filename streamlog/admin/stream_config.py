@@ -1,7 +1,7 @@
 """JetStream's StreamConfig in JSON and ours; the table of ``metadata`` translates. Pure."""
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidStreamConfig
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
@@ -59,8 +59,10 @@ OMITTED_IF_EMPTY = frozenset(
     }
 )  # fmt: skip
 """What JetStream leaves out where it is not set; all else it tells always."""
-VERSION_KEYS = frozenset({"_nats.ver", "_nats.level", "_nats.req.level"})
-"""Of the metadata: what JetStream says of itself, and what a client that read it sends back."""
+AUTO_PAUSED: Final = "_streamlog.auto_paused"
+TOLD_KEYS = frozenset({"_nats.ver", "_nats.level", "_nats.req.level", AUTO_PAUSED})
+"""Of the metadata: what JetStream and we say of the stream, and what a client that read it sends
+back."""
 
 
 def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
@@ -72,7 +74,7 @@ def config_from_json(fields: Mapping[str, Any]) -> StreamConfig:
         if not passes(value):
             raise InvalidStreamConfig(f"{name}: {_shown(value)} is not supported")
     settings = from_jetstream(fields)
-    settings["metadata"] = {k: v for k, v in settings["metadata"].items() if k not in VERSION_KEYS}
+    settings["metadata"] = {k: v for k, v in settings["metadata"].items() if k not in TOLD_KEYS}
     config = StreamConfig.of(**settings)
     check_writable_by_clients(config.name)
     return config

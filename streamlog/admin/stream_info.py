@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from streamlog.admin.partition_state import PartitionState
-from streamlog.admin.stream_config import config_to_json
+from streamlog.admin.stream_config import AUTO_PAUSED, config_to_json
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -41,8 +41,11 @@ def stream_info(
 
     ``states`` of the partitions in order; None: nobody was there to tell.
     """
+    config = config_to_json(stream.config)
+    if states and all(state is not None and state.is_auto_paused for state in states):
+        config["metadata"] = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
     return {
-        "config": config_to_json(stream.config),
+        "config": config,
         "created": rfc3339(stream.created_ms),
         "state": _state([state for state in states if state is not None]),
         "domain": domain,

@@ -73,6 +73,10 @@ Sync = Annotated[str | None, typer.Option(help="commit, interval or os: when to 
 Compression = Annotated[str | None, typer.Option(help="none, gzip, snappy, lz4 or zstd.")]
 SegmentBytes = Annotated[int | None, typer.Option(help="When to begin a new file.")]
 SegmentAgeMs = Annotated[int | None, typer.Option(help="When to begin a new file.")]
+AutoPauseMs = Annotated[
+    int | None,
+    typer.Option(min=0, help="Close the files after so long without a record; 0: never."),
+]
 CleanupPolicy = Annotated[
     str | None,
     typer.Option(help="delete: retention; compact: the last record of each key; compact,delete."),

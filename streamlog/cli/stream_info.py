@@ -55,6 +55,7 @@ def details_json(details: "StreamDetails") -> dict[str, Any]:
         "first_time": details.first_time and details.first_time.isoformat(),
         "last_time": details.last_time and details.last_time.isoformat(),
         "leader": details.leader,
+        "auto_paused": details.auto_paused,
     }
 
 

@@ -40,6 +40,8 @@ class PartitionStatistics(Protocol):
     @property
     def in_flight_bytes(self) -> int: ...
     @property
+    def is_auto_paused(self) -> bool: ...
+    @property
     def is_damaged(self) -> bool: ...
 
 
@@ -88,6 +90,11 @@ class PartitionGauges(Collector):
             "streamlog_partitions_damaged",
             "Partitions of which this node cannot read some records",
             sum(1 for it in self._partitions if it.is_damaged),
+        )
+        yield GaugeMetricFamily(
+            "streamlog_partitions_auto_paused",
+            "Partitions on this node that nobody has written to for as long as auto_pause_ms says",
+            sum(1 for it in self._partitions if it.is_auto_paused),
         )
         for name, text, counted in LED:
             count = sum(1 for it in self._partitions if it.is_leader and counted(it))

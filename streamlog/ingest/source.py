@@ -44,6 +44,9 @@ COMMIT_TIMEOUT_S: Final = 10.0
 BATCHES_LOOK_S: Final = 1.0
 """How often batches are looked through for those that are idle."""
 
+IDS_LOOK_S: Final = 10.0
+"""How often ids are let go that are older than their window; those of idle streams, too."""
+
 _ACKS: Final = {"all": Ack.COMMITTED, "leader": Ack.APPENDED, "none": Ack.NEVER}
 
 
@@ -154,7 +157,7 @@ class NatsSource:
         self._running = True
         services = (
             self._listening.run, self._openings.run, self._standby.run, self._snapshots.run,
-            self._give_up_batches,
+            self._give_up_batches, self._forget_ids,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
@@ -231,6 +234,13 @@ class NatsSource:
             if self._staging.count:
                 for inlet in self._inlets.values():
                     inlet.batching.expire(self._now_ms())
+
+    async def _forget_ids(self) -> None:
+        while True:
+            await asyncio.sleep(IDS_LOOK_S)
+            for inlet in tuple(self._inlets.values()):
+                inlet.sequencer.expire(self._now_ms())
+            self._standby.expire()
 
     def _batch_given_up(self, stream: str, batch_id: bytes, reason: str) -> None:
         """As JetStream says it."""

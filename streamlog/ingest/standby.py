@@ -102,6 +102,11 @@ class Standby:
         """It is gone."""
         self.follow(stream, (), duplicate_window_ms=0)
 
+    def expire(self) -> None:
+        """Forget ids that are older than their window."""
+        for followed in (it for stream in self._followed.values() for it in stream.values()):
+            followed.sequencer.expire(self._now_ms())
+
     def take(self, tp: TopicPartition) -> Prepared | None:
         """What is known of this one, which is followed no longer; None where it is of no use."""
         followed = self._followed.get(tp.stream, {}).pop(tp, None)

@@ -1,15 +1,24 @@
 import contextlib
+import logging
 
-from streamlog.errors import StorageFailed
+from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.disk import storage_error
 from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from streamlog.log.indexer import Indexer
+from streamlog.log.intake import fitting_run, wants_new_segment
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
+from streamlog.log.settings import LogSettings
+
+logger = logging.getLogger(__name__)
 
 
 class ActiveSegment:
-    """The writing side of a log's last segment, until it is sealed."""
+    """The writing side of a log's last segment, until it is sealed.
+
+    While it is resting the index entries are in the files alone, as those of a sealed one.
+    """
 
     __slots__ = (
         "_file",
@@ -17,6 +26,7 @@ class ActiveSegment:
         "first_timestamp_ms",
         "indexer",
         "indexes_are_stored",
+        "is_resting",
         "last_timestamp_ms",
         "segment",
     )
@@ -27,17 +37,44 @@ class ActiveSegment:
         self.first_timestamp_ms: int | None = None  # of the first batch; None while there is none
         self.last_timestamp_ms: int | None = None  # of the last batch, likewise
         self.indexes_are_stored = False  # the index files have just what ``indexer`` has
+        self.is_resting = False
         self._pool = pool
         self._file: PooledFile | None = None  # as last written to
         segment.sealed = False
         segment.offsets, segment.times = indexer.offsets, indexer.times
         segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
 
+    @classmethod
+    def empty(cls, pool: FilePool, segment: Segment) -> "ActiveSegment":
+        """Of a segment of which no batch is noted."""
+        return cls(pool, segment, Indexer(segment.base_offset, segment.interval_bytes))
+
+    def is_full(
+        self, settings: LogSettings, batch_bytes: int, next_offset: int, now_ms: int
+    ) -> bool:
+        """A batch that comes now, and ends before ``next_offset``, goes into a new segment."""
+        segment = self.segment
+        return wants_new_segment(
+            settings,
+            size_bytes=segment.size_bytes,
+            first_ms=self.first_timestamp_ms,
+            base_offset=segment.base_offset,
+            batch_bytes=batch_bytes,
+            next_offset=next_offset,
+            now_ms=now_ms,
+        )
+
+    def fitting(self, settings: LogSettings, places: list[BatchPlace]) -> list[BatchPlace]:
+        """See ``intake.fitting_run``."""
+        return fitting_run(settings, places, self.segment, first_ms=self.first_timestamp_ms)
+
     def append(self, batch: bytes, next_offset: int, timestamp_ms: int) -> None:
         """Write one whole batch, or nothing.
 
         Raises StorageFull or Overloaded when the file is as it was before, else StorageFailed.
         """
+        if self.is_resting:
+            self._wake()
         segment = self.segment
         position = segment.size_bytes
         end_position = position + len(batch)
@@ -55,6 +92,8 @@ class ActiveSegment:
         """Write some whole batches, or nothing; their positions are those in ``batches``. Raises as
         above.
         """
+        if self.is_resting:
+            self._wake()
         segment = self.segment
         position = segment.size_bytes
         self._write(batches, position)
@@ -110,9 +149,53 @@ class ActiveSegment:
             raise
         self.indexes_are_stored = True
 
+    def rest(self) -> None:
+        """Have the indexes in files alone, until the next batch. Raises OSError."""
+        if self.segment.size_bytes and not self.is_resting:
+            self.write_indexes()
+            self.segment.open_indexes()
+            self.indexer.let_go()
+        self._file = None
+        self.is_resting = True
+
+    def _wake(self) -> None:
+        """Have them in memory again. Raises as ``append``."""
+        segment, indexer = self.segment, self.indexer
+        if segment.size_bytes:
+            try:
+                indexer.take_back(*self._stored_indexes())
+            except (CorruptFile, OSError) as error:
+                logger.warning(
+                    "index rebuilt", extra={"file": segment.index_path, "problem": str(error)}
+                )
+                self._rebuild()
+        segment.offsets, segment.times = self.indexer.offsets, self.indexer.times
+        self.is_resting = False
+
+    def _stored_indexes(self) -> tuple[IndexEntries, IndexEntries]:
+        """Raises CorruptFile, OSError."""
+        segment, disk = self.segment, self._pool.disk
+        paths = {segment.index_path: OFFSET_ENTRY, segment.time_index_path: TIME_ENTRY}
+        offsets, times = (
+            IndexEntries.load(disk.read_small(path), entry, path) for path, entry in paths.items()
+        )
+        return offsets, times
+
+    def _rebuild(self) -> None:
+        """Out of the batches' headers, up to a damage. Raises as ``append``."""
+        segment = self.segment
+        indexer = Indexer(segment.base_offset, segment.interval_bytes)
+        try:
+            for place in segment.head():
+                indexer.add_place(place)
+        except OSError as error:
+            raise storage_error(error, segment.path) from error
+        self.indexer = indexer
+
     def seal(self) -> None:
         """Nothing more is written. Raises OSError, and may be tried again then."""
-        self.write_indexes()
+        if not self.is_resting:
+            self.write_indexes()
         segment = self.segment
         segment.open_indexes()
         segment.sealed = True

@@ -60,8 +60,8 @@ class IndexEntries:
         if len(data) % entry.size:
             raise CorruptFile(f"{path}: {len(data)} bytes are not whole entries of {entry.size}")
         entries = cls(entry)
-        for first, second in entry.iter_unpack(data):
-            entries.append(first, second)
+        entries._fields = _columns(data, entry)
+        entries._packed += data
         for values in entries._fields:
             if not all(map(lt, values, values[1:])):
                 raise CorruptFile(f"{path}: the entries are out of order")
@@ -96,6 +96,12 @@ class IndexEntries:
         return self._fields[0][at], self._fields[1][at]
 
 
+def _columns(data: bytes, entry: struct.Struct) -> "tuple[array[int], array[int]]":
+    """The two fields of whole entries."""
+    pairs = list(entry.iter_unpack(data))
+    return array("q", [first for first, _ in pairs]), array("q", [second for _, second in pairs])
+
+
 class _Block:
     """Neighbouring entries of a file."""
 
@@ -104,8 +110,7 @@ class _Block:
     def __init__(self, index: "IndexFile", low: int, data: bytes, entry: struct.Struct) -> None:
         self.index = index  # who read them; the file may have been cut and written again since
         whole = len(data) - len(data) % entry.size
-        columns = tuple(zip(*entry.iter_unpack(data[:whole]), strict=True)) or ((), ())
-        self.fields = (array("q", columns[0]), array("q", columns[1]))
+        self.fields = _columns(data[:whole], entry)
         self.low = low  # how many entries are before
         self.end = low + len(self.fields[0])
 

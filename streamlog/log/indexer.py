@@ -1,5 +1,6 @@
 from typing import Final
 
+from streamlog.errors import CorruptFile
 from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from streamlog.log.scan import BatchPlace
 
@@ -11,6 +12,7 @@ class Indexer:
 
     __slots__ = (
         "_bytes_since_entry",
+        "_stored",
         "base_offset",
         "interval_bytes",
         "max_timestamp_ms",
@@ -27,6 +29,7 @@ class Indexer:
         self.max_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_offset = base_offset  # last offset of the batch that first reached it
         self._bytes_since_entry = 0
+        self._stored = (0, 0)  # how many entries were let go
 
     def add(self, position: int, end_position: int, next_offset: int, timestamp_ms: int) -> None:
         """Take note of a batch that ends with offset ``next_offset - 1``."""
@@ -47,6 +50,19 @@ class Indexer:
         last = self.times.last()
         if self.max_timestamp_ms > (last[0] if last else NO_TIMESTAMP):
             self.times.append(self.max_timestamp_ms, self.max_timestamp_offset - self.base_offset)
+
+    def let_go(self) -> None:
+        """Of the entries, which are stored; nothing is added before ``take_back``."""
+        self._stored = len(self.offsets), len(self.times)
+        self.offsets, self.times = IndexEntries(OFFSET_ENTRY), IndexEntries(TIME_ENTRY)
+
+    def take_back(self, offsets: IndexEntries, times: IndexEntries) -> None:
+        """What was let go, from where it was stored. Raises CorruptFile if it is not that."""
+        last = times.last()
+        told = NO_TIMESTAMP if last is None else last[0]
+        if self._stored != (len(offsets), len(times)) or told != self.max_timestamp_ms:
+            raise CorruptFile(f"{len(offsets)} and {len(times)} entries are not what was stored")
+        self.offsets, self.times = offsets, times
 
     @classmethod
     def resume(

@@ -7,9 +7,8 @@ from streamlog.log.beside import Beside
 from streamlog.log.disk import Disk, storage_error, storage_errors
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
-from streamlog.log.indexer import Indexer
-from streamlog.log.intake import fitting_run, from_offset, next_batch, next_run, wants_new_segment
-from streamlog.log.layout import EPOCHS_NAME, segment_stem
+from streamlog.log.intake import from_offset, next_batch, next_run
+from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.quarantine import keep_aside
 from streamlog.log.recovery import Recovered, Recovery
 from streamlog.log.report import telling_of
@@ -132,15 +131,7 @@ class PartitionLog:
             batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
         )
         active = self._active
-        if wants_new_segment(
-            self.settings,
-            size_bytes=active.segment.size_bytes,
-            first_ms=active.first_timestamp_ms,
-            base_offset=active.segment.base_offset,
-            batch_bytes=len(batch),
-            next_offset=next_offset,
-            now_ms=now_ms,
-        ):
+        if active.is_full(self.settings, len(batch), next_offset, now_ms):
             self.roll()
             active = self._active
         try:
@@ -198,9 +189,7 @@ class PartitionLog:
         The batches' own times decide, so that the segments are the leader's.
         """
         for _ in range(2):
-            active = self._active
-            first_ms = active.first_timestamp_ms
-            fitting = fitting_run(self.settings, places, active.segment, first_ms=first_ms)
+            fitting = self._active.fitting(self.settings, places)
             if fitting:
                 break
             self.roll()
@@ -231,19 +220,12 @@ class PartitionLog:
             self.roll()
 
     def _new_segment(self, base_offset: int) -> Segment:
-        return Segment(
-            self._pool,
-            f"{self._directory}/{segment_stem(base_offset)}",
-            base_offset=base_offset,
-            next_offset=base_offset,
-            size_bytes=0,
-            interval_bytes=self.settings.index_interval_bytes,
-        )
+        interval_bytes = self.settings.index_interval_bytes
+        return Segment.empty(self._pool, self._directory, base_offset, interval_bytes)
 
     def _append_segment(self, segment: Segment) -> None:
         self._segments.add(segment)
-        indexer = Indexer(segment.base_offset, segment.interval_bytes)
-        self._active = ActiveSegment(self._pool, segment, indexer)
+        self._active = ActiveSegment.empty(self._pool, segment)
         self._unsynced.folder = True
 
     def begin_sync(self) -> SyncTicket | None:
@@ -455,7 +437,7 @@ class PartitionLog:
             self.fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
-        self._active = ActiveSegment(self._pool, segment, Indexer(offset, segment.interval_bytes))
+        self._active = ActiveSegment.empty(self._pool, segment)
         self._end_at(offset, epochs_kept_to=0)
         self.log_start_offset = self.recovery_point = offset  # there is nothing to be synced
 
@@ -478,6 +460,22 @@ class PartitionLog:
             self.fail(str(error))
             raise StorageFailed(self.failure) from error
 
+    @property
+    def is_resting(self) -> bool:
+        """Since ``rest``: nothing was appended."""
+        return self._active.is_resting
+
+    def rest(self) -> bool:
+        """Close the files, and have the indexes in files alone, until the next append; reads open
+        what they need. False where there is something to be synced before. Raises Unavailable.
+        """
+        if self._unsynced or self._unsynced.ticket or self.failure or self.is_swapping:
+            return False
+        with storage_errors(self._directory):
+            self._active.rest()
+        self._segments.let_go()
+        return True
+
     def close(self) -> None:
         """Sync what is left and let go of the files. Slices that are out stay readable.
 
@@ -494,6 +492,4 @@ class PartitionLog:
                 if not self._active.indexes_are_stored:
                     self._active.write_indexes()
         self.failure = self.failure or "the log is closed"
-        for segment in self._segments:
-            for path in segment.paths:
-                self._pool.forget(path)
+        self._segments.let_go()

@@ -13,7 +13,6 @@ from streamlog.log.disk import Disk, is_full
 from streamlog.log.epoch_history import epochs_of_batches
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.files import FilePool
-from streamlog.log.indexer import Indexer
 from streamlog.log.layout import (
     EPOCHS_NAME,
     INDEX_SUFFIX,
@@ -135,12 +134,13 @@ class Recovery:
         )
 
     def _create(self) -> ActiveSegment:
-        segment = self._segment(self._log_start_offset, self._log_start_offset, 0)
+        interval_bytes = self._settings.index_interval_bytes
+        start = self._log_start_offset
+        segment = Segment.empty(self._pool, self._directory, start, interval_bytes)
         self._pool.create(segment.path)
         self._disk.sync_directory(self._directory)  # its name says which offset comes next
         self._segments.append(segment)
-        indexer = Indexer(segment.base_offset, self._settings.index_interval_bytes)
-        return ActiveSegment(self._pool, segment, indexer)
+        return ActiveSegment.empty(self._pool, segment)
 
     def _recover_tail(self) -> ActiveSegment:
         """Read what may be torn; the last segment that is left becomes the active one."""

@@ -10,7 +10,7 @@ from streamlog.log.disk import DiskFile, is_full, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
-from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX
+from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
 from streamlog.log.scan import (
     BatchPlace,
     Damage,
@@ -96,6 +96,20 @@ class Segment:
         self._pool = pool
         self._hints: dict[int, int] = {}  # base offset -> position, where reads ended
         self._lock = threading.Lock() if size_bytes else None  # of ``verify``
+
+    @classmethod
+    def empty(
+        cls, pool: FilePool, directory: str, base_offset: int, interval_bytes: int
+    ) -> "Segment":
+        """One whose file is yet to be made."""
+        return cls(
+            pool,
+            f"{directory}/{segment_stem(base_offset)}",
+            base_offset=base_offset,
+            next_offset=base_offset,
+            size_bytes=0,
+            interval_bytes=interval_bytes,
+        )
 
     @property
     def index_path(self) -> str:
@@ -191,6 +205,11 @@ class Segment:
             if not is_full(error):
                 raise
             self.offsets, self.times = indexer.offsets, indexer.times
+
+    def let_go(self) -> None:
+        """Of the files; whoever needs one opens it again."""
+        for path in self.paths:
+            self._pool.forget(path)
 
     def open_indexes(self) -> None:
         """Search the index files from now on."""

@@ -66,6 +66,11 @@ class Segments:
         self._bases[at : at + len(old)] = [new.base_offset]
         self._sealed_bytes += new.size_bytes - sum(segment.size_bytes for segment in old)
 
+    def let_go(self) -> None:
+        """Of all files."""
+        for segment in self._segments:
+            segment.let_go()
+
     def drop_first(self) -> Segment:
         """Take out the oldest, which must not be the active one."""
         assert len(self._segments) > 1

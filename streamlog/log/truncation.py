@@ -1,7 +1,6 @@
 from streamlog.errors import CorruptBatch
 from streamlog.log.active import ActiveSegment
 from streamlog.log.files import FilePool
-from streamlog.log.indexer import Indexer
 from streamlog.log.segment import Segment
 
 
@@ -20,7 +19,7 @@ def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
         pool.unpin(pooled)
     segment.cut(position, next_offset)
     pool.remove(segment.index_path, segment.time_index_path)
-    active = ActiveSegment(pool, segment, Indexer(segment.base_offset, segment.interval_bytes))
+    active = ActiveSegment.empty(pool, segment)
     for place in segment.places(segment.base_offset):
         active.add(place)
     return active

@@ -147,6 +147,7 @@ SETTINGS: tuple[Setting, ...] = (
     _number("segment_bytes", None, "segment.bytes"),
     _number("segment_age_ms", None, "segment.ms"),
     _number("index_interval_bytes", None, "index.interval.bytes"),
+    _number("auto_pause_ms", None, "streamlog.auto_pause_ms"),
     _number("min_isr", None, "min.insync.replicas"),
     _flag("unclean_election", None, "unclean.leader.election.enable"),
     _text("acks", None, "streamlog.acks"),

@@ -141,6 +141,9 @@ class StreamConfig(BaseModel):
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] | None = None
     segment_age_ms: Annotated[int, Field(ge=100)] | None = None
     index_interval_bytes: Annotated[int, Field(ge=0)] | None = None
+    auto_pause_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] | None = None
+    """Whoever keeps a partition that nobody has written to for so long closes its files, until
+    somebody does; 0: never."""
     min_isr: Annotated[int, Field(ge=1)] = 1
     """Fewer in sync than this, and writes with acks=all are refused. Default: a majority."""
     unclean_election: bool = False

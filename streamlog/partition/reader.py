@@ -51,6 +51,8 @@ class Reader:
     ) -> None:
         """``damaged`` is called when damage is found."""
         self.closed = False
+        self.was_read = False
+        """Since whoever looks at this has set it to False."""
         self._tp = tp
         self._log = log
         self._workers = workers
@@ -61,6 +63,7 @@ class Reader:
 
     async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
         """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
+        self.was_read = True
         while True:
             self.check_open()
             try:
@@ -72,6 +75,7 @@ class Reader:
     def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
         """Likewise, for who cannot wait; None where a segment has to be checked first."""
         self.check_open()
+        self.was_read = True
         try:
             return self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
         except _NotVerifiedError:
@@ -136,6 +140,7 @@ class Reader:
 
     async def _look(self, look: Callable[[], T]) -> T:
         """``look``, again after each segment that has to be checked first."""
+        self.was_read = True
         while True:
             self.check_open()
             try:

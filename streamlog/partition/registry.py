@@ -35,6 +35,7 @@ from streamlog.partition.limits import log_settings
 from streamlog.partition.opening import Opening, open_log, sweep
 from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
+from streamlog.partition.resting import Resting
 from streamlog.partition.scrubbing import Scrubbing
 from streamlog.partition.statistics import PartitionStatistics
 from streamlog.partition.subjects.keeping import IndexKeeping
@@ -86,10 +87,10 @@ class Registry:
         self._settings = settings
         self._node_id = node_id
         self._metrics = metrics
-        self._disk = disk or OsDisk()
-        self._files = FilePool(self._disk, settings.open_files_max or open_files_allowed())
-        self._folders = Folders(data_dir, self._disk)
-        self._checkpoints = Checkpoints(data_dir, self._disk)
+        self._disk = disk = disk or OsDisk()
+        self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed())
+        self._folders = Folders(data_dir, disk)
+        self._checkpoints = Checkpoints(data_dir, disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")
         self._flusher = Flusher(metrics)
         self._partitions: dict[TopicPartition, Partition] = {}
@@ -97,9 +98,8 @@ class Registry:
         """Partitions whose log could not be opened, and why."""
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
         self._scrubbing = Scrubbing(settings, self.partitions)
-        self._compaction = Compaction(
-            settings, self.partitions, metrics, disk=self._disk, files=self._files
-        )
+        self._resting = Resting(settings, self.partitions)
+        self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
         self._trimming = Trimming(self.partitions)
         self._disposal = Disposal(self._folders, self._workers)
         self._heard: dict[TopicPartition, PartitionImage] = {}
@@ -117,7 +117,7 @@ class Registry:
                 metrics=metrics,
             )
         self._space = DiskSpace(
-            data_dir, self._disk, settings, reserve=reserve, changed=self._space_changed
+            data_dir, disk, settings, reserve=reserve, changed=self._space_changed
         )
         self._surroundings = Surroundings(
             node_id,
@@ -225,6 +225,7 @@ class Registry:
             group.create_task(self._upkeep.run())
             group.create_task(self._space.run())
             group.create_task(self._scrubbing.run())
+            group.create_task(self._resting.run())
             group.create_task(self._compaction.run())
             group.create_task(self._trimming.run())
             group.create_task(self._surroundings.indexes.run())

@@ -27,6 +27,8 @@ class PartitionStatistics:
     """Records that the follower furthest behind lacks; 0 where this node does not lead."""
     in_flight_bytes: int
     in_flight_batches: int
+    is_auto_paused: bool
+    """Nobody has written to it for so long that its files are closed."""
     is_damaged: bool
     """Some records cannot be read here."""
     failure: str | None
@@ -52,6 +54,7 @@ def statistics_of(state: PartitionState) -> PartitionStatistics:
         follower_lag=max(state.replica_lags().values(), default=0),
         in_flight_bytes=state.in_flight_bytes,
         in_flight_batches=len(state.pending),
+        is_auto_paused=log.is_resting,
         is_damaged=log.damaged_from is not None,
         failure=None if state.failure is None else str(state.failure),
     )

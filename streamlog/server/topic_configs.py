@@ -80,6 +80,12 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         "index_interval_bytes",
         "log.index.interval.bytes",
     ),
+    "auto_pause_ms": TopicConfig(
+        Kind.LONG,
+        "How long nobody writes to a partition before its files are closed; 0: never.",
+        "auto_pause_ms",
+        "streamlog.auto_pause_ms",
+    ),
     "min_isr": TopicConfig(
         Kind.INT,
         "Replicas that must be in sync for a write with acks=all; below that it is refused."

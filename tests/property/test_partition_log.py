@@ -125,6 +125,16 @@ class LogMachine(RuleBasedStateMachine):
     def write_short(self, short: bool) -> None:
         self.disk.short_writes = short
 
+    @precondition(lambda self: self.ticket is None and not self.log.failed)
+    @rule()
+    def rest(self) -> None:
+        try:
+            if self.log.rest():
+                assert self.log.is_resting
+                assert not self.disk.open_files
+        except StorageFull:
+            assert self.disk.capacity_bytes is not None
+
     # Forgetting
 
     @rule(part=st.floats(0, 1))

@@ -69,3 +69,16 @@ def test_what_nobody_could_tell_is_left_out() -> None:
     assert "leader" not in info["cluster"]
     assert [each["name"] for each in info["cluster"]["replicas"]] == ["node-1", "node-2", "node-3"]
     assert stream_details(info).leader is None
+
+
+def test_a_stream_is_auto_paused_where_all_its_partitions_are() -> None:
+    paused = PartitionState(0, 1, 1, is_auto_paused=True)
+    for states in ([paused, PartitionState(0, 1, 1)], [paused, None]):
+        info = stream_info(STREAM, states, image=IMAGE, domain="d", now_ms=9)
+        assert not stream_details(info).auto_paused
+    info = stream_info(STREAM, [paused, paused], image=IMAGE, domain="d", now_ms=9)
+    assert info["config"]["metadata"]["_streamlog.auto_paused"] == "true"
+    details = stream_details(info)
+    assert details.auto_paused
+    assert details.config == STREAM.config, "what is told of it is none of its settings"
+    assert PartitionState.of_json(paused.json()) == paused

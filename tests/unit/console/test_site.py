@@ -32,6 +32,7 @@ class Statistics(NamedTuple):
     replica_count: int = 7
     min_isr: int = 7
     is_damaged: bool = False
+    is_auto_paused: bool = False
 
 
 class World:
@@ -82,6 +83,7 @@ async def test_metrics_are_counters_and_gauges_of_partitions(world: World) -> No
     }
     assert samples["streamlog_append_records_total", None, None] == 5
     assert samples["streamlog_partitions_offline", None, None] == 9
+    assert samples["streamlog_partitions_auto_paused", None, None] == 0
     names = ("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments")
     more = ("leader_epoch", "isr_size", "follower_lag", "in_flight_bytes")
     for value, name in enumerate((*names, *more), start=1):
@@ -168,3 +170,9 @@ async def test_the_cluster_s_gauges(world: World) -> None:
     assert values["streamlog_partitions_leaderless", None] == 2
     assert values["streamlog_quorum_role", "follower"] == 1
     assert values["streamlog_quorum_role", "leader"] == 0
+    assert "streamlog_activity_offset" not in text
+    world.cluster = world.cluster._replace(activity_offset=40)
+    world.partitions[0] = world.partitions[0]._replace(is_auto_paused=True)
+    _, _, text = await world.get("/metrics")
+    assert "\nstreamlog_activity_offset 40.0\n" in text
+    assert "\nstreamlog_partitions_auto_paused 1.0\n" in text
