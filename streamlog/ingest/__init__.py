@@ -6,9 +6,8 @@ when the partition says so, one buffer of acks. Only a header that asks costs a 
 - ``frames`` (compiled) the NATS protocol into record runs; ``acks`` (compiled) the answers. Pure.
 - ``envelope`` what Liftbridge's clients put around a message, in ``protobuf``; ``opening`` what it
   is to a stream, ``addresses`` where its answers go. Pure.
-- ``sequencer`` with ``duplicates``: what ``publish_headers`` ask for: ``expectations``,
-  ``lifetimes``, ``rollups``, what is ``unhonoured``; the ``verdict``; ``refusal`` why not;
-  ``replies`` packed reply subjects. Pure.
+- ``sequencer`` with ``duplicates``: ``publish_headers``, ``expectations``, ``lifetimes``,
+  ``rollups``, what is ``unhonoured``; a ``verdict``; ``refusal`` why not; ``replies`` packed. Pure.
 - ``batches``, of which each is an ``atomic_batch``: what is stored together or not at all; pure.
   ``batching`` stores them, ``staging`` bounds them. ``advisory`` the form of JetStream's events.
 - ``window`` the sequencer's ids out of the log, at each new leadership; ``openings`` when to;
@@ -18,7 +17,8 @@ when the partition says so, one buffer of acks. Only a header that asks costs a 
   ``subscriptions`` what is listened to on it; ``listening`` both, for as long as they are wanted.
 - ``inlet`` one leadership of a partition, ``pending_acks`` who waits, ``rolling`` what messages
   have go; ``spreading`` those by hash; ``answers`` what goes back, ``awaited`` one by one;
-  ``sieve`` who needs no replicas; ``room`` what may wait; ``outage`` is NATS there; ``source`` all.
+  ``sieve`` who needs no replicas; ``bounds`` what fits, by a ``tally``; ``room`` what may wait;
+  ``outage`` is NATS there; ``source`` all.
 - ``publisher`` the other side; ``servers`` how to connect; ``burst``, ``pace`` and ``steady``
   publish to measure, over a ``raw`` connection (``ack_reader``).
 

@@ -1,7 +1,7 @@
 """What of a run there is no room for, in a stream with ``discard=new``."""
 
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -9,20 +9,12 @@ from streamlog.errors import StreamlogError
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.sieve import BATCH_ID
 from streamlog.ingest.subject_sequences import IndexedPartition, SubjectSequences
-from streamlog.partition.bounds import (
-    NO_MORE_BYTES,
-    NO_MORE_MESSAGES,
-    BoundedPartition,
-    RoomLeft,
-    room_left,
-)
+from streamlog.ingest.tally import TOO_MANY, TOO_MANY_BYTES, TOO_MANY_OF_SUBJECT, Tally
+from streamlog.partition.bounds import BoundedPartition, RoomLeft, room_left
 from streamlog.record.batch import HEADER_BYTES, MAGIC, BatchHeader
 from streamlog.record.codec import RecordRun, decode_records
 from streamlog.record.sizes import record_sizes
 
-TOO_MANY: Final = Refusal(503, 10077, NO_MORE_MESSAGES, "limit")
-TOO_MANY_BYTES: Final = Refusal(503, 10077, NO_MORE_BYTES, "limit")
-TOO_MANY_OF_SUBJECT: Final = Refusal(503, 10077, "maximum messages per subject exceeded", "limit")
 NOT_COUNTED: Final = Refusal(
     503, 10008, "the messages of each subject are not counted yet; ask again", "not_ready"
 )
@@ -48,50 +40,36 @@ class Bounds:
         self._partition = partition
         self._sequences = sequences
 
-    def refused(self, run: RecordRun, rollups: Container[int] = frozenset()) -> dict[int, Refusal]:
+    def refused(self, run: RecordRun, rollups: Mapping[int, bytes]) -> dict[int, Refusal]:
         """By position, each as if those before it had been stored that are not refused.
 
-        ``rollups``: those that have others go. They take the place of these where their subject has
-        as many messages as it may; but they need room as others do, as in JetStream.
+        ``rollups``: those that have others go, ``sub`` or ``all``.
         """
         room, config = self._room(run.count), self._partition.config
-        per_subject = config.discard_new_per_subject
-        limit = config.max_messages_per_subject if per_subject else 0
-        if run.count > room.messages and not per_subject:  # who replaces another needs none
-            limit = max(0, config.max_messages_per_subject)
+        fits = run.count <= room.messages
         size_bytes = HEADER_BYTES + run.size_bytes
-        if not per_subject and run.count <= room.messages and size_bytes <= room.size_bytes:
+        per_subject = config.discard_new_per_subject
+        if not per_subject and fits and size_bytes <= room.size_bytes:
             return {}
-        subjects: list[bytes | None] = [None] * run.count
-        left: Counter[bytes | None] = Counter()
-        if limit:
+        subjects: Sequence[bytes | None] = [None] * run.count
+        there: Mapping[bytes, int] = {}
+        if per_subject or (not fits and (config.max_messages_per_subject > 0 or rollups)):
             counted = self._sequences.counts()
             if counted is None:
                 return dict.fromkeys(range(run.count), NOT_COUNTED)
             subjects, there = counted
-            left = Counter({subject: limit - count for subject, count in there.items()})
         batches = _places_of_batches(run) if config.allow_atomic else frozenset[int]()
+        tally = Tally(config, room._replace(size_bytes=room.size_bytes - HEADER_BYTES), there)
         refused: dict[int, Refusal] = {}
-        messages, size_left = room.messages, room.size_bytes - HEADER_BYTES
         for position, size in enumerate(record_sizes(run.body_from(0))):
-            subject = subjects[position]
-            is_full = bool(limit) and left[subject] <= 0
-            replaces = (
-                is_full and subject is not None and not (per_subject and position not in rollups)
-            )
-            if position in batches:  # there was room for all of it
-                pass
-            elif is_full and not replaces:
-                refused[position] = TOO_MANY_OF_SUBJECT
-                continue
-            elif messages <= 0 and not replaces:
-                refused[position] = TOO_MANY
-                continue
-            elif size > size_left:
-                refused[position] = TOO_MANY_BYTES
-                continue
-            messages, size_left = messages - (not replaces), size_left - size
-            left[subject] -= 1
+            subject, rollup = subjects[position], rollups.get(position, b"")
+            refusal = None
+            if position not in batches:  # there was room for all of it
+                refusal = tally.objection(subject, size, rollup)
+            if refusal is not None:
+                refused[position] = refusal
+            else:
+                tally.take(subject, size, rollup)
         return refused
 
     def objection(

@@ -11,7 +11,7 @@ from streamlog.ingest.acks import ack_head, ack_json
 from streamlog.ingest.answers import NS_PER_MS, Answers
 from streamlog.ingest.awaited import Awaited, WatchedPartition
 from streamlog.ingest.batching import Batching
-from streamlog.ingest.bounds import TOO_MANY, Bounds, FilledPartition
+from streamlog.ingest.bounds import Bounds, FilledPartition
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet_settings import InletSettings
 from streamlog.ingest.opening import Opened, Opener
@@ -35,6 +35,7 @@ from streamlog.ingest.sieve import sift
 from streamlog.ingest.staging import Staging
 from streamlog.ingest.subject_sequences import SubjectSequences
 from streamlog.ingest.subscriptions import Source
+from streamlog.ingest.tally import TOO_MANY
 from streamlog.ingest.verdict import Ack, Verdict
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
@@ -230,9 +231,7 @@ class Inlet:
             replies = self._sift(run, replies)
             if not run.count:
                 return NOT_ENOUGH_REPLICAS
-        if self.bounds is not None and (
-            refused := self.bounds.refused(run, self._rollups.positions)
-        ):
+        if self.bounds is not None and (refused := self.bounds.refused(run, self._rollups.kinds)):
             replies = self._sift(run, replies, refused)
             if not run.count:
                 return TOO_MANY

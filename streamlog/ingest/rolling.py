@@ -93,8 +93,9 @@ class Rollups:
         return bool(self._run)
 
     @property
-    def positions(self) -> frozenset[int]:
-        return frozenset(rollup.position for rollup in self._run)
+    def kinds(self) -> dict[int, bytes]:
+        """By position."""
+        return {it.position: ALL if it.subject is None else SUBJECT for it in self._run}
 
     def objection(self, asked: bytes) -> Refusal | None:
         """Why such a message cannot be stored now."""

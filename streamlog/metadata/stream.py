@@ -222,6 +222,11 @@ class StreamConfig(BaseModel):
         """The retention limits hold."""
         return "delete" in self.cleanup_policy and not self.sealed
 
+    @property
+    def is_trimmed(self) -> bool:
+        """Single messages go by rules."""
+        return self.max_messages_per_subject > 0 or self.allow_rollup or self.allow_ttl
+
     @classmethod
     def of(cls, **settings: Any) -> Self:
         """Make one; whatever is wrong is an InvalidRequest of one line that names the setting."""

@@ -77,13 +77,18 @@ class Erasing:
     def erased(self) -> OffsetSet:
         """By what is committed, and what is foreseen; and the erasures' own offsets."""
         committed = self._state.log.erasures.erased
-        if not self._foreseen and not self._said:
+        if not self.foresees:
             return committed
         if self._gone is None:
             self._gone = committed.copy()
             self._gone.update(self._said)
             self._gone.update(self._foreseen)
         return self._gone
+
+    @property
+    def foresees(self) -> bool:
+        """Something that the log does not say yet, as far as is committed."""
+        return bool(self._foreseen) or bool(self._said)
 
     def foresee(self, offsets: OffsetSet) -> None:
         """As the leader: these committed messages are to be erased, and not found from now on."""
@@ -110,7 +115,7 @@ class Erasing:
 
     def _forget(self) -> None:
         """Who leads next foresees it again."""
-        if self._foreseen or self._said:
+        if self.foresees:
             self._foreseen, self._said, self._gone = OffsetSet(), OffsetSet(), None
             self._lost()
 

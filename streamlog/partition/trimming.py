@@ -31,6 +31,7 @@ class Trimming:
     ) -> None:
         self._partitions = partitions
         self._now_ms = now_ms
+        self._trimmed: set[Partition] = set()
         self._followed: set[Partition] = set()
         """Of which the index of subjects is kept for this."""
         self._failed: set[Partition] = set()
@@ -48,36 +49,42 @@ class Trimming:
     async def look(self) -> None:
         """At all of them."""
         for done, partition in enumerate(self._partitions()):
-            if partition.surplus.kept is None or not partition.is_leader:
-                self._let_go(partition)
-            if not partition.is_leader or not _expires(partition):
-                partition.expiry.forget()
-            if partition.is_leader and _is_trimmed(partition):
+            if partition.config.is_trimmed and partition.is_leader:
+                self._trimmed.add(partition)
                 await self._look_at(partition)
-            partition.erasing.say()
+            elif partition in self._trimmed or partition.erasing.foresees:
+                self._let_go(partition)
             if done % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-        self._followed = {it for it in self._followed if not it.closed}
-        self._failed = {it for it in self._failed if not it.closed}
-
-    def _follow(self, partition: Partition) -> None:
-        if partition not in self._followed:
-            self._followed.add(partition)
-            partition.subjects.want()
+        self._trimmed = {it for it in self._trimmed if not it.closed}
+        self._followed &= self._trimmed
+        self._failed &= self._trimmed
 
     def _let_go(self, partition: Partition) -> None:
-        if partition in self._followed:
+        """It is led elsewhere, or its messages stay."""
+        self._trimmed.discard(partition)
+        self._follow(partition, wanted=False)
+        partition.expiry.forget()
+        partition.erasing.say()
+
+    def _follow(self, partition: Partition, *, wanted: bool) -> None:
+        """Have its index kept, or not any more."""
+        if wanted and partition not in self._followed:
+            self._followed.add(partition)
+            partition.subjects.want()
+        elif not wanted and partition in self._followed:
             self._followed.discard(partition)
             partition.subjects.let_go()
 
     async def _look_at(self, partition: Partition) -> None:
         """What cannot be is told once, and tried again."""
+        config = partition.config
         try:
-            if _expires(partition):
+            if config.allow_ttl and not config.sealed:
                 await partition.expiry.settle(self._now_ms())
-            if partition.surplus.kept is not None:
-                self._follow(partition)
-                await partition.surplus.settle()
+            self._follow(partition, wanted=partition.surplus.kept is not None)
+            await partition.surplus.settle()
+            partition.erasing.say()
             await free_front(partition)
         except StreamlogError as error:
             if partition not in self._failed:
@@ -87,13 +94,3 @@ class Trimming:
             logger.exception("messages could not be trimmed", extra={"stream": partition.tp.stream})
         else:
             self._failed.discard(partition)
-
-
-def _is_trimmed(partition: Partition) -> bool:
-    """Messages of it go by rules of its stream."""
-    has_rollups = partition.config.allow_rollup
-    return partition.surplus.kept is not None or has_rollups or _expires(partition)
-
-
-def _expires(partition: Partition) -> bool:
-    return partition.config.allow_ttl and not partition.config.sealed

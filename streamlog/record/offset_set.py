@@ -21,7 +21,8 @@ _HEAD: Final = struct.Struct(">QH")
 _BITS: Final = 0
 _RUN: Final = struct.Struct(">HH")
 """The first and the last offset of a run, within its chunk."""
-_RUNS_MAX: Final = CHUNK_BYTES // _RUN.size
+_RUNS_MAX: Final = 512
+"""More are told bit by bit: that is four times as long at most, and much quicker."""
 _FEW: Final = 64
 """So many bits, or runs, are sooner dealt with one by one."""
 _ONES: Final = re.compile("1+")

@@ -81,8 +81,8 @@ async def test_rules_over_kills(tmp_path: Path) -> None:
             )  # fmt: skip
             await asked(lambda: js.add_stream(config))
             newest: dict[str, list[bytes]] = {}
-            for round_ in range(3):
-                for number in range(40):
+            for round_ in range(2):
+                for number in range(30):
                     subject, payload = f"kv.{number % 7}", b"%d.%d" % (round_, number)
                     headers = {"Nats-Rollup": "sub"} if number % 11 == 0 else None
                     await asked(

@@ -109,25 +109,44 @@ async def test_config(pair: Pair) -> None:
     await same(pair, name)
 
 
-async def test_many_at_once(pair: Pair) -> None:
-    """In one read of the socket, rollups among others."""
-    name = await pair.create(**PERMITTED)
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {},
+        {"max_msgs_per_subject": 2},
+        {"max_msgs": 5, "discard": "new"},
+        {"max_msgs_per_subject": 2, "discard": "new", "discard_new_per_subject": True},
+    ],
+)
+async def test_many_at_once(pair: Pair, limits: dict[str, Any]) -> None:
+    """In one read of the socket, rollups among others, some of them refused."""
+    name = await pair.create(**PERMITTED, **limits)
     chosen = random.Random(3)
     story = [
-        (f"{name}.{chosen.randrange(4)}", chosen.choice([(), (), (), (SUB,), (ALL,)]))
+        (f"{name}.{chosen.randrange(4)}", chosen.choice([(), (), (), (SUB,), (ALL,), ("N: 1",)]))
         for _ in range(200)
     ]
+    told = []
     for side in pair.sides:
         inbox = side.publisher.client.new_inbox()
-        heard = await side.publisher.client.subscribe(inbox)
+        heard = await side.publisher.client.subscribe(f"{inbox}.*")
         frames = []
         for number, (subject, lines) in enumerate(story):
             block = header_block(*lines, f"X: {number}")
             payload = b"%d" % number
             size = f"{len(block)} {len(block) + len(payload)}"
-            frames.append(f"HPUB {subject} {inbox} {size}\r\n".encode() + block + payload + b"\r\n")
+            frame = f"HPUB {subject} {inbox}.{number} {size}\r\n".encode()
+            frames.append(frame + block + payload + b"\r\n")
         await side.publisher.client._send_command(b"".join(frames))
         await side.publisher.client._flush_pending()
+        answers = {}
         for _ in story:
-            assert b'"seq"' in (await heard.next_msg(timeout=5)).data
-    await same(pair, name)
+            answer = await heard.next_msg(timeout=10)
+            assert b'"seq"' in answer.data
+            answers[int(answer.subject.rsplit(".", 1)[1])] = b'"error"' in answer.data
+        told.append([number for number, refused in sorted(answers.items()) if refused])
+    if "max_msgs" not in limits:  # which counts what a rollup will have gone
+        assert told[0] == told[1]
+        await same(pair, name)
+    else:
+        assert told[0] and told[1]

@@ -211,6 +211,14 @@ class ErasureMachine(RuleBasedStateMachine):
             assert set(log.log.erasures.erased) == erased
 
     @invariant()
+    def behind_the_last_message_are_erasures_alone(self) -> None:
+        for log in (self.leader, self.follower):
+            end = log.log.log_end_offset
+            messages_end = log.log.erasures.messages_end(end)
+            assert all(at in self.erasing for at in range(messages_end, end))
+            assert messages_end < end or end - 1 not in self.erasing
+
+    @invariant()
     def what_is_not_erased_is_there_as_it_was_written(self) -> None:
         """Whoever fetches from a leader that has removed records hears only later of why; until
         then it has not what is committed, and is not in sync.

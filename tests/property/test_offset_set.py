@@ -48,6 +48,17 @@ def test_as_a_set(one: set[int], other: set[int], a: int, b: int) -> None:
 
 
 @settings(deadline=None)
+@given(sets, st.integers(0, 2 * CHUNK + 9), st.integers(0, 2 * CHUNK))
+def test_made_at_once(naive: set[int], start: int, size: int) -> None:
+    assert OffsetSet.in_order(sorted(naive)) == made(naive)
+    run = OffsetSet.between_ends(start, start + size)
+    assert list(run) == list(range(start, start + size))
+    assert OffsetSet.decode(run.encode()) == run
+    run.update(made(naive))
+    assert OffsetSet.decode(run.encode()) == run
+
+
+@settings(deadline=None)
 @given(sets, offsets, st.integers(0, 100), st.integers(0, 60))
 def test_what_is_absent(naive: set[int], start: int, size: int, count: int) -> None:
     found, end = made(naive), start + size

@@ -29,7 +29,7 @@ steps = st.one_of(
     st.tuples(st.just("cut"), offsets),
     st.tuples(st.just("erase"), offsets),
     st.tuples(st.just("erase_matching"), patterns, offsets, st.integers(0, 3)),
-    st.tuples(st.just("trim"), st.integers(1, 3), offsets),
+    st.tuples(st.just("trim"), st.integers(1, 3), offsets, st.integers(0, 6)),
     st.tuples(st.just("last"), patterns, offsets),
     st.tuples(st.just("offsets"), patterns, offsets, offsets, st.integers(0, 4)),
     st.tuples(st.just("message_total"), patterns, offsets, offsets),
@@ -62,6 +62,9 @@ def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
             pattern, low, high, limit=limit
         )
         return index.offsets(pattern, low, high)
+    if name == "trim":
+        keep, below, limit = arguments
+        return index.trim(keep, below, limit=limit)
     if name == "message_total":
         pattern, below, low = arguments
         return index.message_total(pattern, below, low=low)
@@ -127,12 +130,13 @@ class NaiveIndex:
         doomed = found[: max(0, len(found) - keep)]
         return len(self.drop(lambda at, _: at in doomed))
 
-    def trim(self, keep: int, below: int) -> list[int]:
+    def trim(self, keep: int, below: int, limit: int) -> list[int]:
         doomed = []
         for offset, subject in self.messages:
             younger = [at for at, it in self.messages if it == subject and offset < at < below]
             if offset < below and len(younger) >= keep:
                 doomed.append(offset)
+        doomed = doomed[:limit]
         return self.drop(lambda at, _: at in doomed)
 
     def last(self, pattern: bytes, below: int) -> int:

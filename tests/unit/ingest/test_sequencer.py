@@ -111,6 +111,30 @@ def test_expected_last_sequence_counts_what_is_under_way(sequencer: Sequencer) -
     assert verdict.refusal[:3] == (400, 10071, f"wrong last sequence: {END + 5}")
 
 
+def test_erasures_since_are_no_messages(sequencer: Sequencer) -> None:
+    """Of the log's end they are; whoever expects the last message, or one of them, is right."""
+
+    def judged(position: int, **headers: str) -> Verdict:
+        return sequencer.admit(
+            block(**headers), b"s", b"", position, log_end_offset=END, messages_end=END - 3,
+            now_ms=NOW_MS,
+        )  # fmt: skip
+
+    for sequence in range(END - 3, END + 1):
+        assert judged(0, Nats_Expected_Last_Sequence=str(sequence)).store
+    for sequence in (END - 4, END + 1):
+        assert err_code(judged(0, Nats_Expected_Last_Sequence=str(sequence))) == 10071
+    assert err_code(judged(1, Nats_Expected_Last_Sequence=str(END))) == 10071
+    sequencer.remember(b"a", END - 4, NOW_MS)
+    assert judged(0, Nats_Expected_Last_Msg_Id="a").store
+    assert err_code(judged(1, Nats_Expected_Last_Msg_Id="a")) == 10070
+    batch = [(b"s", {b"Nats-Expected-Last-Sequence": b"%d" % (END - 3)}), (b"s", {})]
+    refused = sequencer.admit_batch(
+        batch, 0, log_end_offset=END, messages_end=END - 3, now_ms=NOW_MS
+    )
+    assert refused is None
+
+
 @pytest.mark.parametrize("text", ["-1", "x", "1.0", "9" * 5000, "\u0661"])
 def test_an_expected_sequence_that_is_none_does_not_hold(sequencer: Sequencer, text: str) -> None:
     assert err_code(admit(sequencer, Nats_Expected_Last_Sequence=text)) == 10071

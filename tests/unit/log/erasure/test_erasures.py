@@ -81,6 +81,31 @@ def test_what_was_removed_stays_erased() -> None:
     assert (list(erasures.erased), list(erasures.unremoved)) == ([4, 5, 6], [4])
 
 
+def test_where_the_messages_end() -> None:
+    erasures = known()
+    assert erasures.messages_end(0) == 0
+    assert erasures.messages_end(5) == 5
+    erasures.note(erasure(5, 1))
+    erasures.note(erasure(6, 2))
+    assert erasures.messages_end(7) == 5
+    assert erasures.messages_end(8) == 8, "a message has come"
+    erasures.note(erasure(8, 3))
+    erasures.note(erasure(9, 4))
+    erasures.commit(9)
+    assert erasures.messages_end(10) == 8
+    kept = decode(encode(erasures.snapshot()), "f")
+    again = known()
+    again.restore(
+        kept.committed.erased, kept.unremoved, kept.committed, kept.pending,
+        tail_start=kept.tail_start,
+    )  # fmt: skip
+    assert again.messages_end(10) == 8
+    erasures.cut(9)
+    assert erasures.messages_end(9) == 8
+    erasures.cut(8)
+    assert erasures.messages_end(8) == 8
+
+
 def test_the_file_tells_it_all() -> None:
     erasures = known(erasure(5, 1, 2), erasure(9, 2, 7))
     erasures.commit(6)
