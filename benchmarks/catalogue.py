@@ -8,6 +8,7 @@ from benchmarks import (
     failover,
     footprint,
     headers,
+    management,
     many,
     membership,
     polling,
@@ -34,6 +35,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *footprint.CASES,
     *starting.CASES,
     *subjects.CASES,
+    *management.CASES,
 )
 """Of one node: ``python -m benchmarks``."""
 

@@ -1,13 +1,13 @@
 """What the cases need of a server under test."""
 
 import json
-import select
 import shutil
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from benchmarks.asking import Question, ask_all
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import binary, start, stop, wait_for
 from streamlog.cli import router
@@ -17,7 +17,6 @@ Server = TypeVar("Server", bound="Stoppable")
 STREAM = "bench"
 SUBJECTS = "bench.>"
 CREATIONS_AT_ONCE = 50
-CREATION_TIMEOUT_S = 60.0
 
 
 class Side(Protocol):
@@ -174,30 +173,18 @@ def create_stream(side: Side, *, sync: str | None = None, partitions: int = 1) -
 
 def create_streams(side: Side, count: int, prefix: str, *, sync: str = "os") -> None:
     """So many streams, named and fed by the prefix and a number; some requests at a time."""
-    with Connection(side.nats) as connection:
-        connection.subscribe("_INBOX.c.*", 1)
-        sent = made = 0
-        tail = b""
-        while made < count:
-            while sent < count and sent - made < CREATIONS_AT_ONCE:
-                connection.send(_creation(prefix, sent, sync))
-                sent += 1
-            if not select.select([connection.socket], [], [], CREATION_TIMEOUT_S)[0]:
-                raise BenchmarkError(f"{side.name}: {made} of {count} streams are there")
-            data = tail + connection.receive()
-            if b'"error"' in data:
-                raise BenchmarkError(f"{side.name}: {data[-300:]!r}")
-            made += data.count(b'"did_create"')
-            tail = data[-len(b'"did_create"') + 1 :]
+    ask_all(
+        side.nats,
+        (_creation(prefix, number, sync) for number in range(count)),
+        CREATIONS_AT_ONCE,
+    )
 
 
-def _creation(prefix: str, number: int, sync: str) -> bytes:
+def _creation(prefix: str, number: int, sync: str) -> Question:
     name = f"{prefix}{number}"
     config: dict[str, object] = {"name": name, "subjects": [f"{prefix}.{number}"]}
     config |= {"storage": "file", "num_replicas": 1, "metadata": {"streamlog.sync": sync}}
-    body = json.dumps(config).encode()
-    request = b"PUB $JS.API.STREAM.CREATE.%s _INBOX.c.%d %d\r\n%s\r\n"
-    return request % (name.encode(), number, len(body), body)
+    return Question(f"STREAM.CREATE.{name}", json.dumps(config).encode())
 
 
 def delete_stream(side: Side, name: str = STREAM) -> None:

@@ -3,8 +3,10 @@
 import json
 import random
 import time
+from collections.abc import Iterator
 from typing import Final
 
+from benchmarks.asking import PREFIX, Question, ask_all
 from benchmarks.case import Case, Measurement, Metric, Target, Variant
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.side import STREAM, Side, Sides, create_stream, delete_stream
@@ -29,14 +31,13 @@ def run(side: Side, scale: float) -> Measurement:
             connection.subscribe("_INBOX.p", 1)
             fill(connection, count)
         started = time.perf_counter()
+        first = question(0)
         with Connection(side.nats) as connection:
-            answer = connection.request(*question(0))
+            answer = connection.request(PREFIX + first.verb, first.body)
         first_s = time.perf_counter() - started
         if "message" not in answer:
             raise BenchmarkError(f"{side.name}: {answer}")
-        with Connection(side.nats) as connection:
-            connection.subscribe("_INBOX.q", 1)
-            return {"lookups_s": ask(connection, count), "first_s": first_s}
+        return {"lookups_s": ask(side, count), "first_s": first_s}
     finally:
         delete_stream(side)
 
@@ -54,24 +55,23 @@ def fill(connection: Connection, count: int) -> None:
         _await(connection, b'"seq"', len(numbers))
 
 
-def ask(connection: Connection, count: int) -> float:
+def ask(side: Side, count: int) -> float:
     """Lookups a second, a fixed number of them at a time."""
-    chosen, found = random.Random(SEED), 0
     started = time.perf_counter()
-    while (passed_s := time.perf_counter() - started) < ASKING_S:
-        for _ in range(ASKED_AT_ONCE):
-            subject, body = question(chosen.randrange(count))
-            head = f"PUB {subject} _INBOX.q {len(body)}\r\n".encode()
-            connection.send(head + body + b"\r\n")
-        _await(connection, b'"message"', ASKED_AT_ONCE)
-        found += ASKED_AT_ONCE
-    return found / passed_s
+    found = ask_all(side.nats, _questions(count, started + ASKING_S), ASKED_AT_ONCE)
+    return found / (time.perf_counter() - started)
 
 
-def question(number: int) -> tuple[str, bytes]:
-    """Where to ask, and what."""
+def _questions(count: int, end_s: float) -> Iterator[Question]:
+    chosen = random.Random(SEED)
+    while time.perf_counter() < end_s:
+        yield question(chosen.randrange(count))
+
+
+def question(number: int) -> Question:
+    """The last message of that subject."""
     body = json.dumps({"last_by_subj": f"bench.{number % 1000}.{number}"}).encode()
-    return f"$JS.API.STREAM.MSG.GET.{STREAM}", body
+    return Question(f"STREAM.MSG.GET.{STREAM}", body)
 
 
 def _await(connection: Connection, word: bytes, count: int) -> None:

@@ -21,6 +21,14 @@ class FakeSlice:
     def __init__(self, data: bytes) -> None:
         self._data = data
 
+    position = 0
+
+    def __len__(self) -> int:
+        return len(self._data)
+
+    def fileno(self) -> int:
+        raise OSError("there is no file")
+
     def read(self) -> bytes:
         return self._data
 

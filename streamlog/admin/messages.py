@@ -16,10 +16,14 @@ from streamlog.admin.stream_info import rfc3339
 from streamlog.log.slice import FileSlice
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record
+from streamlog.record.compression import Buffer
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.pick import record_at
 from streamlog.record.subjects import NOTHING, SubjectIndex
+from streamlog.server.sendfile import read_warm
 
+AT_ONCE_BYTES: Final = 64 * 1024
+"""A batch no larger than this, and in the page cache, is read and opened on the event loop."""
 TRIES_MAX: Final = 8
 """Of one lookup: what the index named may have been taken away when it is read."""
 
@@ -114,7 +118,11 @@ async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessa
     if offset in partition.erased:
         raise Refused(NO_MESSAGE)
     with await partition.read(offset, 1) as part:
-        found = await asyncio.to_thread(lambda: _at(part.read(), offset))
+        data = read_warm(part) if len(part) <= AT_ONCE_BYTES else None
+        if data is not None:
+            found = _at(data, offset)
+        else:
+            found = await asyncio.to_thread(lambda: _at(part.read(), offset))
     if found is None:
         raise Refused(NO_MESSAGE)
     return found
@@ -167,7 +175,7 @@ async def _named(
     raise Refused(NO_MESSAGE)
 
 
-def _at(data: bytes, offset: int) -> StoredMessage | None:
+def _at(data: Buffer, offset: int) -> StoredMessage | None:
     for header, batch in batches(data):
         if offset < header.next_offset:
             record = record_at(batch, offset)

@@ -1,7 +1,6 @@
 """The verbs about streams: a request's fields in; a reply's fields, Refused or our errors out."""
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
@@ -18,13 +17,14 @@ from streamlog.admin.errors import (
     purge_failed,
 )
 from streamlog.admin.fields import Fields, number, text
+from streamlog.admin.freshness import Freshness
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_config import config_from_json
 from streamlog.admin.stream_info import stream_info
 from streamlog.admin.subjects import page_of
-from streamlog.errors import StreamlogError, StreamNotFound
-from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
+from streamlog.errors import StreamNotFound
+from streamlog.metadata.commands import Command
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage
@@ -38,14 +38,10 @@ from streamlog.metadata.stream import (
 from streamlog.metadata.subjects import overlap
 from streamlog.model import NodeId, TopicPartition
 
-logger = logging.getLogger(__name__)
-
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
 COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
-CATCH_UP_S: Final = 0.5
-"""How long a description waits to be of the latest metadata, before it is of what there is."""
 
 
 class Metadata(Protocol):
@@ -74,6 +70,7 @@ class Streams:
         now_ms: Callable[[], int],
     ) -> None:
         self._metadata = metadata
+        self._freshness = Freshness(metadata)
         self._leaders = leaders
         self._domain = domain
         self._now_ms = now_ms
@@ -102,7 +99,7 @@ class Streams:
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
         pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
         details = bool(fields.get("deleted_details"))
-        await self.catch_up()
+        await self._freshness.catch_up()
         stream = self._known(name)
         info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
         info |= (await self._infos([stream], details=details))[0]
@@ -139,12 +136,12 @@ class Streams:
         return {"success": True}
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self.catch_up()
+        await self._freshness.catch_up()
         names, page = self._page(fields, NAMES_MAX)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self.catch_up()
+        await self._freshness.catch_up()
         names, page = self._page(fields, LIST_MAX)
         streams = [self._metadata.image.streams[name] for name in names]
         return {**page, "streams": await self._infos(streams)}
@@ -191,7 +188,7 @@ class Streams:
         try:
             return self._known(name)
         except StreamNotFound:
-            await self.catch_up()
+            await self._freshness.catch_up()
         return self._known(name)
 
     def _known(self, name: str) -> StreamImage:
@@ -199,20 +196,6 @@ class Streams:
         if is_hidden(name):
             raise StreamNotFound(f"{name!r} is an internal stream")
         return self._metadata.image.stream(name)
-
-    async def catch_up(self) -> None:
-        """Know what the controller has decided: whoever was told so by another node finds it here.
-
-        Without a controller nothing is decided, and what there is will do.
-        """
-        try:
-            async with asyncio.timeout(CATCH_UP_S):
-                described = await self._metadata.request(DescribeCluster())
-                offset = int(described.result["high_watermark"])
-                command = AwaitApplied(offset=offset, wait_ms=int(CATCH_UP_S * 1000))
-                await self._metadata.take(command, forwarded=True)
-        except (StreamlogError, TimeoutError) as error:
-            logger.debug("metadata may be old", extra={"error": str(error)})
 
     def _honoured(self, asked: Fields) -> StreamConfig:
         """Of a configuration that keeps JetStream's rules. Raises Refused, InvalidRequest."""

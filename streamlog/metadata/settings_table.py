@@ -194,6 +194,7 @@ SETTINGS: tuple[Setting, ...] = (
 _BY_KEY = {row.key: row for row in SETTINGS if row.jetstream is None or row.name == "compression"}
 _BY_KAFKA = {row.kafka: row for row in SETTINGS if row.kafka is not None}
 BY_NAME = {row.name: row for row in SETTINGS}
+_DEFAULTS = {row.name: StreamConfig.model_fields[row.name].default for row in SETTINGS}
 
 JETSTREAM_FIELDS = frozenset(
     {"name", "metadata", *(row.jetstream for row in SETTINGS if row.jetstream is not None)}
@@ -290,7 +291,7 @@ def _put_text(settings: dict[str, Any], row: Setting | None, key: str, text: Any
 def _is_default(row: Setting, config: StreamConfig) -> bool:
     if row.name == "min_isr":
         return config.min_isr == default_min_isr(config.replicas)
-    return bool(getattr(config, row.name) == StreamConfig.model_fields[row.name].default)
+    return bool(getattr(config, row.name) == _DEFAULTS[row.name])
 
 
 def _says_it_all(row: Setting, value: Any) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from streamlog.errors import StreamlogError
+from streamlog.log.log import PartitionLog
 from streamlog.model import TopicPartition
 from streamlog.partition.folder import Folders
 from streamlog.partition.owner import Partition
@@ -29,22 +30,30 @@ class Disposal:
         reason: StreamlogError,
     ) -> None:
         """Close it, if it is open, and move its folder away. ``reason`` is told to who waits."""
-        loop = asyncio.get_running_loop()
+        log: PartitionLog | None = None
         if partition is not None:
             log = await partition.close(reason)
             log.failure = log.failure or str(reason)  # nobody needs a sync any more
-            await loop.run_in_executor(self._workers, log.close)
-        if not self._folders.path(tp).exists():
-            return
+        loop = asyncio.get_running_loop()
+        self.remove_later(
+            await loop.run_in_executor(self._workers, self._move_away, tp, stream_id, log)
+        )
+
+    def _move_away(
+        self, tp: TopicPartition, stream_id: UUID, log: PartitionLog | None
+    ) -> list[Path]:
+        """Where the folder is now, if there is one."""
+        if log is not None:
+            log.close()
         try:
-            path = await loop.run_in_executor(self._workers, self._folders.discard, tp, stream_id)
+            there = self._folders.path(tp).exists()
+            return [self._folders.discard(tp, stream_id)] if there else []
         except OSError as error:
             logger.error(
                 "partition folder cannot be moved away",
                 extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
             )
-        else:
-            self.remove_later([path])
+            return []
 
     def remove_later(self, paths: list[Path]) -> None:
         """What cannot be removed now is tried again at the next start."""

@@ -2,10 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Coroutine, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
 from streamlog.config import LogSection, ReplicationSection
@@ -45,8 +45,9 @@ from streamlog.partition.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
-WORKERS: Final = 2
-"""Threads for opening, checking, checkpoints and deletion."""
+WORKERS: Final = 8
+"""Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
+which several syncs at once are little more than one."""
 _OPENED_AT_ONCE: Final = 64
 """Logs that one worker opens in one go."""
 
@@ -199,16 +200,18 @@ class Registry:
             if self._closed:
                 return
             wanted: list[Here] = []
+            disposals: list[Coroutine[Any, Any, None]] = []
             for before, after in new.changes(old):
                 if after is None:
                     assert before is not None, "a change has two sides"
                     gone = StreamNotFound(f"stream {before.name!r} is deleted")
-                    await self._delete(before, range(len(before.partitions)), gone)
+                    disposals += self._delete(before, range(len(before.partitions)), gone)
                     continue
                 if before is not None:
                     moved = NotLeader(f"stream {before.name!r} is kept by other nodes")
-                    await self._delete(before, self._kept_before(before, after), moved)
+                    disposals += self._delete(before, self._kept_before(before, after), moved)
                 wanted.extend(self._replicas_here(after))
+            await asyncio.gather(*disposals)
             await self._open_missing(wanted)
             for done, here in enumerate(sorted(wanted, key=self._is_busy)):
                 await self._hear(here, new)
@@ -283,9 +286,8 @@ class Registry:
             for stream, tp in missing
         ]
         configs = {tp: stream.config for stream, tp in missing}
-        chunks = [
-            openings[i : i + _OPENED_AT_ONCE] for i in range(0, len(openings), _OPENED_AT_ONCE)
-        ]
+        size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
+        chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
         for done in asyncio.as_completed([self._in_worker(self._opener(c)) for c in chunks]):
             for opening, result in await done:
                 if isinstance(result, StreamlogError):
@@ -348,10 +350,10 @@ class Registry:
         if self._replication is not None:
             self._replication.heard(partition, image, is_new=is_new)
 
-    async def _delete(
+    def _delete(
         self, stream: StreamImage, numbers: Iterable[int], why: StreamlogError
-    ) -> None:
-        """Whoever looks finds nothing from now on; the files go in the background."""
+    ) -> Iterator[Coroutine[Any, Any, None]]:
+        """Whoever looks finds nothing from now on; what is yielded moves the files away."""
         for number in numbers:
             tp = TopicPartition(stream.name, number)
             self._offline.pop(tp, None)
@@ -359,8 +361,13 @@ class Registry:
             if self._replication is not None:
                 self._replication.gone(tp)
             partition = self._partitions.pop(tp, None)
-            await self._disposal.dispose(tp, stream.stream_id, partition, why)
-            self._upkeep.dropped(tp)
+            yield self._dispose(tp, stream.stream_id, partition, why)
+
+    async def _dispose(
+        self, tp: TopicPartition, stream_id: UUID, partition: Partition | None, why: StreamlogError
+    ) -> None:
+        await self._disposal.dispose(tp, stream_id, partition, why)
+        self._upkeep.dropped(tp)
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
         """Partitions that were this node's and are no longer."""

@@ -1,5 +1,6 @@
 """The same publishes to a JetStream server and to streamlog: the answers are compared."""
 
+from base64 import b64decode
 from typing import Any
 
 import pytest
@@ -232,6 +233,14 @@ async def test_a_batch_that_ends_without_a_message(pair: Pair) -> None:
     assert answers[-1] == {"stream": name, "seq": 2, "batch": "b", "count": 2}
 
 
+async def test_the_api_level_stays_in_a_batch_as_it_is_stored(pair: Pair) -> None:
+    name = await pair.create(allow_atomic=True)
+    await pair.tell(name, [Batch(name)(1, "Nats-Required-Api-Level: 2", commit="1")])
+    stored = [(await side.api(f"STREAM.MSG.GET.{name}", seq=1))["message"] for side in pair.sides]
+    is_there = [b"Nats-Required-Api-Level: 2" in b64decode(it["hdrs"]) for it in stored]
+    assert is_there == [False, True]
+
+
 async def test_a_batch_of_one(pair: Pair) -> None:
     name = await pair.create(allow_atomic=True)
     assert told(await pair.tell(name, [Batch(name)(1, commit="1")])) == [1]
@@ -379,7 +388,10 @@ async def test_subjects_are_transformed(pair: Pair, kind: str) -> None:
     [("a.*", "b.$2"), ("a.>", "b"), ("a.*", "b.{{nothing(1)}}"), ("a..b", "c"), ("a", "b.>")],
 )
 async def test_transforms_that_are_none(pair: Pair, source: str, destination: str) -> None:
-    for side in pair.sides:
-        wanted = {"src": source, "dest": destination}
-        reply = await side.api("STREAM.CREATE.s", name="s", subject_transform=wanted)
-        assert reply["error"]["code"] in {400, 500}
+    wanted = {"src": source, "dest": destination}
+    theirs, ours = [
+        (await side.api("STREAM.CREATE.s", name="s", subject_transform=wanted))["error"]
+        for side in pair.sides
+    ]
+    assert (theirs["code"], theirs["err_code"]) in {(400, 10155), (400, 10156)}
+    assert (ours["code"], ours["err_code"]) == (500, 10052)
