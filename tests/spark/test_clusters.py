@@ -144,9 +144,12 @@ def test_a_killed_node_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path
 
 def test_a_killed_executor_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path: Path) -> None:
     expected = consumed(cluster)
-    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=reading(cluster), suicide=True)
+    killed = tmp_path / "killed"
+    options = reading(cluster)
+    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=options, suicide=str(killed))
     try:
         assert job.run() == expected
+        assert killed.exists()
     finally:
         job.kill()
 
