@@ -5,8 +5,9 @@ new one, and its predecessor's unread records are lost, as are records that rete
 before they were read, and records above the end of a log that was cut back.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 from pyspark_streamlog.place import Bounds, PartitionRange
 from pyspark_streamlog.sharing import share
@@ -132,3 +133,19 @@ def planned(start: StreamOffsets, end: StreamOffsets) -> list[PartitionRange]:
         if first is not None and first < end_offset:
             ranges.append(PartitionRange(name, stream_id, first, end_offset))
     return ranges
+
+
+def with_cuts(end: StreamOffsets, tasks: Iterable[PartitionRange]) -> StreamOffsets:
+    """Where the batch ends, and where each of these tasks does."""
+    cuts: dict[TopicPartition, list[int]] = {}
+    for it in tasks:
+        if it.end_offset != end.ends[it.name]:
+            cuts.setdefault(it.name, []).append(it.end_offset)
+    return replace(end, cuts=cuts)
+
+
+def tasks_of(range_: PartitionRange, cuts: Iterable[int], first: int) -> Iterator[PartitionRange]:
+    """The range's tasks, of what follows ``first``: those before it are there, and empty."""
+    inside = [it for it in cuts if range_.start_offset < it < range_.end_offset]
+    for start, end in pairwise([range_.start_offset, *inside, range_.end_offset]):
+        yield replace(range_, start_offset=min(max(start, first), end), end_offset=end)

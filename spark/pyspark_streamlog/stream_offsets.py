@@ -2,13 +2,16 @@
 
 ::
 
-    {"v": 1, "topics": {"orders": {"id": "0b3c…", "p": {"0": 42, "1": 17}, "from": {"1": 5}}}}
+    {"v": 1, "topics": {"orders": {
+        "id": "0b3c…", "p": {"0": 42, "1": 17}, "from": {"1": 5}, "cuts": {"0": [20, 31]}
+    }}}
 
 ``p`` are ends, exclusive. ``from`` is where those partitions begin that this batch is the first to
-read, so that a batch that is read again reads the same. Keys are sorted: Spark compares the text.
+read, and ``cuts`` where its tasks part: a batch that is carried out again reads the same by the
+same tasks, which a sink may know by their numbers. Keys are sorted: Spark compares the text.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -25,6 +28,7 @@ class StreamOffsets:
     ends: Mapping[TopicPartition, int]
     stream_ids: Mapping[str, str]
     begins: Mapping[TopicPartition, int] = field(default_factory=dict)
+    cuts: Mapping[TopicPartition, Sequence[int]] = field(default_factory=dict)
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> "StreamOffsets":
@@ -33,22 +37,24 @@ class StreamOffsets:
             problem = f"the offsets in it are of version {value.get('v')!r}, not {VERSION}"
             remedy = "install the version of streamlog that wrote them, or start a new checkpoint"
             raise ConfigError("checkpointLocation", problem, remedy)
-        ends: dict[TopicPartition, int] = {}
-        begins: dict[TopicPartition, int] = {}
-        ids: dict[str, str] = {}
-        for stream, told in value["topics"].items():
-            ids[stream] = told["id"]
-            ends |= {TopicPartition(stream, int(n)): at for n, at in told["p"].items()}
-            begins |= {TopicPartition(stream, int(n)): at for n, at in told.get("from", {}).items()}
-        return cls(ends, ids, begins)
+        topics: Mapping[str, Mapping[str, Any]] = value["topics"]
+        return cls(
+            _by_partition(topics, "p"),
+            {stream: told["id"] for stream, told in topics.items()},
+            _by_partition(topics, "from"),
+            _by_partition(topics, "cuts"),
+        )
 
     def to_json(self) -> dict[str, Any]:
         topics: dict[str, Any] = {}
         for stream in sorted({name.stream for name in self.ends}):
-            told = {"id": self.stream_ids.get(stream, ""), "p": _of(stream, self.ends)}
-            if begins := _of(stream, self.begins):
-                told = {"from": begins, **told}
-            topics[stream] = told
+            told = {
+                "cuts": _of(stream, self.cuts),
+                "from": _of(stream, self.begins),
+                "id": self.stream_ids.get(stream, ""),
+                "p": _of(stream, self.ends),
+            }
+            topics[stream] = {key: it for key, it in told.items() if it or key in ("id", "p")}
         return {"topics": topics, "v": VERSION}
 
     def knows(self, name: TopicPartition, stream_id: str) -> bool:
@@ -57,5 +63,13 @@ class StreamOffsets:
         return name in self.ends and (stream_id in ("", known) or known == "")
 
 
-def _of(stream: str, offsets: Mapping[TopicPartition, int]) -> dict[str, int]:
-    return {str(n.partition): offsets[n] for n in sorted(offsets) if n.stream == stream}
+def _of(stream: str, values: Mapping[TopicPartition, Any]) -> dict[str, Any]:
+    return {str(n.partition): values[n] for n in sorted(values) if n.stream == stream}
+
+
+def _by_partition(topics: Mapping[str, Mapping[str, Any]], key: str) -> dict[TopicPartition, Any]:
+    return {
+        TopicPartition(stream, int(number)): value
+        for stream, told in topics.items()
+        for number, value in told.get(key, {}).items()
+    }

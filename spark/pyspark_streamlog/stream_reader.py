@@ -23,6 +23,8 @@ from pyspark_streamlog.advancing import (
     limited,
     losses,
     planned,
+    tasks_of,
+    with_cuts,
 )
 from pyspark_streamlog.loss import DataLoss, report_loss
 from pyspark_streamlog.options import ReadOptions
@@ -32,6 +34,7 @@ from pyspark_streamlog.schema import arrow_schema_of
 from pyspark_streamlog.snapshot import starting_offsets
 from pyspark_streamlog.stream_offsets import StreamOffsets
 from streamlog.errors import StreamNotFound
+from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -90,11 +93,13 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             ranges = backlog(begin, now, self._ceiling)
             if not isinstance(limit, ReadAllAvailable):
                 ranges = self._limited(ranges, place)
-        end = advanced(begin, ranges)
-        if end is begin and start is not None:
-            return start
+            end = advanced(begin, ranges)
+            if end is begin and start is not None:
+                return start
+            options = self._options
+            tasks = place.cut(planned(begin, end), options.task_bytes_max, options.tasks_min)
         self._moved_at = time.monotonic()
-        return end.to_json()
+        return with_cuts(end, tasks).to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:  # noqa: N802
         """For the query's progress: how far behind it is."""
@@ -102,11 +107,16 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return None if now is None else StreamOffsets(now.latest(), _ids(now)).to_json()
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        ranges = planned(StreamOffsets.from_json(start), StreamOffsets.from_json(end))
+        """The same tasks whenever it is asked for these offsets."""
+        until = StreamOffsets.from_json(end)
+        ranges = planned(StreamOffsets.from_json(start), until)
         with open_place(self._options) as place:
-            ranges = self._readable(ranges, place)
-            tasks = place.cut(ranges, self._options.task_bytes_max, self._options.tasks_min)
-        return [InputPartition(task) for task in tasks]
+            firsts = self._first_readable(ranges, place)
+        return [
+            InputPartition(task)
+            for it in ranges
+            for task in tasks_of(it, until.cuts.get(it.name, ()), firsts[it.name])
+        ]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if partition.value is not None:
@@ -142,28 +152,25 @@ class StreamlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         sizes = place.bytes_between(ranges) if limits.bytes_max is not None else {}
         return limited(ranges, limits.offsets_max, limits.bytes_max, sizes)
 
-    def _readable(self, ranges: list[PartitionRange], place: Place) -> list[PartitionRange]:
-        """What is left of a plan, which may be an old one's that is carried out again."""
-        listing = place.listing(self._options.subscription)
-        there = [
-            it
-            for it in ranges
-            if it.name in listing.stream_ids and it.stream_id in ("", listing.stream_ids[it.name])
-        ]
-        for it in ranges:
-            if it not in there:
-                why = "the stream was deleted, and perhaps created anew"
-                self._report(Loss(it.name, it.start_offset, it.end_offset, why))
+    def _first_readable(
+        self, ranges: list[PartitionRange], place: Place
+    ) -> dict[TopicPartition, int]:
+        """Where what is left of each range begins: the plan may be an old one's, that is carried
+        out again. What is lost is reported.
+        """
+        ids = place.listing(self._options.subscription).stream_ids
+        there = [it for it in ranges if it.name in ids and it.stream_id in ("", ids[it.name])]
         bounds = place.bounds([it.name for it in there])
-        return [self._inside(it, bounds[it.name].log_start) for it in there]
-
-    def _inside(self, range_: PartitionRange, log_start: int) -> PartitionRange:
-        if log_start <= range_.start_offset:
-            return range_
-        end = min(log_start, range_.end_offset)
-        why = f"the log starts at {log_start} now"
-        self._report(Loss(range_.name, range_.start_offset, end, why))
-        return replace(range_, start_offset=end)
+        firsts = {}
+        for it in ranges:
+            first, why = it.end_offset, "the stream was deleted, and perhaps created anew"
+            if it in there:
+                first = min(max(bounds[it.name].log_start, it.start_offset), it.end_offset)
+                why = f"the log starts at {bounds[it.name].log_start} now"
+            if first > it.start_offset:
+                self._report(Loss(it.name, it.start_offset, first, why))
+            firsts[it.name] = first
+        return firsts
 
     def _report(self, loss: Loss) -> None:
         fail = self._options.fail_on_data_loss

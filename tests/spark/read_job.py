@@ -4,8 +4,8 @@
 
 The request: ``master``, ``options``, ``rows`` (a folder for Parquet), ``checkpoint`` (then it is a
 stream, read once), ``barrier`` (a folder: each task tells there that it has rows, and waits for
-``go``), ``suicide`` (the executor of the first task kills itself in the middle),
-``conf`` (of Spark). The plan is printed.
+``go``), ``suicide`` (a file: the executor of the first task makes it and kills
+itself, in the middle), ``conf`` (of Spark). The plan is printed.
 """
 
 import json
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 WAIT_S = 120.0
 
 
-def passed_on(barrier: str | None, suicide: bool, schema: Any) -> Any:
+def passed_on(barrier: str | None, suicide: str | None) -> Any:
     """What executors do with the rows: nothing, but they may stop at the first of them."""
 
     def pass_on(batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
@@ -40,9 +40,11 @@ def passed_on(barrier: str | None, suicide: bool, schema: Any) -> Any:
                 while not Path(barrier, "go").exists():
                     assert time.monotonic() < deadline, "nobody says go"
                     time.sleep(0.02)
-            if number == 1 and suicide and context.partitionId() == context.attemptNumber() == 0:
+            first = context.partitionId() == context.attemptNumber() == 0
+            if number == 1 and suicide is not None and first:
                 import psutil
 
+                Path(suicide).touch()
                 parents = psutil.Process().parents()
                 next(it for it in parents if "java" in it.name()).kill()
 
@@ -69,7 +71,7 @@ def main() -> None:
     stream = "checkpoint" in request
     reader = spark.readStream if stream else spark.read
     frame = reader.format("streamlog").options(**request["options"]).load()
-    work = passed_on(request.get("barrier"), request.get("suicide", False), frame.schema)
+    work = passed_on(request.get("barrier"), request.get("suicide"))
     rows = frame.mapInArrow(work, frame.schema)
     rows.explain(True)
     if stream:

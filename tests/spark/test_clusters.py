@@ -144,9 +144,12 @@ def test_a_killed_node_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path
 
 def test_a_killed_executor_leaves_the_rows_what_they_were(cluster: Cluster, tmp_path: Path) -> None:
     expected = consumed(cluster)
-    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=reading(cluster), suicide=True)
+    killed = tmp_path / "killed"
+    options = reading(cluster)
+    job = Job(tmp_path / "job", master=LOCAL_CLUSTER, options=options, suicide=str(killed))
     try:
         assert job.run() == expected
+        assert killed.exists()
     finally:
         job.kill()
 
@@ -232,10 +235,12 @@ def test_plans_and_event_logs_hold_no_secret(tmp_path: Path) -> None:
         options |= {"servers": f"127.0.0.1:{relay.port}", "subscribe": STREAM}
         events = tmp_path / "events"
         events.mkdir()
-        conf = {"spark.eventLog.enabled": "true", "spark.eventLog.dir": f"file://{events}"}
+        conf = {"enabled": "true", "compress": "false", "dir": f"file://{events}"}
+        conf = {f"spark.eventLog.{name}": value for name, value in conf.items()}
         job = Job(tmp_path / "job", master="local[1]", options=options, conf=conf)
         assert job.run() == [(0, 0, b"a"), (0, 1, b"b")]
-    shown = job.output() + "".join(p.read_text() for p in events.rglob("*") if p.is_file())
+    logs = [it.read_text(errors="replace") for it in events.rglob("*") if it.is_file()]
+    shown = job.output() + "".join(logs)
     assert "streamlog" in shown
     assert "SparkListenerSQLExecutionStart" in shown
     assert secret not in shown

@@ -13,6 +13,7 @@ from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.client.blocking.connection import CLIENT_ID
 from streamlog.errors import (
     ConfigError,
     CorruptBatch,
@@ -21,6 +22,7 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamNotFound,
 )
+from streamlog.metadata.commands import AlterQuota
 from streamlog.model import NodeId
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
@@ -202,6 +204,14 @@ def test_a_broken_connection_is_opened_anew(node: ThreadedNode) -> None:
         if connection is not None and len(found) % 10 == 0:
             connection._sock.shutdown(2)
     assert found == expected(0, 60)
+
+
+def test_a_quota_slows_a_read_down_and_loses_nothing(node: ThreadedNode) -> None:
+    """Ten seconds' worth is saved up at first."""
+    quota = AlterQuota(client_id=CLIENT_ID, values={"consumer_byte_rate": 200})
+    node.wait(node.node.metadata.request(quota))
+    assert read_all(node, fetchMaxBytes="1") == expected(0, 60)
+    assert node.node.metric("streamlog_throttled_requests_total", quota="fetch") > 0
 
 
 def test_a_partition_that_nobody_serves_is_named_with_the_remedy(node: ThreadedNode) -> None:

@@ -128,7 +128,9 @@ def test_importing_the_package_is_cheap() -> None:
     ("module", "packages", "foreign"),
     [
         ("file_reader", "record log", "nats asyncio pydantic kio aiohttp"),
+        ("folder", "record log", "nats asyncio pydantic kio aiohttp"),
         ("fetch_reader", "record log client wire", "nats asyncio pydantic aiohttp"),
+        ("servers", "record log client wire", "nats asyncio pydantic aiohttp"),
     ],
 )
 def test_reading_loads_no_server(module: str, packages: str, foreign: str) -> None:

@@ -366,3 +366,28 @@ def test_offsets_of_another_version_are_refused(log: Log) -> None:
     log.create("orders")
     with pytest.raises(ConfigError, match=r"^checkpointLocation: .*version 2, not 1"):
         reader(log).latestOffset({"v": 2, "topics": {}}, ReadAllAvailable())
+
+
+def test_a_batch_that_is_carried_out_again_has_the_same_tasks(log: Log) -> None:
+    """Else a sink that knows tasks by their numbers would take other rows for these."""
+    log.create("orders", 2)
+    for _ in range(6):
+        log.add("orders", 5)
+        log.add("orders", 5, 1)
+    reading = reader(log, minPartitions="5")
+    start = stored(reading.initialOffset())
+    end = stored(reading.latestOffset(start, ReadAllAvailable()))
+    tasks = [task.value for task in reading.partitions(start, end)]
+    assert len(tasks) >= 5
+    assert [task.start_offset % 5 for task in tasks] == [0] * len(tasks)
+    for _ in range(9):
+        log.add("orders", 50)
+    assert [task.value for task in reader(log).partitions(start, end)] == tasks
+    found, _ = next_batch(reading, start)
+    assert found[:30] == orders(0, 30)
+    cut = tasks[1].end_offset
+    log.forget("orders", cut)
+    lax = reader(log, failOnDataLoss="false")
+    kept = [task.value for task in lax.partitions(start, end)]
+    assert [task.end_offset for task in kept] == [task.end_offset for task in tasks]
+    assert rows(lax, start, end) == orders(cut, 30) + orders(0, 30, 1)

@@ -48,6 +48,7 @@ class Connection:
         self._timeout_ms = timeout_ms
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
+        self._throttle_ms = 0  # for so long the node takes nothing in after its last answer
         self._awaited: _Awaited | None = None
         self._closed = False
 
@@ -121,7 +122,9 @@ class Connection:
 
     def receive_fetch(self) -> wire.FetchResponse:
         _, version = self._agreed(registry.FETCH)
-        return wire.read_response(self._answer(), version)
+        response = wire.read_response(self._answer(), version)
+        self._throttle_ms = response.throttle_ms
+        return response
 
     def fetches_by_id(self) -> bool:
         """Whether a topic is named by its id in a fetch, so that its successor is not mistaken."""
@@ -143,6 +146,7 @@ class Connection:
         assert self._awaited is None, "the last answer has not been received"
         if self._closed:
             raise NodeUnreachable(f"{self._address}: the connection is closed")
+        timeout_ms, self._throttle_ms = timeout_ms + self._throttle_ms, 0
         self._correlation_id += 1
         self._awaited = _Awaited(api, version, self._correlation_id, timeout_ms)
         header = encode_request_header(api, version, self._correlation_id, CLIENT_ID)
