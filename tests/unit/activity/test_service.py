@@ -3,7 +3,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
+from streamlog.activity.activity_stream import config_of
 from streamlog.activity.service import ACTIVITY, ActivityService
 from streamlog.config import ActivitySection
 from streamlog.errors import PartitionNotFound
@@ -14,6 +16,8 @@ from tests.activity_world import LoggedWorld
 from tests.kafka_node import NODE, FakeMetadata
 from tests.local_node import until
 from tests.offsets_partition import OffsetsPartition, OffsetsPartitions
+
+DAY_MS = 86_400_000
 
 
 class ActiveMetadata(FakeMetadata):
@@ -120,3 +124,19 @@ async def test_a_partition_that_is_offline_is_told_of(
     host.partitions.partition = offline  # type: ignore[method-assign]
     await host.service.reconcile(Image("c"), host.metadata.image)
     await until(lambda: "activity cannot be told here" in caplog.text)
+
+
+@pytest.mark.parametrize(
+    ("retention_ms", "segment_age_ms"), [(-1, DAY_MS), (60_000, 60_000), (30 * DAY_MS, DAY_MS)]
+)
+def test_how_it_is_kept(retention_ms: int, segment_age_ms: int) -> None:
+    """In segments no older than what is kept."""
+    config = config_of(ActivitySection(retention_ms=retention_ms), 5)
+    assert (config.retention_ms, config.segment_age_ms) == (retention_ms, segment_age_ms)
+    assert (config.partitions, config.replicas, config.min_isr) == (1, 3, 2)
+
+
+@pytest.mark.parametrize("retention_ms", [0, 59_999, -2])
+def test_a_retention_that_keeps_nothing_is_refused(retention_ms: int) -> None:
+    with pytest.raises(ValidationError):
+        ActivitySection(retention_ms=retention_ms)

@@ -4,9 +4,11 @@ import pytest
 
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.metadata.stream import (
+    ACTIVITY_STREAM,
     OFFSETS_STREAM,
     StreamConfig,
     check_writable_by_clients,
+    is_hidden,
     is_internal,
 )
 
@@ -137,6 +139,17 @@ def test_an_internal_stream_has_no_subjects_and_is_kept_whole() -> None:
     with pytest.raises(InvalidStreamName, match="internal"):
         check_writable_by_clients(OFFSETS_STREAM)
     check_writable_by_clients("orders")
+
+
+def test_activity_may_be_looked_at_and_goes_in_time() -> None:
+    config = StreamConfig.of(name=ACTIVITY_STREAM, retention_ms=60_000)
+    assert (config.subjects, config.is_retained) == ((), True)
+    for wrong in ({"subjects": ["a"]}, {"cleanup_policy": "compact"}):
+        with pytest.raises(InvalidStreamConfig, match=next(iter(wrong))):
+            StreamConfig.of(name=ACTIVITY_STREAM, **wrong)
+    with pytest.raises(InvalidStreamName, match="internal"):
+        check_writable_by_clients(ACTIVITY_STREAM)
+    assert (is_hidden(ACTIVITY_STREAM), is_hidden(OFFSETS_STREAM)) == (False, True)
 
 
 @pytest.mark.parametrize(
