@@ -76,8 +76,9 @@ class Connection:
         """Not to be used again: closed, here or by the node."""
         if self._closed or self._awaited is not None:
             return self._closed
-        readable, _, _ = select.select([self._sock], [], [], 0)
-        return bool(readable)  # nothing was asked, so what comes is the end
+        poll = select.poll()  # select itself knows no socket above 1,023
+        poll.register(self._sock, select.POLLIN)
+        return bool(poll.poll(0))  # nothing was asked, so what comes is the end
 
     def close(self) -> None:
         self._closed = True
