@@ -28,6 +28,7 @@ def run(servers: str, source: str, sink: str, checkpoint: str) -> None:
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "200")
         .getOrCreate()
     )
+    print("application", spark.sparkContext.applicationId, flush=True)
     rows = (
         spark.readStream.format("streamlog")
         .options(servers=servers, subscribe=source, startingOffsets="earliest")
