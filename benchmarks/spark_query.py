@@ -25,6 +25,8 @@ SCHEMA: Final = (
 )
 TASKS: Final = 4
 KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
+KAFKA_JARS: Final = "STREAMLOG_BENCH_KAFKA_JARS"
+"""A folder with that package and what it needs, where Java cannot reach Maven."""
 DECODED_BYTES: Final = 1 << 30
 
 
@@ -67,7 +69,11 @@ def _session(*, kafka: bool) -> "SparkSession":
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.memory", "2g")
-    if kafka:
+    jars = os.environ.get(KAFKA_JARS)
+    if kafka and jars:
+        found = map(str, Path(jars).glob("*.jar"))
+        builder = builder.config("spark.jars", ",".join(found))
+    elif kafka:
         builder = builder.config("spark.jars.packages", f"{KAFKA}:{pyspark.__version__}")
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
+TIMEOUT_S = 300
 EVERY = 150
 """So many flights of which one is taken."""
 
@@ -64,7 +65,7 @@ def test_departures_of_days_that_are_over(
         checkpoint = str(tmp_path / "checkpoint")
         start = job("departures").start
         query = start(spark, node.kafka, source, sink, checkpoint, once=True)
-        assert query.awaitTermination(120)
+        assert query.awaitTermination(TIMEOUT_S)
         rows = [json.loads(it or b"") for it in node.values(sink, 2)]
         found = {(row["day"], row["origin"]): row["count"] for row in rows}
         assert len(found) == len(rows)

@@ -22,7 +22,7 @@ ROWS = 400
 VALUE_BYTES = 4_000
 """Much more in all than waits in the pipes between Spark and its workers."""
 SMALL = {"batchBytes": 5 * VALUE_BYTES}
-TIMEOUT_S = 60
+TIMEOUT_S = 180
 
 
 def write(frame: "DataFrame", node: LiveNode, **options: Any) -> None:
