@@ -1,7 +1,8 @@
 """``python -m benchmarks.spark_query KIND``: one Spark query over all columns, on two cores.
 
 Every record of the stream is read, with all columns of Spark's Kafka source, and dropped. The query
-is run once before the clock starts, and must have given as many rows as were published.
+is run once before the clock starts, and must have given as many rows as were published, or more,
+for the publisher warms up.
 """
 
 import argparse
@@ -113,13 +114,13 @@ SOURCES: Final[dict[str, Callable[["SparkSession", argparse.Namespace], "DataFra
 
 def _measured(frame: "DataFrame", count: int, size: int) -> dict[str, Any]:
     found = frame.count()
-    if found != count:
+    if found < count:
         return {"failed": f"{found} rows, where {count} were published"}
     _drop(frame)
     started = time.perf_counter()
     _drop(frame)
     seconds = time.perf_counter() - started
-    return {"messages": count, "rate": count / seconds, "mb_per_s": count * size / seconds / 1e6}
+    return {"messages": found, "rate": found / seconds, "mb_per_s": found * size / seconds / 1e6}
 
 
 def _drop(frame: "DataFrame") -> None:
