@@ -44,6 +44,7 @@ class Erasing:
         "_lost",
         "_said",
         "_state",
+        "losses",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +70,8 @@ class Erasing:
         """Foreseen, appended, and not committed yet."""
         self._gone: OffsetSet | None = None
         """``erased`` as it was made last, if it is still so."""
+        self.losses = 0
+        """How often something that was foreseen was forgotten."""
         self._kept_version = 0
         """The file has that of the erasures."""
         self.committed()
@@ -117,6 +120,7 @@ class Erasing:
         """Who leads next foresees it again."""
         if self.foresees:
             self._foreseen, self._said, self._gone = OffsetSet(), OffsetSet(), None
+            self.losses += 1
             self._lost()
 
     async def erase(self, erased: OffsetSet) -> None:

@@ -1,7 +1,7 @@
 """Messages that say themselves how long they stay (``Nats-TTL``): when each of them goes.
 
 The leader reads the log as it is committed, from its start on when it begins to lead, and remembers
-of each such message its offset and its second. The log alone says what there is, so nothing has to
+of each such message its offset and its time. The log alone says what there is, so nothing has to
 be kept over a restart or a failover.
 """
 
@@ -27,10 +27,15 @@ is read again when the first of them is due."""
 READ_BYTES: Final = 4 * 1024 * 1024
 PARTS_AT_ONCE: Final = 16
 """... then other partitions have their turn."""
+SHORT_S: Final = 60
+SHORT_GRAIN_MS: Final = 100
+GRAIN_MS: Final = 1_000
+"""Times are rounded up to these, for lifetimes up to the short one and longer ones: many messages
+share a time, so a time costs little."""
 _HEADER_BYTES: Final = HEADER.encode()
 
 Due = tuple[int, int]
-"""The second in which a message is to be gone, and its offset."""
+"""When a message is to be gone, in milliseconds, and its offset."""
 
 
 class Deadlines:
@@ -38,59 +43,64 @@ class Deadlines:
 
     def __init__(self, known_max: int = KNOWN_MAX) -> None:
         self._known_max = known_max
-        self._by_second: dict[int, array[int]] = {}
-        self._seconds: list[int] = []
+        self._by_ms: dict[int, array[int]] = {}
+        self._times_ms: list[int] = []
         """A heap of the keys."""
         self.count = 0
-        self.horizon_s: int | None = None
+        self.horizon_ms: int | None = None
         """Of messages that go then or later some are not known."""
 
     def add(self, due: Due) -> None:
-        second, offset = due
-        if self.horizon_s is not None and second >= self.horizon_s:
+        due_ms, offset = due
+        if self.horizon_ms is not None and due_ms >= self.horizon_ms:
             return
-        known = self._by_second.get(second)
+        known = self._by_ms.get(due_ms)
         if known is None:
-            known = self._by_second[second] = array("q")
-            heapq.heappush(self._seconds, second)
+            known = self._by_ms[due_ms] = array("q")
+            heapq.heappush(self._times_ms, due_ms)
         known.append(offset)
         self.count += 1
         if self.count > self._known_max:
             self._forget_last()
 
-    def take(self, now_s: int) -> list[int]:
+    @property
+    def next_ms(self) -> int | None:
+        """When the first of them is due."""
+        return self._times_ms[0] if self._times_ms else None
+
+    def take(self, now_ms: int) -> list[int]:
         """The offsets of all that are due, in order."""
         found: list[int] = []
-        while self._seconds and self._seconds[0] <= now_s:
-            found += self._by_second.pop(heapq.heappop(self._seconds))
+        while self._times_ms and self._times_ms[0] <= now_ms:
+            found += self._by_ms.pop(heapq.heappop(self._times_ms))
         self.count -= len(found)
         return sorted(found)
 
-    def is_passed(self, now_s: int) -> bool:
+    def is_passed(self, now_ms: int) -> bool:
         """Messages may be due that are not known."""
-        return self.horizon_s is not None and self.horizon_s <= now_s
+        return self.horizon_ms is not None and self.horizon_ms <= now_ms
 
     def _forget_last(self) -> None:
-        """About half of them; those of one second stay together."""
-        ordered = sorted(self._by_second)
+        """About half of them; those of one time stay together."""
+        ordered = sorted(self._by_ms)
         kept = 0
-        for place, second in enumerate(ordered):
-            if place and kept + len(self._by_second[second]) > self._known_max // 2:
-                self.horizon_s = second
+        for place, due_ms in enumerate(ordered):
+            if place and kept + len(self._by_ms[due_ms]) > self._known_max // 2:
+                self.horizon_ms = due_ms
                 break
-            kept += len(self._by_second[second])
+            kept += len(self._by_ms[due_ms])
         else:
             return
-        for second in ordered[place:]:
-            del self._by_second[second]
-        self._seconds = ordered[:place]
+        for due_ms in ordered[place:]:
+            del self._by_ms[due_ms]
+        self._times_ms = ordered[:place]
         self.count = kept
 
 
 class Expiry:
     """Of one partition; on the event loop, while it leads."""
 
-    __slots__ = ("_deadlines", "_erasing", "_reader", "_state", "_taken", "_until")
+    __slots__ = ("_deadlines", "_erasing", "_losses", "_reader", "_state", "_until")
 
     def __init__(self, state: PartitionState, reader: Reader, erasing: Erasing) -> None:
         self._state = state
@@ -98,6 +108,8 @@ class Expiry:
         self._erasing = erasing
         self._deadlines: Deadlines | None = None
         """None: nothing was read."""
+        self._losses = 0
+        """Of ``erasing``, when the first of it was read."""
         self._until = 0
         """All below was read."""
 
@@ -107,19 +119,31 @@ class Expiry:
 
     async def settle(self, now_ms: int) -> None:
         """Read what was committed since, and foresee that go what is due. Raises StreamlogError."""
-        now_s, deadlines = now_ms // 1000, self._deadlines
-        if deadlines is None or deadlines.is_passed(now_s):
+        deadlines = self._deadlines
+        taken_in_vain = self._losses != self._erasing.losses
+        if deadlines is None or deadlines.is_passed(now_ms) or taken_in_vain:
             deadlines = self._deadlines = Deadlines()
-            self._until = 0
+            self._until, self._losses = 0, self._erasing.losses
         self._until = max(self._until, self._state.log.log_start_offset)
         for _ in range(PARTS_AT_ONCE):
             if self._until >= self._upper() or self._deadlines is not deadlines:
                 break
             await self._read_on(deadlines)
-        gone = OffsetSet.in_order(deadlines.take(now_s))
+        self.take_due(now_ms)
+
+    @property
+    def next_ms(self) -> int | None:
+        """When the first of the messages that are known is due."""
+        return self._deadlines.next_ms if self._deadlines is not None else None
+
+    def take_due(self, now_ms: int) -> None:
+        """Foresee that go what is known to be due."""
+        if self._deadlines is None or not self._state.is_leader:
+            return
+        gone = OffsetSet.in_order(self._deadlines.take(now_ms))
         gone.keep_between(self._state.log.log_start_offset, self._upper())
         gone.remove_all(self._erasing.erased)
-        if gone and self._state.is_leader:
+        if gone:
             self._erasing.foresee(gone)
 
     async def _read_on(self, deadlines: Deadlines) -> None:
@@ -159,4 +183,9 @@ def _dues(batch: memoryview) -> Iterator[Due]:
         text = next((value for name, value in headers if name == HEADER), None)
         lifetime = lifetime_s(text) if text else 0
         if lifetime is not None and lifetime > 0:
-            yield -(-record.timestamp_ms // 1000) + lifetime, record.offset
+            yield _rounded_up(record.timestamp_ms, lifetime), record.offset
+
+
+def _rounded_up(stored_ms: int, lifetime_s: int) -> int:
+    grain_ms = SHORT_GRAIN_MS if lifetime_s <= SHORT_S else GRAIN_MS
+    return -(-(stored_ms + lifetime_s * 1_000) // grain_ms) * grain_ms

@@ -14,6 +14,8 @@ logger = logging.getLogger(__name__)
 
 LOOK_S: Final = 0.5
 """Between two looks: so long may pass until the log says what is to go."""
+DUE_S: Final = 0.1
+"""At least, between two times at which messages go that are due meanwhile."""
 SHARE_MAX: Final = 0.1
 """Of the time, at most."""
 _AT_ONCE: Final = 500
@@ -40,11 +42,23 @@ class Trimming:
         """For as long as the node runs."""
         pause_s = LOOK_S
         while True:
-            await asyncio.sleep(pause_s)
+            await self._pause(pause_s)
             started = time.monotonic()
             await self.look()
             spent_s = time.monotonic() - started
             pause_s = max(LOOK_S, spent_s / SHARE_MAX - spent_s)
+
+    async def _pause(self, pause_s: float) -> None:
+        """Nobody finds what is due meanwhile; the log says so after the next look."""
+        end_s = time.monotonic() + pause_s
+        while (left_s := end_s - time.monotonic()) > 0:
+            known = [it.expiry.next_ms for it in self._trimmed if _expires(it)]
+            first_ms = min((it for it in known if it is not None), default=None)
+            due_s = left_s if first_ms is None else (first_ms - self._now_ms()) / 1_000
+            await asyncio.sleep(min(left_s, max(due_s, DUE_S)))
+            for partition in self._trimmed:
+                if _expires(partition):
+                    partition.expiry.take_due(self._now_ms())
 
     async def look(self) -> None:
         """At all of them."""
@@ -78,9 +92,8 @@ class Trimming:
 
     async def _look_at(self, partition: Partition) -> None:
         """What cannot be is told once, and tried again."""
-        config = partition.config
         try:
-            if config.allow_ttl and not config.sealed:
+            if _expires(partition):
                 await partition.expiry.settle(self._now_ms())
             self._follow(partition, wanted=partition.surplus.kept is not None)
             await partition.surplus.settle()
@@ -94,3 +107,9 @@ class Trimming:
             logger.exception("messages could not be trimmed", extra={"stream": partition.tp.stream})
         else:
             self._failed.discard(partition)
+
+
+def _expires(partition: Partition) -> bool:
+    """Its messages go when they have said."""
+    config = partition.config
+    return config.allow_ttl and not config.sealed and partition.is_leader

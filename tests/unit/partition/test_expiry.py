@@ -1,11 +1,13 @@
 """Messages go when they have said, under whatever leader, and not before."""
 
+import asyncio
 import random
 from pathlib import Path
 
 import pytest
 
 from streamlog.partition import expiry as expiry_module
+from streamlog.partition import trimming as trimming_module
 from streamlog.partition.expiry import Deadlines
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
@@ -56,7 +58,7 @@ async def test_over_a_restart(tmp_path: Path, codec: str) -> None:
         then = await stored_ms(partition, 0)
         await at(registry, then + 9_999)
         assert there(partition) == list(range(8))
-        await at(registry, then + 11_000)
+        await at(registry, then + 10_100)
         assert there(partition) == [0, 2, 3, 4, 5, 6]
         assert (await partition.subjects.know()).count(b"s") == 6
         await put(partition, "60")
@@ -71,6 +73,41 @@ async def test_over_a_restart(tmp_path: Path, codec: str) -> None:
         assert partition.log_end_offset == 11, "nothing more is to be said"
         await at(registry, then + 10_000_000)
         assert there(partition) == [0, 3, 5, 6]
+
+
+async def test_what_was_foreseen_and_forgotten_goes(tmp_path: Path) -> None:
+    """As where a leader lost its office, and has it again before anybody looked."""
+    world = World(tmp_path)
+    async with world.node() as registry:
+        await world.create("s", allow_ttl=True)
+        partition = registry.partition(tp("s"))
+        await put(partition, "10", "20")
+        then = await stored_ms(partition, 0)
+        await partition.expiry.settle(then + 10_100)
+        assert there(partition) == [1]
+        partition.erasing._forget()
+        assert there(partition) == [0, 1]
+        await at(registry, then + 10_100)
+        assert there(partition) == [1]
+
+
+async def test_due_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(trimming_module, "LOOK_S", 3_600.0)
+    world = World(tmp_path)
+    async with world.node() as registry:
+        await world.create("s", allow_ttl=True)
+        partition = registry.partition(tp("s"))
+        await put(partition, None, "10", "1h")
+        now_ms = await stored_ms(partition, 0) + 9_900
+        trimming = Trimming(registry.partitions, now_ms=lambda: now_ms)
+        await trimming.look()
+        running = asyncio.create_task(trimming.run())
+        await asyncio.sleep(0)
+        assert there(partition) == [0, 1, 2]
+        now_ms += 200
+        await until(lambda: there(partition) == [0, 2])
+        running.cancel()
+        assert partition.log_end_offset == 3, "the log does not say so yet"
 
 
 async def test_of_streams_that_do_not_allow_it(tmp_path: Path) -> None:
