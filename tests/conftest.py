@@ -1,11 +1,22 @@
 """What holds for every test, whatever it is about."""
 
 import gc
+import signal
 import sys
 import warnings
 from collections.abc import Generator
 
 import pytest
+
+
+def pytest_configure() -> None:
+    """A shell has what runs in its background ignore these, and so would every child of ours."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.hookimpl(wrapper=True)

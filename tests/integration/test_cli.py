@@ -160,18 +160,25 @@ def test_following(cli: Cli) -> None:
     cli.ok("publish", "tail", "old", "--ack")
     command = cli.command("read", "tail", "--from", "latest", "--follow")
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=cli.environment) as reader:
-        assert reader.stdout is not None
-        # Nobody can tell when the reader has settled where "latest" is, so publish until it has.
-        os.set_blocking(reader.stdout.fileno(), False)
-        deadline, seen = time.monotonic() + TIMEOUT_S, b""
-        while not (b"0\n" in seen and b"1\n" in seen):
-            assert time.monotonic() < deadline, seen
-            cli.ok("publish", "tail", "0", "--ack")
-            cli.ok("publish", "tail.1", "1", "--ack")
-            seen += reader.stdout.read() or b""
-        assert b"old" not in seen
-        reader.send_signal(signal.SIGINT)
-        assert reader.wait(TIMEOUT_S) == 130
+        try:
+            assert b"old" not in read_until_both_came(cli, reader)
+            reader.send_signal(signal.SIGINT)
+            assert reader.wait(TIMEOUT_S) == 130
+        finally:
+            reader.kill()
+
+
+def read_until_both_came(cli: Cli, reader: "subprocess.Popen[bytes]") -> bytes:
+    """Nobody can tell when it has settled where "latest" is, so publish until it has."""
+    assert reader.stdout is not None
+    os.set_blocking(reader.stdout.fileno(), False)
+    deadline, seen = time.monotonic() + TIMEOUT_S, b""
+    while not (b"0\n" in seen and b"1\n" in seen):
+        assert time.monotonic() < deadline, seen
+        cli.ok("publish", "tail", "0", "--ack")
+        cli.ok("publish", "tail.1", "1", "--ack")
+        seen += reader.stdout.read() or b""
+    return seen
 
 
 def test_a_follower_stops_at_its_count(cli: Cli) -> None:
