@@ -9,7 +9,9 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import nats
 import pytest
+from nats.aio.client import Client
 
 from tests.cluster_cli import Cli
 from tests.jetstream_pair import JetStreamServer, Pair, Side
@@ -275,3 +277,16 @@ async def pair(
         for stream in (await Side(theirs).api("STREAM.NAMES"))["streams"] or []:
             await Side(theirs).api(f"STREAM.DELETE.{stream}")
         yield Pair(Side(theirs), Side(ours))
+
+
+@pytest.fixture
+async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNode]:
+    async with LocalNode(tmp_path / "data", nats_server.url) as started:
+        yield started
+
+
+@pytest.fixture
+async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
+    client = await nats.connect(nats_server.url)
+    yield client
+    await client.close()

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
 from nats.js import JetStreamContext
@@ -23,13 +22,6 @@ LOG = {"segment_bytes": 4_096, "checkpoint_interval_ms": 20}
 async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNode]:
     async with LocalNode(tmp_path / "data", nats_server.url, log=LOG) as started:
         yield started
-
-
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture

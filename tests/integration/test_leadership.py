@@ -102,13 +102,6 @@ async def ingest(nats_server: NatsServer) -> AsyncIterator[Ingest]:
         await ingest.source.stop()
 
 
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
-
-
 def publish(
     nc: Client, subject: str = "orders", message_id: str = ""
 ) -> asyncio.Task[dict[str, object]]:

@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -32,13 +31,6 @@ async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNo
     async with LocalNode(tmp_path / "data", nats_server.url) as it:
         await it.create("orders", subjects=("orders.*",))
         yield it
-
-
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
 
 
 async def test_envelopes_and_plain_messages_side_by_side(node: LocalNode, nc: Client) -> None:

@@ -3,12 +3,11 @@
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import Awaitable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
 from nats.aio.msg import Msg
@@ -36,19 +35,6 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.partition.owner import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
-
-
-@pytest.fixture
-async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNode]:
-    async with LocalNode(tmp_path / "data", nats_server.url) as started:
-        yield started
-
-
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture(params=["streamlog", None])

@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
-import nats
 import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
@@ -33,13 +32,6 @@ async def world(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[World]
         for task in asyncio.all_tasks():
             if task.get_name().startswith("registry"):
                 task.cancel()
-
-
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture

@@ -29,13 +29,6 @@ async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNo
         yield it
 
 
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
-
-
 @functools.cache
 def _murmur2() -> Any:
     """kafka-python's, which cannot be imported without warnings."""

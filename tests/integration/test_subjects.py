@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -20,19 +19,6 @@ from tests.local_node import LocalNode, until
 
 EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 EXPECTED_OF = "Nats-Expected-Last-Subject-Sequence-Subject"
-
-
-@pytest.fixture
-async def node(tmp_path: Path, nats_server: NatsServer) -> AsyncIterator[LocalNode]:
-    async with LocalNode(tmp_path / "data", nats_server.url) as started:
-        yield started
-
-
-@pytest.fixture
-async def nc(nats_server: NatsServer) -> AsyncIterator[Client]:
-    client = await nats.connect(nats_server.url)
-    yield client
-    await client.close()
 
 
 @pytest.fixture
