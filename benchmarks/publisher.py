@@ -35,7 +35,12 @@ STALL_S = 2.0
 """No more is stored for so long: what is missing then is lost."""
 
 SCATTERED_RING = 250
-"""The same where each message goes to a subject of its own: 50,000 of them."""
+"""The same where each message has a subject or a payload of its own: 50,000 of them."""
+
+PAYLOAD_POOL_BYTES = 4 << 20
+PAYLOAD_STEP_BYTES = 2_592_161
+"""Distinct payloads are cut from one text, by the golden ratio: where two overlap, they are so far
+apart in the stream that a codec which looks back for less than a megabyte gains nothing."""
 
 WARM_UP_SHARE = 50
 """One message in so many is published before the clock starts."""
@@ -57,6 +62,8 @@ class Load:
     in_flight: int
     subjects: int = 1
     """Above 1: a number below it, by chance, ends each message's subject."""
+    distinct: bool = False
+    """Each of 50,000 messages in a row has another payload, where otherwise all have the same."""
 
 
 def payload(size: int, seed: int) -> bytes:
@@ -68,11 +75,21 @@ def payload(size: int, seed: int) -> bytes:
     )
 
 
+def payloads(load: Load, count: int) -> list[bytes]:
+    if not load.distinct:
+        return [payload(load.size, seed=load.size)]
+    text, step = payload(load.size + PAYLOAD_POOL_BYTES, seed=load.size), PAYLOAD_STEP_BYTES
+    starts = (number * step % PAYLOAD_POOL_BYTES for number in range(count))
+    return [text[start : start + load.size] for start in starts]
+
+
 def writes(load: Load, *, acks_per_write: int) -> list[bytes]:
     """The ring of prebuilt writes; so many messages at the end of each ask for an ack."""
-    body, chance = payload(load.size, seed=load.size), random.Random(1)
+    ring = SCATTERED_RING if load.subjects > 1 or load.distinct else RING
+    bodies, chance = payloads(load, ring * CHUNK), random.Random(1)
 
     def line(number: int) -> bytes:
+        body = bodies[number % len(bodies)]
         asks = number % CHUNK >= CHUNK - acks_per_write
         reply = b"_INBOX.b.%06d " % number if asks else b""
         subject = load.subject.encode()
@@ -80,7 +97,6 @@ def writes(load: Load, *, acks_per_write: int) -> list[bytes]:
             subject += b"%d" % chance.randrange(load.subjects)
         return b"PUB %s %s%d\r\n%s\r\n" % (subject, reply, load.size, body)
 
-    ring = SCATTERED_RING if load.subjects > 1 else RING
     return [b"".join(map(line, range(i * CHUNK, (i + 1) * CHUNK))) for i in range(ring)]
 
 
@@ -282,6 +298,7 @@ def main() -> int:
     parser.add_argument("--stream", default="", help="none: nothing is stored, do not ask")
     parser.add_argument("--subject", default="bench.a")
     parser.add_argument("--subjects", type=int, default=1, help="so many, by a number at the end")
+    parser.add_argument("--distinct", action="store_true", help="payloads of their own")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, default=100)
     parser.add_argument("--in-flight", type=int, default=4000)
@@ -297,6 +314,7 @@ def main() -> int:
         options.size,
         options.in_flight,
         options.subjects,
+        options.distinct,
     )
     try:
         match options.mode:

@@ -26,7 +26,7 @@ SCHEMA: Final = (
 )
 TASKS: Final = 4
 KAFKA: Final = "org.apache.spark:spark-sql-kafka-0-10_2.13"
-KAFKA_JARS: Final = "STREAMLOG_BENCH_KAFKA_JARS"
+KAFKA_JARS: Final = "BENCH_KAFKA_JARS"
 """A folder with that package and what it needs, where Java cannot reach Maven."""
 DECODED_BYTES: Final = 1 << 30
 
@@ -70,6 +70,7 @@ def _session(*, kafka: bool) -> "SparkSession":
     builder = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false")
     builder = builder.config("spark.ui.showConsoleProgress", "false")
     builder = builder.config("spark.driver.memory", "2g")
+    builder = builder.config("spark.python.unix.domain.socket.enabled", "true")
     jars = os.environ.get(KAFKA_JARS)
     if kafka and jars:
         found = map(str, Path(jars).glob("*.jar"))

@@ -42,6 +42,7 @@ def _query(kind: str, sides: Sides, count: int, size: int) -> Measurement:
 def _publish(sides: Sides, count: int, size: int) -> None:
     create_stream(sides.streamlog, sync="os")
     arguments = ["--nats", sides.streamlog.nats, "--subject", f"{STREAM}.a"]
+    arguments += ["--distinct"]  # Parquet keeps equal values once
     run_client("publisher", "acked", *arguments, "--count", str(count), "--size", str(size))
 
 

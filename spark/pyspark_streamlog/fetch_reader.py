@@ -54,6 +54,7 @@ class FetchReader:
         self._position = range_.start_offset  # of the next fetch
         self._asked = False  # that fetch is on its way
         self._damages = 0  # batches in a row that came damaged
+        self._room = bytearray()
         self._cluster: Cluster
         self._replicas: Replicas
 
@@ -165,7 +166,7 @@ class FetchReader:
         if not self._asked:
             self._ask()
         self._asked = False
-        answer = self._replicas.connection().receive_fetch()
+        answer = self._replicas.connection().receive_fetch(self._room_for)
         check(answer.error_code, str(self._range.name))
         if not answer.partitions:  # a quota is used up
             time.sleep(answer.throttle_ms / 1000)
@@ -181,6 +182,12 @@ class FetchReader:
             if not fetched.records and not self._replicas.is_leader:
                 raise NotLeader(f"{self._replicas.address} has not got offset {self._position} yet")
         return fetched.records
+
+    def _room_for(self, length: int) -> bytearray:
+        """The same for each answer, for it is decoded before the next one is received."""
+        if len(self._room) < length:
+            self._room = bytearray(length)
+        return self._room
 
     def _ask(self) -> None:
         connection = self._replicas.connection()

@@ -2,7 +2,7 @@ import select
 import socket
 import ssl
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
@@ -28,6 +28,9 @@ TIMEOUT_MS: Final = 10_000
 """Of silence."""
 FRAME_BYTES_MAX: Final = 1 << 30
 _LENGTH: Final = struct.Struct(">i")
+
+
+Room = Callable[[int], bytearray]
 
 
 class _Awaited(NamedTuple):
@@ -121,9 +124,12 @@ class Connection:
         body = wire.encode_request(request, version)
         self._send(api, version, body, self._timeout_ms + request.max_wait_ms)
 
-    def receive_fetch(self) -> wire.FetchResponse:
+    def receive_fetch(self, room: Room = bytearray) -> wire.FetchResponse:
+        """``room``: gives the bytes for an answer of so many. One that gives the same again spares
+        the making of them; what was received there before is then overwritten.
+        """
         _, version = self._agreed(registry.FETCH)
-        response = wire.read_response(self._answer(), version)
+        response = wire.read_response(self._answer(room), version)
         self._throttle_ms = response.throttle_ms
         return response
 
@@ -160,7 +166,7 @@ class Connection:
             self.close()
             raise
 
-    def _answer(self) -> Cursor:
+    def _answer(self, room: Room = bytearray) -> Cursor:
         """The body of the answer to what was sent last."""
         assert self._awaited is not None, "nothing has been asked"
         api, version, correlation_id, timeout_ms = self._awaited
@@ -168,7 +174,7 @@ class Connection:
             (length,) = _LENGTH.unpack(self._receive(LENGTH_BYTES))
             if not 0 <= length <= FRAME_BYTES_MAX:
                 raise FrameTooLarge(f"{self._address}: an answer of {length} bytes")
-            cursor = Cursor(self._receive(length))
+            cursor = Cursor(self._receive(length, room))
             found = read_response_header(cursor, api, version)
             if found != correlation_id:
                 raise MalformedFrame(f"{self._address}: answer {found}, not {correlation_id}")
@@ -180,9 +186,9 @@ class Connection:
         self._awaited = None
         return cursor
 
-    def _receive(self, length: int) -> memoryview:
+    def _receive(self, length: int, room: Room = bytearray) -> memoryview:
         """Straight into the buffer that is handed on: only the kernel copies record bytes."""
-        whole = memoryview(bytearray(length))
+        whole = memoryview(room(length))[:length]
         filled = 0
         while filled < length:
             count = self._sock.recv_into(whole[filled:])
