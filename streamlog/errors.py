@@ -31,6 +31,9 @@
         StreamStandsStill         a stream is sealed, read-only or paused
         StreamFull                a limit of a stream with ``discard=new`` is reached
         GroupNotEmpty             a consumer group has members, and must not have any for this
+        InvalidChannelConfig      a ledger channel cannot be configured so
+        StaleConfiguration        a configuration does not follow the one in force
+        InvalidSignature          no signature of anybody who may, where one is demanded
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
@@ -47,6 +50,8 @@
       CorruptData                 bytes on disk or wire are not what was written
         CorruptBatch
         CorruptFile               an index, a checkpoint or another small file
+        CorruptBlock              a ledger's block
+        BrokenChain               a whole block is not the next one of its chain
       ProtocolViolation           a peer broke the protocol; its connection is closed
         MalformedFrame
         FrameTooLarge
@@ -185,6 +190,18 @@ class GroupNotEmpty(InvalidRequest):
     """A consumer group has members; what was asked for is theirs, or needs them gone."""
 
 
+class InvalidChannelConfig(InvalidRequest):
+    """A ledger channel's configuration cannot be read, or may not be what it says."""
+
+
+class StaleConfiguration(InvalidRequest):
+    """A channel's configuration does not follow the one in force: another one came before it."""
+
+
+class InvalidSignature(InvalidRequest):
+    """A record is not signed by anybody whose signature the channel demands."""
+
+
 class StreamFull(InvalidRequest):
     """The stream has as much as it may, and nothing goes for what comes. Nothing was stored, and
     nothing will be for asking again: retention by age or a purge has to make room first.
@@ -258,6 +275,14 @@ class CorruptBatch(CorruptData):
 
 class CorruptFile(CorruptData):
     """An index, a checkpoint or another small file cannot be read."""
+
+
+class CorruptBlock(CorruptData):
+    """A ledger's block has a wrong header, length, hash or record."""
+
+
+class BrokenChain(CorruptData):
+    """A ledger's block is whole, but not the next one of its chain."""
 
 
 class ProtocolViolation(StreamlogError):
