@@ -10,15 +10,24 @@ from collections.abc import Iterable
 from streamlog.errors import CorruptBlock, InvalidChannelConfig
 from streamlog.ledger.core.block import NO_HASH, Block, BlockMetadata
 from streamlog.ledger.core.chain import ChainLink, sealed
-from streamlog.ledger.core.channel_config import ChannelConfig
+from streamlog.ledger.core.channel_config import FORMAT, ChannelConfig
 from streamlog.ledger.core.encoding import decode_records, encode_record
-from streamlog.ledger.core.entry import Configuration, marked
+from streamlog.ledger.core.entry import Configuration, LaterConfiguration, marked
 from streamlog.record.codec import Record
 
 
 def genesis_block(record: Record) -> Block | None:
-    """Block 0, if the record may be a genesis. The first one of the stream is."""
+    """Block 0, if the record may be a genesis. The first one of the stream is.
+
+    Raises InvalidChannelConfig for a genesis that a later streamlog wrote: to pass it over would be
+    to begin another chain.
+    """
     entry = marked(record)
+    if isinstance(entry, LaterConfiguration) and entry.sequence == 0:
+        raise InvalidChannelConfig(
+            f"the genesis at offset {record.offset} is of format {entry.format}, known here is"
+            f" {FORMAT}: a later streamlog is needed"
+        )
     if not isinstance(entry, Configuration):
         return None
     config = entry.config
@@ -29,7 +38,7 @@ def genesis_block(record: Record) -> Block | None:
 
 
 def find_genesis(records: Iterable[Record]) -> Block | None:
-    """Block 0 of the stream; None: these records have none."""
+    """Block 0 of the stream; None: these records have none. Raises InvalidChannelConfig."""
     for record in records:
         if record.headers and (block := genesis_block(record)) is not None:
             return block
