@@ -95,7 +95,7 @@ class Admission:
         text = header_of(record.headers, SIGNATURE_HEADER)
         if not signer or text is None:
             raise InvalidSignature(
-                f"channel {channel!r} wants the signature of a {role}: sign the record, and name"
+                f"channel {channel!r} wants a signature of its {role}s: sign the record, and name"
                 f" the signer ({SIGNER_HEADER}, {SIGNATURE_HEADER})"
             )
         if signer not in ring:

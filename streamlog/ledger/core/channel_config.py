@@ -104,6 +104,15 @@ class ChannelConfig(_Value):
         """Whether the node of that name cuts blocks itself, or follows those that do."""
         return not self.consenters or any(entry.name == node for entry in self.consenters)
 
+    @property
+    def vouchers(self) -> tuple[Identity, ...]:
+        """The consenters that sign their blocks."""
+        return tuple(
+            Identity(name=entry.name, public_key=entry.public_key)
+            for entry in self.consenters
+            if entry.public_key is not None
+        )
+
     def encode(self) -> bytes:
         """As JSON."""
         return self.model_dump_json().encode()
@@ -130,5 +139,6 @@ def later_format(text: bytes) -> tuple[int, int] | None:
     if not isinstance(value, dict):
         return None
     found, sequence = value.get("format"), value.get("sequence")
-    is_later = type(found) is int and found > FORMAT and type(sequence) is int
-    return (found, sequence) if is_later else None
+    if type(found) is not int or type(sequence) is not int or found <= FORMAT:
+        return None
+    return found, sequence
