@@ -233,11 +233,13 @@ class LedgerStory:
         )
 
     def check_the_end(self) -> None:
-        assert all(each.node and each.node.kept == self.chain for each in self.orderers)
+        for each in self.orderers:
+            assert each.node and each.node.kept == self.chain, f"{each.name} has another chain"
         genesis = find_genesis(self.log)
         assert genesis is not None
-        assert self.chain == [encode_block(block) for block in cut_stream(genesis, self.log)]
-        assert self.chain == NaiveLedger(self.log).cut_all()
+        offline = [encode_block(block) for block in cut_stream(genesis, self.log)]
+        assert self.chain == offline, "not the offline cut"
+        assert self.chain == NaiveLedger(self.log).cut_all(), "not the naive chain"
         report = verify_chain(self.chain, channel="c")
         if not self.is_signed:
             ordinary = [r for r in self.log if header_of(r.headers, KIND_HEADER) is None]
