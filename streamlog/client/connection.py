@@ -26,9 +26,8 @@ CLIENT_ID: Final = "streamlog"
 TIMEOUT_MS: Final = 30_000
 FRAME_BYTES_MAX: Final = 1 << 30
 _LENGTH: Final = struct.Struct(">i")
-_BY_NAME: Final = APIS[registry.FETCH]._replace(version_max=fetch.TOPIC_IDS_FROM - 1)
-_SPOKEN: Final = {**APIS, registry.FETCH: _BY_NAME}
-"""Topics are asked for by their names here."""
+_BY_NAME_MAX: Final = fetch.TOPIC_IDS_FROM - 1
+"""The last version of Fetch that asks for topics by their names."""
 
 
 class Connection:
@@ -95,8 +94,16 @@ class Connection:
     async def fetch(
         self, request: fetch.FetchRequest, *, timeout_ms: int | None = None
     ) -> fetch.FetchResponse:
-        """Record bytes as views into the answer. Waits longer by what the request lets the node."""
+        """Record bytes as views into the answer. Waits longer by what the request lets the node.
+
+        By the ids of its topics where it has them, else by their names. Raises UnsupportedVersion
+        if the node does not know topics by their ids.
+        """
         api, version = self._agreed(registry.FETCH)
+        if not request.topics or not all(topic.topic_id for topic in request.topics):
+            version = min(version, _BY_NAME_MAX)
+        elif version <= _BY_NAME_MAX:
+            raise UnsupportedVersion(f"{self._address} does not know topics by their ids")
         body = fetch.encode_request(request, version)
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
@@ -126,7 +133,7 @@ class Connection:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
         answer = await self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
-        self._versions = agreed_versions(answer, _SPOKEN)
+        self._versions = agreed_versions(answer, APIS)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)

@@ -2,6 +2,7 @@ import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Final, Self, TypeVar
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -39,7 +40,11 @@ class PartitionReader:
         *,
         fetch_bytes: int = FETCH_BYTES,
         patience_ms: int = PATIENCE_MS,
+        topic_id: UUID | None = None,
     ) -> None:
+        """``topic_id``: of the one stream of that name that is meant; UnknownTopicId is raised
+        where it is gone, whoever has its name by then.
+        """
         self.tp = tp
         self.next_offset: int | None = None  # of the next record to be given; None until resolved
         self.high_watermark = 0  # as last heard of
@@ -47,6 +52,7 @@ class PartitionReader:
         self._start = start
         self._fetch_bytes = fetch_bytes
         self._patience_ms = patience_ms  # how long the leader may be away
+        self._topic_id = topic_id.bytes if topic_id else b""
         self._connection: Connection | None = None  # to the leader, for this reader alone
         self._leader_epoch = NO_EPOCH
 
@@ -154,7 +160,7 @@ class PartitionReader:
         partition = FetchPartition(
             self.tp.partition, self._position, self._fetch_bytes, self._leader_epoch
         )
-        topic = FetchTopic(self.tp.stream, [partition])
+        topic = FetchTopic(self.tp.stream, [partition], self._topic_id)
         return FetchRequest([topic], MAX_WAIT_MS, 1, self._fetch_bytes)
 
     def _check(self, fetched: FetchedRecords) -> None:
