@@ -34,6 +34,9 @@
         InvalidChannelConfig      a ledger channel cannot be configured so
         StaleConfiguration        a configuration does not follow the one in force
         InvalidSignature          no signature of anybody who may, where one is demanded
+        ChannelNotFound           no ledger channel of that name is served, or kept, here
+        OtherChannel              a stream or folder is another ledger channel's
+        StreamLost                a channel's stream is gone, or what was not yet ordered of it
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
@@ -46,6 +49,8 @@
         OffsetNotAvailable        a new leader does not know yet what is committed
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
+        BlockNotReady             a ledger's block is yet to be cut
+        ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
       CorruptData                 bytes on disk or wire are not what was written
         CorruptBatch
@@ -202,6 +207,18 @@ class InvalidSignature(InvalidRequest):
     """A record is not signed by anybody whose signature the channel demands."""
 
 
+class ChannelNotFound(InvalidRequest):
+    """There is no ledger channel of that name here."""
+
+
+class OtherChannel(InvalidRequest):
+    """A stream or a folder is another ledger channel's."""
+
+
+class StreamLost(InvalidRequest):
+    """A ledger channel's stream is gone, or has lost records that were not ordered yet."""
+
+
 class StreamFull(InvalidRequest):
     """The stream has as much as it may, and nothing goes for what comes. Nothing was stored, and
     nothing will be for asking again: retention by age or a purge has to make room first.
@@ -259,6 +276,14 @@ class NodeUnreachable(Unavailable):
 
     refused = False
     """Its address refuses connections: no process listens there."""
+
+
+class BlockNotReady(Unavailable):
+    """A ledger's block is yet to be cut."""
+
+
+class ChannelNotReady(Unavailable):
+    """A ledger's channel starts, has halted, or stops."""
 
 
 class RequestTimedOut(Unavailable):

@@ -1,0 +1,75 @@
+"""A client's message, from the door into the stream."""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.errors import ChannelNotReady, StreamlogError
+from streamlog.ledger.channel import Channel
+from streamlog.ledger.core.admission import Admission
+from streamlog.ledger.core.channel_config import parse_config
+from streamlog.ledger.core.entry import CONFIGURATION, KIND_HEADER, Message
+
+OUTCOME_TIMEOUT_S: Final = 10.0
+"""How long a configuration is watched after it was committed, until it is in force."""
+
+Filter = Callable[[Admission, Message], None]
+"""Raises what a message is refused with; sees ordinary messages after the channel's own rules."""
+
+
+class Ack(NamedTuple):
+    """It is committed, and so will be ordered where it is."""
+
+    channel: str
+    offset: int
+    """In the stream."""
+    block: int | None = None
+    """Of a configuration that is in force by now."""
+
+
+class Broadcaster:
+    """Takes messages for channels, of whoever brings them."""
+
+    def __init__(self, filters: Sequence[Filter] = ()) -> None:
+        self._filters = filters
+
+    async def broadcast(self, channel: Channel, message: Message) -> Ack:
+        """Returns when it is committed.
+
+        Raises RecordTooLarge, InvalidSignature, InvalidRecord, what a filter raises; for a
+        configuration also InvalidChannelConfig and StaleConfiguration; ChannelNotReady, Overloaded;
+        RequestTimedOut: whether it will be ordered is not known.
+        """
+        started = time.perf_counter()
+        try:
+            ack = await self._broadcast(channel, message)
+        except StreamlogError as error:
+            seconds = time.perf_counter() - started
+            channel.observer.broadcast(channel.name, type(error).__name__, seconds)
+            raise
+        channel.observer.broadcast(channel.name, "ok", time.perf_counter() - started)
+        return ack
+
+    async def _broadcast(self, channel: Channel, message: Message) -> Ack:
+        admission, publisher = channel.admission, channel.publisher
+        if channel.is_halted:
+            raise ChannelNotReady(f"channel {channel.name!r} has halted: {channel.problem}")
+        if admission is None or publisher is None:
+            raise ChannelNotReady(f"channel {channel.name!r} is not ready yet; try again")
+        if _kind(message) == CONFIGURATION:
+            update = parse_config(message.value or b"")
+            admission.check_update_message(message, update)
+            offset = await publisher.publish(message)
+            block = await channel.outcomes.of(offset, OUTCOME_TIMEOUT_S)
+            return Ack(channel.name, offset, block)
+        admission.check_message(message)
+        for check in self._filters:
+            check(admission, message)
+        return Ack(channel.name, await publisher.publish(message))
+
+
+def _kind(message: Message) -> bytes | None:
+    for name, value in message.headers:
+        if name == KIND_HEADER.encode():
+            return value
+    return None

@@ -1,0 +1,150 @@
+"""A channel's stream as its ordering nodes read it: committed records, in order, from an offset."""
+
+import asyncio
+import logging
+from collections.abc import AsyncGenerator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from streamlog.client.cluster import Cluster
+from streamlog.client.patience import patiently
+from streamlog.client.position import Offset
+from streamlog.client.reader import PartitionReader
+from streamlog.errors import (
+    InvalidRequest,
+    OffsetOutOfRange,
+    StreamlogError,
+    StreamLost,
+    StreamNotFound,
+    Unavailable,
+    UnknownTopicId,
+)
+from streamlog.model import TopicPartition
+from streamlog.record.codec import Record, iter_records
+
+logger = logging.getLogger(__name__)
+
+FETCH_BYTES: Final = 4 * 1024 * 1024
+PATIENCE_MS: Final = 5_000
+"""A node that has just started may not know of a stream yet."""
+PAUSE_S: Final = 1.0
+"""Between attempts while no leader can be reached, which may last for ever."""
+
+
+class StreamPlace(NamedTuple):
+    """The one partition of a channel's stream."""
+
+    tp: TopicPartition
+    topic_id: UUID
+
+
+async def find_stream(cluster: Cluster, stream: str) -> StreamPlace:
+    """Raises StreamNotFound, InvalidRequest for a stream of several partitions, Unavailable."""
+    cluster.forget(stream)
+    topic = await patiently(lambda: cluster.topic(stream), PATIENCE_MS, about=stream)
+    if len(topic.partitions) != 1:
+        raise InvalidRequest(
+            f"stream {stream!r} has {len(topic.partitions)} partitions, and no order among them;"
+            " a channel wants a stream with one"
+        )
+    if topic.topic_id is None:
+        raise InvalidRequest(f"the nodes of stream {stream!r} are too old to tell its id")
+    return StreamPlace(TopicPartition(stream, 0), topic.topic_id)
+
+
+class Run(NamedTuple):
+    """Records that follow each other."""
+
+    records: list[Record]
+    size_bytes: int
+
+
+class StreamConsumer:
+    """Reads on whatever happens to leaders and connections; never skips or repeats a record."""
+
+    def __init__(self, cluster: Cluster, place: StreamPlace) -> None:
+        self.place = place
+        self.high_watermark = 0  # as last heard of
+        self.problem = ""  # why nothing comes just now
+        self._cluster = cluster
+
+    async def log_start(self) -> int:
+        """The first offset there is. Raises RequestTimedOut, StreamNotFound."""
+        return await patiently(
+            lambda: self._cluster.earliest_offset(self.place.tp), PATIENCE_MS, about="the stream"
+        )
+
+    async def log_end(self) -> int:
+        """The high watermark. Raises RequestTimedOut, StreamNotFound."""
+        return await patiently(
+            lambda: self._cluster.latest_offset(self.place.tp), PATIENCE_MS, about="the stream"
+        )
+
+    async def runs(self, offset: int, *, stop: int | None = None) -> AsyncGenerator[Run, None]:
+        """The records of a batch each, from ``offset`` on, below ``stop`` if it is given.
+
+        Raises StreamLost where the stream is gone, or another has its name, or no longer has
+        ``offset``. Whatever else fails is told, and tried again for ever.
+        """
+        while True:
+            reader = PartitionReader(
+                self._cluster,
+                self.place.tp,
+                Offset(offset),
+                fetch_bytes=FETCH_BYTES,
+                patience_ms=PATIENCE_MS,
+                topic_id=self.place.topic_id,
+            )
+            try:
+                async with reader:
+                    async for _, batch in reader.batches(follow=stop is None, stop=stop):
+                        self.problem = ""
+                        self.high_watermark = reader.high_watermark
+                        records = [
+                            record
+                            for record in iter_records(batch)
+                            if record.offset >= offset and (stop is None or record.offset < stop)
+                        ]
+                        if records:
+                            offset = records[-1].offset + 1
+                            yield Run(records, len(batch))
+                return
+            except OffsetOutOfRange as error:
+                raise StreamLost(self._no_longer_has(error)) from error
+            except (StreamNotFound, UnknownTopicId) as error:
+                await self._check_there(error)
+            except (Unavailable, InvalidRequest) as error:
+                self._tell(error)
+            await asyncio.sleep(PAUSE_S)
+
+    def _no_longer_has(self, error: OffsetOutOfRange) -> str:
+        return (
+            f"stream {self.place.tp.stream!r} has no record {error.offset}, only"
+            f" [{error.log_start_offset}, {error.log_end_offset}); give the ledger's folder a copy"
+            " of another node's blocks, or have the channel begin anew in an empty one"
+        )
+
+    async def _check_there(self, error: StreamlogError) -> None:
+        """Raises StreamLost unless the stream is there; a node may have been late to hear of it."""
+        name = self.place.tp.stream
+        try:
+            found = await find_stream(self._cluster, name)
+        except StreamNotFound:
+            raise StreamLost(
+                f"stream {name!r} was deleted; what was ordered is kept, and can be delivered"
+            ) from error
+        except (Unavailable, InvalidRequest) as unclear:
+            self._tell(unclear)
+            return
+        if found.topic_id != self.place.topic_id:
+            raise StreamLost(
+                f"stream {name!r} was deleted, and another has its name; what was ordered is kept,"
+                " and can be delivered; order the new stream as a channel of another name"
+            ) from error
+        self._tell(error)
+
+    def _tell(self, error: StreamlogError) -> None:
+        if str(error) != self.problem:
+            self.problem = str(error)
+            extra = {"stream": self.place.tp.stream, "problem": self.problem}
+            logger.warning("stream cannot be read just now", extra=extra)

@@ -1,0 +1,171 @@
+"""The ledger's doors over NATS: broadcast, deliver and info of each channel. See ``protocol``."""
+
+import asyncio
+import contextlib
+import itertools
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+import nats.errors
+from nats.aio.client import Client
+from nats.aio.msg import Msg
+
+from streamlog.config import NatsSection
+from streamlog.errors import Overloaded, StreamlogError
+from streamlog.ingest.access import Access
+from streamlog.ingest.client import NatsClient
+from streamlog.ledger.broadcast import Broadcaster
+from streamlog.ledger.channel import Channel
+from streamlog.ledger.core.signing import Signer
+from streamlog.ledger.deliver import DeliverRequest
+from streamlog.ledger.delivery import Delivery
+from streamlog.ledger.protocol import END_HEADER, ack_json, error_json, message_of, subject
+from streamlog.ledger.readers import check_reader, now_ms
+
+logger = logging.getLogger(__name__)
+
+QUEUE: Final = "ledger"
+"""The queue group in which the nodes share what is for any of them."""
+BROADCASTS_MAX: Final = 10_000
+"""Under way at once; more are refused with Overloaded."""
+DELIVERIES_MAX: Final = 1_000
+"""Likewise."""
+
+Handler = Callable[[Channel, Msg], Awaitable[None]]
+
+
+class Doors:
+    """``connect``, ``begin``, then ``open`` for each channel."""
+
+    def __init__(
+        self,
+        section: NatsSection,
+        *,
+        node: str,
+        signer: Signer | None = None,
+        broadcaster: Broadcaster | None = None,
+    ) -> None:
+        self.client: Client | None = None
+        """Connected, or about to be again; for others in this process."""
+        self._section = section
+        self._node = node
+        self._signer = signer
+        self._broadcaster = broadcaster or Broadcaster()
+        self._tasks: asyncio.TaskGroup | None = None
+        self._broadcasts = 0
+        self._deliveries: dict[str, Delivery] = {}
+        self._numbers = itertools.count()
+        self._flow = ""
+
+    async def connect(self) -> None:
+        """There is a NATS server, or one is waited for. Raises ConfigError."""
+        access = Access(self._section)
+        self.client = NatsClient(access)
+        await self.client.connect(
+            **access.options(f"streamlog-ledger-{self._node}"), error_cb=_tell
+        )
+        self._flow = self.client.new_inbox()
+        await self.client.subscribe(f"{self._flow}.*", cb=self._answered)
+
+    def begin(self, tasks: asyncio.TaskGroup) -> None:
+        """Carries out in ``tasks`` from now on what is asked for."""
+        self._tasks = tasks
+
+    async def close(self) -> None:
+        """Nothing is listened to any more."""
+        self._tasks = None
+        if self.client is not None:
+            await self.client.close()
+
+    async def open(self, channel: Channel) -> None:
+        """Its subjects are listened to from now on."""
+        assert self.client is not None, "connected"
+        verbs: dict[str, Handler] = {
+            "broadcast": self._broadcast,
+            "deliver": self._deliver,
+            "info": self._info,
+        }
+        for verb, handler in verbs.items():
+            callback = _of(channel, handler)
+            shared, own = subject(channel.name, verb), subject(channel.name, verb, self._node)
+            await self.client.subscribe(shared, queue=QUEUE, cb=callback)
+            await self.client.subscribe(own, cb=callback)
+        await self.client.flush()
+
+    async def _broadcast(self, channel: Channel, message: Msg) -> None:
+        if self._broadcasts >= BROADCASTS_MAX or self._tasks is None:
+            problem = f"{BROADCASTS_MAX} broadcasts are under way; try again, or another node"
+            await _answer(message, error_json(Overloaded(problem)))
+            return
+        self._broadcasts += 1
+        self._tasks.create_task(self._broadcast_one(channel, message))
+
+    async def _broadcast_one(self, channel: Channel, message: Msg) -> None:
+        try:
+            wanted = message_of(message.data, message.headers)
+            ack = await self._broadcaster.broadcast(channel, wanted)
+            answer = ack_json(ack, self._node)
+        except StreamlogError as error:
+            answer = error_json(error)
+        finally:
+            self._broadcasts -= 1
+        await _answer(message, answer)
+
+    async def _info(self, channel: Channel, message: Msg) -> None:
+        await _answer(message, json.dumps(channel.info()).encode())
+
+    async def _deliver(self, channel: Channel, message: Msg) -> None:
+        if not message.reply or self._tasks is None or self.client is None:
+            return
+        try:
+            request = DeliverRequest.parse(message.data)
+            check_reader(channel.config, request, message, now_ms())
+            if len(self._deliveries) >= DELIVERIES_MAX:
+                raise Overloaded(f"{DELIVERIES_MAX} deliveries are under way; ask another node")
+            channel.ledger  # noqa: B018 (raises while it is not open)
+        except StreamlogError as error:
+            await _answer(message, error_json(error), {END_HEADER: "0"})
+            return
+        name = str(next(self._numbers))
+        delivery = Delivery(
+            self.client,
+            channel,
+            request,
+            inbox=message.reply,
+            flow=f"{self._flow}.{name}",
+            signer=self._signer,
+        )
+        self._deliveries[name] = delivery
+        self._tasks.create_task(self._deliver_one(name, delivery))
+
+    async def _deliver_one(self, name: str, delivery: Delivery) -> None:
+        try:
+            await delivery.run()
+        finally:
+            del self._deliveries[name]
+
+    async def _answered(self, message: Msg) -> None:
+        delivery = self._deliveries.get(message.subject.rpartition(".")[2])
+        if delivery is not None:
+            delivery.answered(is_gone=(message.headers or {}).get("Status") == "503")
+
+
+def _of(channel: Channel, handler: Handler) -> Callable[[Msg], Awaitable[None]]:
+    async def handle(message: Msg) -> None:
+        await handler(channel, message)
+
+    return handle
+
+
+async def _answer(message: Msg, payload: bytes, headers: dict[str, str] | None = None) -> None:
+    """If somebody waits for it, and NATS is there."""
+    if not message.reply:
+        return
+    with contextlib.suppress(nats.errors.Error):
+        await message._client.publish(message.reply, payload, headers=headers)
+
+
+async def _tell(error: Exception) -> None:
+    logger.warning("NATS trouble", extra={"problem": str(error) or type(error).__name__})

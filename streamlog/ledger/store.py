@@ -1,0 +1,239 @@
+"""A channel's blocks on disk: a log whose records are blocks, each one's offset its number.
+
+``<directory>/`` is a folder of segments as every other log of streamlog: batches of one record
+each, without a key, whose value is the encoded block. So a torn tail is cut, a flipped bit is found
+and a block is sought by its number as ``streamlog.log`` does all that: by a bisection over the
+segments' names, which are in memory, and one over an index that is as long as one segment allows.
+What is written depends on the blocks alone, never on the time or the node, so the segment files of
+two nodes are the same, byte for byte.
+"""
+
+import contextlib
+import logging
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from streamlog.errors import CorruptFile, OffsetOutOfRange
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment import Segment
+from streamlog.log.settings import LogSettings
+from streamlog.log.slice import FileSlice
+from streamlog.log.sync import SyncTicket
+from streamlog.log.times import Verify
+from streamlog.model import TopicPartition
+from streamlog.record.batch import batches, check_batch
+from streamlog.record.codec import RecordRun, iter_records
+
+logger = logging.getLogger(__name__)
+
+CHECKPOINT_NAME: Final = "recovery-point-offset-checkpoint"
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+"""The same for all ledgers, for their files are compared; a start reads about one of them."""
+_SETTINGS: Final = LogSettings(segment_bytes=SEGMENT_BYTES, segment_age_ms=2**62)
+_TIME_MS: Final = 0
+_EPOCH: Final = 0
+READ_BYTES: Final = 1024 * 1024
+
+
+class StoredBlock(NamedTuple):
+    """A block as it lies in the file."""
+
+    number: int
+    data: bytes
+
+
+class BlockStore:
+    """Appends and reads blocks by number. One owner; it blocks, so use it from a thread or briefly.
+
+    Its methods raise Unavailable where the disk fails.
+    """
+
+    def __init__(self, log: PartitionLog, pool: FilePool, checkpoint: OffsetCheckpoint) -> None:
+        self._log = log
+        self._pool = pool
+        self._checkpoint = checkpoint
+        self._checkpointed = 0
+
+    @classmethod
+    def open(cls, directory: Path, disk: Disk, *, open_files_max: int = 16) -> "BlockStore":
+        """Open or create; cuts what is torn, and from the first damage on what has been found.
+
+        Segments that are known to be synced are not read: they are checked when first read, or by
+        ``check_sealed``.
+        """
+        disk.make_directory(str(directory))
+        checkpoint = OffsetCheckpoint(directory / CHECKPOINT_NAME, disk)
+        recovery_point = _recovery_point(checkpoint, directory)
+        pool = FilePool(disk, open_files_max)
+        log = PartitionLog.open(
+            directory, _SETTINGS, disk=disk, files=pool, recovery_point=recovery_point
+        )
+        store = cls(log, pool, checkpoint)
+        if log.log_start_offset > 0:
+            store.lose_all(f"blocks [0, {log.log_start_offset}) are missing")
+        store.cut_damage()
+        return store
+
+    @property
+    def height(self) -> int:
+        """The count of blocks; the next one's number."""
+        return self._log.log_end_offset
+
+    @property
+    def synced_height(self) -> int:
+        """All below is on the disk."""
+        return self._log.recovery_point
+
+    @property
+    def segment_count(self) -> int:
+        return self._log.segment_count
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    def append(self, number: int, blocks: Sequence[bytes]) -> None:
+        """Write encoded blocks, of which the first has ``number``, the height; synced by ``sync``.
+
+        Raises StorageFull, after which some may be there.
+        """
+        assert number == self.height, f"block {number} where {self.height} is next"
+        for block in blocks:
+            run = RecordRun()
+            run.append(None, block)
+            batch = run.seal(
+                base_offset=self._log.log_end_offset,
+                leader_epoch=_EPOCH,
+                timestamp_ms=_TIME_MS,
+            )
+            self._log.append(batch, _TIME_MS)
+
+    def begin_sync(self) -> SyncTicket | None:
+        """For all that was appended, to be ``run`` by any thread; None: it is synced."""
+        return self._log.begin_sync()
+
+    def finish_sync(self, ticket: SyncTicket) -> int:
+        """The ticket has run: the height up to which all is durable."""
+        return self._log.finish_sync(ticket)
+
+    def sync(self) -> int:
+        """All that was appended is durable when it returns; the height. Blocking."""
+        ticket = self.begin_sync()
+        if ticket is not None:
+            ticket.run()
+            self.finish_sync(ticket)
+        if self.wants_checkpoint:
+            self.write_checkpoint()
+        return self.height
+
+    @property
+    def wants_checkpoint(self) -> bool:
+        """A start would read more than the last segment."""
+        return self._log.segments.last.base_offset > self._checkpointed
+
+    def write_checkpoint(self) -> None:
+        """Up to which the next start believes the files without reading them. Blocking."""
+        recovery_point = self._log.recovery_point
+        self._checkpoint.write({TopicPartition("blocks", 0): recovery_point})
+        self._checkpointed = recovery_point
+
+    def slice(self, number: int, max_bytes: int, *, verify: Verify = Segment.verify) -> FileSlice:
+        """The batches of the blocks from ``number`` on, one at least, about ``max_bytes`` of them;
+        ``blocks_in`` reads it.
+
+        ``verify`` as ``PartitionLog.read`` has it. Raises OffsetOutOfRange where there is no such
+        block; CorruptBatch where it is damaged.
+        """
+        if not 0 <= number < self.height:
+            raise OffsetOutOfRange(number, 0, self.height)
+        return self._log.read(number, max_bytes, self.height, verify=verify)
+
+    def read(self, number: int, *, max_bytes: int = READ_BYTES) -> list[StoredBlock]:
+        """The blocks of ``slice``, which raises. Blocking."""
+        with self.slice(number, max_bytes) as part:
+            return list(blocks_in(part.read()))
+
+    def block(self, number: int) -> bytes:
+        """As ``read``."""
+        return self.read(number, max_bytes=1)[0].data
+
+    def unchecked(self) -> list[Segment]:
+        """What was not read since the ledger was opened: ``Segment.verify`` it, in any thread.
+
+        What is damaged shows in ``damaged_from``.
+        """
+        return [segment for segment in self._log.segments if segment.unverified_bytes]
+
+    @property
+    def damaged_from(self) -> int | None:
+        """The first block that is known to be damaged."""
+        return self._log.damaged_from
+
+    def recheck(self, number: int) -> None:
+        """Look again at the segment of a block that was good once and could not be read. Blocking.
+
+        Raises Unavailable.
+        """
+        segment = self._log.segment_for_read(number)
+        if segment is not None:
+            with storage_errors(segment.path):
+                segment.note_damages(segment.recheck(lambda _: None))
+
+    def cut_damage(self) -> int | None:
+        """Cut back to the last block before any damage that was found; where. Durable.
+
+        The damaged segment is kept aside for whoever wants to look at it.
+        """
+        damaged_from = self._log.damaged_from
+        if damaged_from is None:
+            return None
+        self._log.cut_damage()
+        self.write_checkpoint()
+        logger.warning(
+            "ledger cut back to the last good block",
+            extra={"directory": str(self._checkpoint.path.parent), "height": self.height},
+        )
+        return self.height
+
+    def lose_all(self, problem: str) -> None:
+        """Begin anew, durably: what is there is no chain."""
+        directory = str(self._checkpoint.path.parent)
+        logger.error("ledger begun anew", extra={"directory": directory, "problem": problem})
+        self._log.truncate_fully_to(0)
+        self.write_checkpoint()
+
+    def truncate(self, height: int) -> None:
+        """Forget the blocks from this number on, durably."""
+        self._log.truncate_to(height)
+        self.write_checkpoint()
+
+    def close(self) -> None:
+        """Sync what is left and let go of the files."""
+        self._log.close()
+        with contextlib.suppress(OSError):
+            self.write_checkpoint()
+        self._pool.close()
+
+
+def _recovery_point(checkpoint: OffsetCheckpoint, directory: Path) -> int:
+    """One that cannot be read is as good as none: more is read at the start."""
+    try:
+        return next(iter(checkpoint.read().values()), 0)
+    except CorruptFile as error:
+        logger.warning(
+            "checkpoint damaged, all blocks are read",
+            extra={"directory": str(directory), "problem": str(error)},
+        )
+        return 0
+
+
+def blocks_in(data: bytes) -> Iterator[StoredBlock]:
+    """Of a slice. Raises CorruptBatch if the bytes are not what was checked."""
+    for header, batch in batches(data):
+        check_batch(batch)
+        for record in iter_records(batch):
+            yield StoredBlock(header.base_offset, record.value or b"")
