@@ -7,7 +7,19 @@ from typing import Annotated, Any
 import typer
 
 from streamlog import __version__
-from streamlog.cli import bench, cluster, dev, group, log, publish, quota, read, serve, stream
+from streamlog.cli import (
+    bench,
+    cluster,
+    dev,
+    group,
+    ledger,
+    log,
+    publish,
+    quota,
+    read,
+    serve,
+    stream,
+)
 from streamlog.errors import ConfigError, StreamlogError
 
 app = typer.Typer(
@@ -24,6 +36,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(quota.app, name="quota")
 app.add_typer(log.app, name="log")
+app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
 for command in COMMANDS:

@@ -10,6 +10,7 @@
 
 import asyncio
 import contextlib
+import json
 from collections.abc import AsyncGenerator
 from typing import Any, Final, Literal, Self
 
@@ -20,7 +21,7 @@ from streamlog.errors import NodeUnreachable, RecordTooLarge, RequestTimedOut, U
 from streamlog.ingest.servers import Nats, connect_once
 from streamlog.ledger.assembly import DeliveredBlock
 from streamlog.ledger.broadcast import Ack
-from streamlog.ledger.core.channel_config import ChannelConfig
+from streamlog.ledger.core.channel_config import ChannelConfig, parse_config
 from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import Behavior, DeliverRequest
@@ -110,7 +111,7 @@ class LedgerClient:
         found = (await self.info(channel, node=node))["config"]
         if found is None:
             raise Unavailable(f"channel {channel!r} has no configuration yet; try again")
-        return ChannelConfig.model_validate(found, strict=False)
+        return parse_config(json.dumps(found).encode())
 
     async def deliver(
         self,

@@ -1,0 +1,120 @@
+import re
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from streamlog.cli import options as o
+from streamlog.cli.ledger.options import KeyFile, read_seed
+from streamlog.cli.nats_settings import nats_settings
+from streamlog.errors import ConfigError, InvalidChannelConfig
+
+if TYPE_CHECKING:
+    from streamlog.ledger.folder import ChannelFile
+
+_NODE_NAME = re.compile(r"[A-Za-z0-9_@-]+(\.[A-Za-z0-9_@-]+)*")
+_NEW = "Of a new channel; one that is there keeps its own (`ledger configure`)."
+
+
+def serve(
+    directory: Annotated[Path, typer.Option("--dir", help="Where the blocks are kept.")],
+    channel: Annotated[
+        str | None,
+        typer.Option(help="Serve it too; created where it is new. Without: those in --dir."),
+    ] = None,
+    stream: Annotated[
+        str | None,
+        typer.Option(help="The channel's; created where it is missing. Default: its name."),
+    ] = None,
+    node: Annotated[
+        str | None,
+        typer.Option(help="This node's name, its own in the channel. Default: the host's."),
+    ] = None,
+    key: KeyFile = None,
+    genesis: Annotated[
+        Path | None,
+        typer.Option(help=f"JSON: limits, administrators, writers, readers, consenters. {_NEW}"),
+    ] = None,
+    batch_size: Annotated[int | None, typer.Option(help=f"Records in a block. {_NEW}")] = None,
+    batch_timeout_ms: Annotated[
+        int | None, typer.Option(help="From a block's first record until it is cut as it is.")
+    ] = None,
+    preferred_max_bytes: Annotated[
+        int | None, typer.Option(help="Of a block, unless one record alone is larger.")
+    ] = None,
+    absolute_max_bytes: Annotated[
+        int | None, typer.Option(help="Of a record; larger ones are refused.")
+    ] = None,
+    servers: o.Servers = o.SERVERS,
+    nats: o.NatsUrl = o.NATS_URL,
+    creds: o.Credentials = None,
+    log_format: Annotated[
+        Literal["json", "console"], typer.Option(help="Of what it says on standard error.")
+    ] = "json",
+) -> None:
+    """Run one ordering node until it is told to stop (Ctrl-C, SIGTERM)."""
+    from streamlog.app.logs import configure_logs
+    from streamlog.client.addresses import parse_addresses
+    from streamlog.ledger.core.signing import Signer
+    from streamlog.ledger.node import LedgerNode, NodeSettings
+    from streamlog.ledger.run import run_node
+
+    limits = {
+        "batch_size": batch_size,
+        "batch_timeout_ms": batch_timeout_ms,
+        "preferred_max_bytes": preferred_max_bytes,
+        "absolute_max_bytes": absolute_max_bytes,
+    }
+    given = {name: value for name, value in limits.items() if value is not None}
+    wanted = _wanted(channel, stream, genesis, given)
+    name = node or socket.gethostname()
+    if not _NODE_NAME.fullmatch(name):
+        remedy = "use letters, digits, -, _, @ and single dots"
+        raise ConfigError("--node", f"{name!r} cannot be a node's name", remedy)
+    parse_addresses(servers)
+    settings = NodeSettings(
+        directory=directory,
+        servers=servers,
+        nats=nats_settings(nats, creds),
+        node=name,
+        signer=None if key is None else Signer(name, read_seed(key)),
+    )
+    configure_logs(log_format, "info")
+    run_node(LedgerNode(settings), *wanted)
+
+
+def _wanted(
+    channel: str | None, stream: str | None, genesis: Path | None, limits: dict[str, int]
+) -> "list[ChannelFile]":
+    """Raises ConfigError."""
+    import json
+
+    from streamlog.ledger.core.channel_config import parse_config
+    from streamlog.ledger.folder import ChannelFile
+
+    if channel is None:
+        if stream or genesis or limits:
+            problem = "options of a new channel are given, and no channel"
+            raise ConfigError("--channel", problem, "name it")
+        return []
+    try:
+        fields = json.loads(genesis.read_bytes()) if genesis else {}
+        fields = {**fields, "channel": channel, "sequence": 0}
+        fields["limits"] = {**fields.get("limits", {}), **limits}
+        config = parse_config(json.dumps(fields).encode())
+    except OSError as error:
+        remedy = "name a file that can be read"
+        raise ConfigError("--genesis", f"{genesis}: {error.strerror}", remedy) from None
+    except (ValueError, TypeError):
+        remedy = "write what `streamlog ledger info` shows as config"
+        raise ConfigError("--genesis", f"{genesis} is no JSON object", remedy) from None
+    except InvalidChannelConfig as error:
+        remedy = "see `streamlog ledger serve --help`"
+        raise ConfigError("--channel", f"{channel!r} cannot be so: {error}", remedy) from None
+    has_wishes = bool(genesis or limits)
+    return [
+        ChannelFile(
+            channel=channel, stream=stream or channel, genesis=config if has_wishes else None
+        )
+    ]
