@@ -65,7 +65,7 @@ class LedgerClient:
         value: bytes,
         *,
         key: bytes | None = None,
-        headers: tuple[tuple[bytes, bytes | None], ...] = (),
+        headers: tuple[tuple[str, bytes | None], ...] = (),
         node: str = "",
         timeout_s: float = TIMEOUT_S,
     ) -> Ack:

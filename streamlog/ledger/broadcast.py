@@ -70,6 +70,6 @@ class Broadcaster:
 
 def _kind(message: Message) -> bytes | None:
     for name, value in message.headers:
-        if name == KIND_HEADER.encode():
+        if name == KIND_HEADER:
             return value
     return None

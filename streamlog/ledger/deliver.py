@@ -121,4 +121,4 @@ def _first(request: DeliverRequest, height: int) -> int:
 
 
 def _stop(request: DeliverRequest, height: int) -> int | None:
-    return height if request.stop == NEWEST else request.stop  # type: ignore[return-value]
+    return height if request.stop == NEWEST else request.stop

@@ -69,14 +69,14 @@ def message_of(payload: bytes, headers: Mapping[str, str] | None) -> Message:
     return Message(
         None if key is None else key.encode(),
         payload,
-        tuple((name.encode(), value.encode()) for name, value in given.items()),
+        tuple((name, value.encode()) for name, value in given.items()),
     )
 
 
 def headers_of(message: Message) -> dict[str, str]:
     """The other way round. Raises InvalidRequest for what NATS headers cannot say."""
     try:
-        found = {name.decode(): (value or b"").decode() for name, value in message.headers}
+        found = {name: (value or b"").decode() for name, value in message.headers}
         if message.key is not None:
             found[KEY_HEADER] = message.key.decode()
     except UnicodeDecodeError:

@@ -160,7 +160,7 @@ class StreamPublisher:
     def _batch(self, messages: Sequence[Message], producer: tuple[int, int, int]) -> bytes:
         run = RecordRun()
         for message in messages:
-            run.append(message.key, message.value, message.headers)
+            run.append(message.key, message.value, message.raw_headers)
         now_ms = time.time_ns() // 1_000_000
         return run.seal(
             base_offset=0,
@@ -172,7 +172,7 @@ class StreamPublisher:
 
     async def _known_producer(self) -> tuple[int, int]:
         if self._producer is None:
-            values = {"transactional_id": None, "transaction_timeout_ms": 0}
+            values = {"transactional_id": None, "transaction_timeout": 0}
             values |= {"producer_id": -1, "producer_epoch": -1}
             answer = await self._cluster.ask_any(registry.INIT_PRODUCER_ID, values)
             check(answer["error_code"], "a producer's id")

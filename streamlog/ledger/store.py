@@ -19,6 +19,7 @@ from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.report import RecoveryReport
 from streamlog.log.segment import Segment
 from streamlog.log.settings import LogSettings
 from streamlog.log.slice import FileSlice
@@ -33,10 +34,12 @@ logger = logging.getLogger(__name__)
 CHECKPOINT_NAME: Final = "recovery-point-offset-checkpoint"
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """The same for all ledgers, for their files are compared; a start reads about one of them."""
-_SETTINGS: Final = LogSettings(segment_bytes=SEGMENT_BYTES, segment_age_ms=2**62)
+SETTINGS: Final = LogSettings(segment_bytes=SEGMENT_BYTES, segment_age_ms=2**62)
 _TIME_MS: Final = 0
 _EPOCH: Final = 0
 READ_BYTES: Final = 1024 * 1024
+OPEN_FILES_MAX: Final = 16
+"""Of one channel."""
 
 
 class StoredBlock(NamedTuple):
@@ -59,7 +62,7 @@ class BlockStore:
         self._checkpointed = 0
 
     @classmethod
-    def open(cls, directory: Path, disk: Disk, *, open_files_max: int = 16) -> "BlockStore":
+    def open(cls, directory: Path, disk: Disk, *, settings: LogSettings = SETTINGS) -> "BlockStore":
         """Open or create; cuts what is torn, and from the first damage on what has been found.
 
         Segments that are known to be synced are not read: they are checked when first read, or by
@@ -68,9 +71,9 @@ class BlockStore:
         disk.make_directory(str(directory))
         checkpoint = OffsetCheckpoint(directory / CHECKPOINT_NAME, disk)
         recovery_point = _recovery_point(checkpoint, directory)
-        pool = FilePool(disk, open_files_max)
+        pool = FilePool(disk, OPEN_FILES_MAX)
         log = PartitionLog.open(
-            directory, _SETTINGS, disk=disk, files=pool, recovery_point=recovery_point
+            directory, settings, disk=disk, files=pool, recovery_point=recovery_point
         )
         store = cls(log, pool, checkpoint)
         if log.log_start_offset > 0:
@@ -87,6 +90,11 @@ class BlockStore:
     def synced_height(self) -> int:
         """All below is on the disk."""
         return self._log.recovery_point
+
+    @property
+    def recovery(self) -> RecoveryReport:
+        """What opening it found and did."""
+        return self._log.recovery
 
     @property
     def segment_count(self) -> int:

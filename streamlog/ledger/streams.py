@@ -25,7 +25,7 @@ async def create_stream(cluster: Cluster, name: str) -> None:
         "assignments": [],
         "configs": [{"name": key, "value": value} for key, value in _KEPT_FOR_EVER.items()],
     }
-    values = {"topics": [topic], "timeout_ms": TIMEOUT_MS, "validate_only": False}
+    values = {"topics": [topic], "timeout": TIMEOUT_MS, "validate_only": False}
     answer = await cluster.ask_any(registry.CREATE_TOPICS, values)
     (found,) = answer["topics"]
     if found["error_code"]:

@@ -67,7 +67,7 @@ async def _broadcast_all(
     channel: str,
     payloads: Iterator[bytes],
     key: bytes | None,
-    headers: tuple[tuple[bytes, bytes], ...],
+    headers: tuple[tuple[str, bytes | None], ...],
     node: str,
 ) -> "AsyncIterator[Ack]":
     """Some at once, in windows; a window's messages keep their order at one node."""
@@ -93,8 +93,8 @@ def _payloads(payload: str, *, lines: bool) -> Iterator[bytes]:
     return iter(source)
 
 
-def _header(text: str) -> tuple[bytes, bytes]:
+def _header(text: str) -> tuple[str, bytes | None]:
     name, colon, value = text.partition(":")
     if not name or not colon:
         raise ConfigError("--header", f"{text!r} is no header", "write NAME:VALUE")
-    return name.strip().encode(), value.strip().encode()
+    return name.strip(), value.strip().encode()
