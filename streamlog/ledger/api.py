@@ -137,7 +137,7 @@ class LedgerClient:
                         yield block
                 return
             except (NodeUnreachable, RequestTimedOut):
-                if node or pull.next is None:
+                if node or pull.next is None or self._client.is_closed:
                     raise
             if isinstance(request.stop, str):
                 request = request.model_copy(update={"stop": pull.stop})

@@ -11,7 +11,6 @@ from streamlog.errors import (
     CorruptBlock,
     CorruptData,
     OtherChannel,
-    StorageFailed,
     StreamlogError,
     StreamLost,
     StreamNotFound,
@@ -119,23 +118,38 @@ class Channel:
 
     async def run(self) -> None:
         """Until it is cancelled."""
-        path = self._folder.blocks(self.name)
-        store = await asyncio.to_thread(BlockStore.open, path, self._folder.disk)
-        ledger = self._ledger = LocalLedger(store)
         try:
             while True:
                 try:
-                    await self._go_on(ledger)
+                    await self._go_on(await self._prepared())
+                except StreamlogError as error:
+                    met = error
                 except BaseExceptionGroup as group:
-                    await self._meet(_known(group), ledger)
+                    met = _known(group)
+                await self._meet(met)
         finally:
-            await asyncio.to_thread(self.ledger.close)
+            if self._ledger is not None:
+                self._ledger.close()
+
+    async def _prepared(self) -> LocalLedger:
+        """Open, mended where it was found damaged, all of it durable. Raises Unavailable."""
+        path = self._folder.blocks(self.name)
+        ledger = self._ledger
+        if ledger is None:
+            store = await asyncio.to_thread(BlockStore.open, path, self._folder.disk)
+            ledger = self._ledger = LocalLedger(store)
+        elif ledger.store.failed:
+            ledger.replace(lambda: BlockStore.open(path, self._folder.disk))
+        if ledger.damage_found.is_set():
+            before = ledger.height
+            self.observer.mended(self.name, before - ledger.mend())
+        await ledger.settle()
+        return ledger
 
     async def _go_on(self, ledger: LocalLedger) -> None:
         """From the tip on, up to whatever goes wrong."""
         async with Cluster.at(self._servers) as cluster, asyncio.TaskGroup() as tasks:
             tasks.create_task(_watch(ledger))
-            await ledger.settle()
             await self._read_tip(ledger)
             self.opened.set()
             tasks.create_task(ledger.check())
@@ -149,29 +163,21 @@ class Channel:
             while True:
                 await self._serve_term(ledger)
 
-    async def _meet(self, error: StreamlogError, ledger: LocalLedger) -> None:
+    async def _meet(self, error: StreamlogError) -> None:
         """What is passing is waited for; what is not halts the channel, which is still read."""
         self.publisher = None
         self.problem = str(error)
         extra = {"channel": self.name, "problem": self.problem}
         if isinstance(error, _Damaged):
-            before = ledger.height
-            self.observer.mended(self.name, before - ledger.mend())
             return
         if isinstance(error, Unavailable) and not isinstance(error, ChannelNotReady):
             logger.warning("channel waits", extra=extra)
-            if isinstance(error, StorageFailed):
-                self._reopen(ledger)
             await asyncio.sleep(PAUSE_S)
             return
         logger.error("channel halted", extra=extra)
         self.is_halted = True
         self.opened.set()
         await asyncio.Event().wait()
-
-    def _reopen(self, ledger: LocalLedger) -> None:
-        """A log that failed takes nothing more until it is opened again."""
-        ledger.replace(lambda: BlockStore.open(self._folder.blocks(self.name), self._folder.disk))
 
     async def _read_tip(self, ledger: LocalLedger) -> None:
         """The chain's end, and what is in force after it. Raises OtherChannel, _Damaged."""

@@ -113,7 +113,7 @@ class StreamConsumer:
                 raise StreamLost(self._no_longer_has(error)) from error
             except (StreamNotFound, UnknownTopicId) as error:
                 await self._check_there(error)
-            except (Unavailable, InvalidRequest) as error:
+            except StreamlogError as error:  # also a batch that is damaged where it lies
                 self._tell(error)
             await asyncio.sleep(PAUSE_S)
 

@@ -37,7 +37,7 @@ Handler = Callable[[Channel, Msg], Awaitable[None]]
 
 
 class Doors:
-    """``connect``, ``begin``, then ``open`` for each channel."""
+    """``begin``, ``connect``, and ``open`` for each channel."""
 
     def __init__(
         self,
@@ -58,6 +58,7 @@ class Doors:
         self._deliveries: dict[str, Delivery] = {}
         self._numbers = itertools.count()
         self._flow = ""
+        self._connected = asyncio.Event()
 
     async def connect(self) -> None:
         """There is a NATS server, or one is waited for. Raises ConfigError."""
@@ -68,6 +69,7 @@ class Doors:
         )
         self._flow = self.client.new_inbox()
         await self.client.subscribe(f"{self._flow}.*", cb=self._answered)
+        self._connected.set()
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Carries out in ``tasks`` from now on what is asked for."""
@@ -80,7 +82,8 @@ class Doors:
             await self.client.close()
 
     async def open(self, channel: Channel) -> None:
-        """Its subjects are listened to from now on."""
+        """Its subjects are listened to from now on; waits for NATS."""
+        await self._connected.wait()
         assert self.client is not None, "connected"
         verbs: dict[str, Handler] = {
             "broadcast": self._broadcast,

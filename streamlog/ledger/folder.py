@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import ChannelNotFound, ConfigError, CorruptFile, OtherChannel
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, storage_errors
 
 CHANNEL_FILE: Final = "channel.json"
 BLOCKS_FOLDER: Final = "blocks"
@@ -80,10 +80,12 @@ class LedgerFolder:
         return read_channel_file(self.path / channel)
 
     def write(self, file: ChannelFile) -> None:
-        """Durable when it returns. Raises OSError."""
+        """Durable when it returns. Raises Unavailable."""
         folder = self.path / file.channel
-        self.disk.make_directory(str(folder))
-        self.disk.write_small(str(folder / CHANNEL_FILE), file.model_dump_json().encode() + b"\n")
+        data = file.model_dump_json().encode() + b"\n"
+        with storage_errors(str(folder)):
+            self.disk.make_directory(str(folder))
+            self.disk.write_small(str(folder / CHANNEL_FILE), data)
 
     def blocks(self, channel: str) -> Path:
         """Where its chain is."""

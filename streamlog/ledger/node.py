@@ -88,9 +88,9 @@ class LedgerNode:
         """Until it is cancelled; then all that was told of is on the disk."""
         assert self.folder is not None, "not open"
         try:
-            await self.doors.connect()
             async with asyncio.TaskGroup() as tasks:
                 self.doors.begin(tasks)
+                tasks.create_task(self.doors.connect())  # blocks are cut without NATS, too
                 tasks.create_task(self.registrar.run(self._on_open))
         finally:
             await self.doors.close()

@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from streamlog.errors import ChannelNotFound, ConfigError, StreamlogError
+from streamlog.errors import ChannelNotFound, ConfigError, StreamlogError, Unavailable
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
 
@@ -45,8 +45,8 @@ class Registrar:
             return known
         try:
             self._folder.write(wanted)
-        except OSError as error:
-            problem = f"{self._folder.path} cannot be written ({error.strerror})"
+        except Unavailable as error:
+            problem = f"it cannot be written ({error})"
             raise ConfigError("--dir", problem, "make room, or name another folder") from None
         return self._add(wanted)
 

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptFile, OffsetOutOfRange
+from streamlog.errors import CorruptFile, OffsetOutOfRange, Unavailable
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.disk import Disk, storage_error, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.report import RecoveryReport
@@ -68,7 +68,8 @@ class BlockStore:
         Segments that are known to be synced are not read: they are checked when first read, or by
         ``check_sealed``.
         """
-        disk.make_directory(str(directory))
+        with storage_errors(str(directory)):
+            disk.make_directory(str(directory))
         checkpoint = OffsetCheckpoint(directory / CHECKPOINT_NAME, disk)
         recovery_point = _recovery_point(checkpoint, directory)
         pool = FilePool(disk, OPEN_FILES_MAX)
@@ -90,6 +91,11 @@ class BlockStore:
     def synced_height(self) -> int:
         """All below is on the disk."""
         return self._log.recovery_point
+
+    @property
+    def failed(self) -> bool:
+        """It takes nothing more until it is opened again."""
+        return self._log.failed
 
     @property
     def recovery(self) -> RecoveryReport:
@@ -146,7 +152,8 @@ class BlockStore:
     def write_checkpoint(self) -> None:
         """Up to which the next start believes the files without reading them. Blocking."""
         recovery_point = self._log.recovery_point
-        self._checkpoint.write({TopicPartition("blocks", 0): recovery_point})
+        with storage_errors(str(self._checkpoint.path)):
+            self._checkpoint.write({TopicPartition("blocks", 0): recovery_point})
         self._checkpointed = recovery_point
 
     def slice(self, number: int, max_bytes: int, *, verify: Verify = Segment.verify) -> FileSlice:
@@ -222,7 +229,7 @@ class BlockStore:
     def close(self) -> None:
         """Sync what is left and let go of the files."""
         self._log.close()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(Unavailable):  # the next start reads more
             self.write_checkpoint()
         self._pool.close()
 
@@ -231,6 +238,8 @@ def _recovery_point(checkpoint: OffsetCheckpoint, directory: Path) -> int:
     """One that cannot be read is as good as none: more is read at the start."""
     try:
         return next(iter(checkpoint.read().values()), 0)
+    except OSError as error:
+        raise storage_error(error, str(checkpoint.path)) from error
     except CorruptFile as error:
         logger.warning(
             "checkpoint damaged, all blocks are read",

@@ -115,7 +115,7 @@ async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
     async with LedgerClient(dev.nats) as client:
         acks = await asyncio.gather(
             *(
-                client.broadcast("api", b"%d" % n, key=b"k", headers=((b"h", b"v"),))
+                client.broadcast("api", b"%d" % n, key=b"k", headers=(("h", b"v"),))
                 for n in range(95)
             )
         )
