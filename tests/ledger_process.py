@@ -1,12 +1,18 @@
 """``streamlog ledger serve`` as a process, and what it keeps."""
 
+import asyncio
 import json
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from streamlog.errors import StreamlogError
+from streamlog.ledger.api import LedgerClient
 from tests.server_process import ServerProcess, program, wait_until
+
+_ASKER = ThreadPoolExecutor(1, "asks ledgers")
 
 
 class LedgerProcess(ServerProcess):
@@ -41,8 +47,15 @@ class LedgerProcess(ServerProcess):
         wait_until(is_open, f"ledger {self.name} is not open")
 
     def info(self) -> dict[str, Any] | None:
-        done = ledger("info", self.channel, "--node", self.name, "--nats", self.nats, "--json")
-        return json.loads(done.stdout) if done.returncode == 0 else None
+        """None while it does not answer. Also from within an event loop, which waits."""
+        return _ASKER.submit(asyncio.run, self._info()).result()
+
+    async def _info(self) -> dict[str, Any] | None:
+        try:
+            async with LedgerClient(self.nats) as client:
+                return await client.info(self.channel, node=self.name)
+        except StreamlogError:
+            return None
 
     def verify(self) -> dict[str, Any]:
         done = ledger("verify", str(self.directory), "--channel", self.channel, "--json")

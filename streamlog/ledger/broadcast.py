@@ -1,5 +1,7 @@
 """A client's message, from the door into the stream."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -10,6 +12,8 @@ from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.channel_config import parse_config
 from streamlog.ledger.core.entry import CONFIGURATION, KIND_HEADER, Message
 
+READY_TIMEOUT_S: Final = 5.0
+"""How long a message waits for its channel to be ready."""
 OUTCOME_TIMEOUT_S: Final = 10.0
 """How long a configuration is watched after it was committed, until it is in force."""
 
@@ -51,11 +55,9 @@ class Broadcaster:
         return ack
 
     async def _broadcast(self, channel: Channel, message: Message) -> Ack:
+        await _wait_ready(channel)
         admission, publisher = channel.admission, channel.publisher
-        if channel.is_halted:
-            raise ChannelNotReady(f"channel {channel.name!r} has halted: {channel.problem}")
-        if admission is None or publisher is None:
-            raise ChannelNotReady(f"channel {channel.name!r} is not ready yet; try again")
+        assert admission is not None and publisher is not None, "ready"
         if _kind(message) == CONFIGURATION:
             update = parse_config(message.value or b"")
             admission.check_update_message(message, update)
@@ -66,6 +68,21 @@ class Broadcaster:
         for check in self._filters:
             check(admission, message)
         return Ack(channel.name, await publisher.publish(message))
+
+
+async def _wait_ready(channel: Channel) -> None:
+    """A channel that starts, or has lost its stream's leader, is back in a moment."""
+    if channel.ready.is_set():
+        return
+    if not channel.is_halted:
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(READY_TIMEOUT_S):
+                await channel.ready.wait()
+    if channel.is_halted:
+        raise ChannelNotReady(f"channel {channel.name!r} has halted: {channel.problem}")
+    if not channel.ready.is_set():
+        problem = channel.problem or "it starts"
+        raise ChannelNotReady(f"channel {channel.name!r} is not ready: {problem}; try again")
 
 
 def _kind(message: Message) -> bytes | None:

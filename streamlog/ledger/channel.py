@@ -65,6 +65,8 @@ class Channel:
         self.observer = observer or Unobserved()
         self.outcomes = Outcomes()
         self.opened = asyncio.Event()
+        self.ready = asyncio.Event()
+        """Set while messages are taken."""
         self.problem = ""  # why nothing is ordered; empty while it goes on
         self.is_halted = False  # for good, until a restart
         self.admission: Admission | None = None  # None before the chain's configuration is known
@@ -160,11 +162,13 @@ class Channel:
             if self.tip is None:
                 await self._begin_chain(ledger)
             self.problem = ""
+            self.ready.set()
             while True:
                 await self._serve_term(ledger)
 
     async def _meet(self, error: StreamlogError) -> None:
         """What is passing is waited for; what is not halts the channel, which is still read."""
+        self.ready.clear()
         self.publisher = None
         self.problem = str(error)
         extra = {"channel": self.name, "problem": self.problem}

@@ -54,7 +54,9 @@ def configure(
     }
     changes: dict[str, Any] = {k: v for k, v in limits.items() if v is not None}
     roles = dict(zip(_ROLES, (administrator, writer, reader), strict=True))
-    lists: dict[str, Any] = {role: _identities(role, texts) for role, texts in roles.items() if texts is not None}
+    lists: dict[str, Any] = {
+        role: _identities(role, texts) for role, texts in roles.items() if texts is not None
+    }
     if consenter is not None:
         lists["consenters"] = _nodes(consenter)
     if not (file or changes or lists):
