@@ -26,8 +26,10 @@ CLIENT_ID: Final = "streamlog"
 TIMEOUT_MS: Final = 30_000
 FRAME_BYTES_MAX: Final = 1 << 30
 _LENGTH: Final = struct.Struct(">i")
-_BY_NAME_MAX: Final = fetch.TOPIC_IDS_FROM - 1
-"""The last version of Fetch that asks for topics by their names."""
+_BY_NAME: Final = APIS[registry.FETCH]._replace(version_max=fetch.TOPIC_IDS_FROM - 1)
+_SPOKEN: Final = {**APIS, registry.FETCH: _BY_NAME}
+_BY_ID: Final = {registry.FETCH: APIS[registry.FETCH]._replace(version_min=fetch.TOPIC_IDS_FROM)}
+"""Topics are asked for by their names, but where whoever asks has their ids."""
 
 
 class Connection:
@@ -41,6 +43,7 @@ class Connection:
         self._sending = asyncio.Lock()  # one frame after the other
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
+        self._fetch_by_id: int | None = None  # likewise, of Fetch by the topics' ids
         self._unread: set[int] = set()  # requests whose answers nobody waits for
         self._broken = False  # an answer may be half read or still come: not to be used again
 
@@ -99,11 +102,12 @@ class Connection:
         By the ids of its topics where it has them, else by their names. Raises UnsupportedVersion
         if the node does not know topics by their ids.
         """
-        api, version = self._agreed(registry.FETCH)
-        if not request.topics or not all(topic.topic_id for topic in request.topics):
-            version = min(version, _BY_NAME_MAX)
-        elif version <= _BY_NAME_MAX:
-            raise UnsupportedVersion(f"{self._address} does not know topics by their ids")
+        if request.topics and all(topic.topic_id for topic in request.topics):
+            api, version = APIS[registry.FETCH], self._fetch_by_id
+            if version is None:
+                raise UnsupportedVersion(f"{self._address} does not know topics by their ids")
+        else:
+            api, version = self._agreed(registry.FETCH)
         body = fetch.encode_request(request, version)
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
@@ -133,7 +137,8 @@ class Connection:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
         answer = await self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
-        self._versions = agreed_versions(answer, APIS)
+        self._versions = agreed_versions(answer, _SPOKEN)
+        self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)

@@ -11,6 +11,7 @@ from streamlog.errors import (
     OffsetOutOfRange,
     RequestTimedOut,
     StreamNotFound,
+    UnknownTopicId,
 )
 from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
@@ -248,3 +249,19 @@ async def test_bytes_that_are_no_batch_are_an_error_and_not_a_loop(
     async with PartitionReader(cluster, FLIGHTS) as reader:
         with pytest.raises(CorruptBatch, match="no whole batch at offset 0"):
             await offsets(reader)
+
+
+async def test_by_its_id_no_other_stream_of_the_name_is_read(
+    node: KafkaNode, partition: FakePartition, cluster: Cluster
+) -> None:
+    """Not even on a connection that is open already, at an offset that the other one has."""
+    topic_id = (await cluster.topic("flights")).topic_id
+    assert topic_id is not None
+    reader = PartitionReader(cluster, FLIGHTS, Offset(90), topic_id=topic_id)
+    assert await offsets(reader) == list(range(90, 100))
+    await node.metadata.delete_stream("flights")
+    other = await node.add_stream("flights")
+    other.append([b"strange"] * 200)
+    with pytest.raises(UnknownTopicId):
+        await offsets(reader, follow=True)
+    reader.close()
