@@ -19,6 +19,8 @@ from streamlog.ledger.deliver import Behavior
 from tests.ledger_process import LedgerProcess, ledger
 from tests.server_process import wait_until
 
+CLI = ("--channel", "cli")
+NOT_READY = ("--behavior", "fail_if_not_ready")
 ALICE = Signer("alice", b"a" * 32)
 WAIT_S = 30.0
 
@@ -209,23 +211,36 @@ async def test_the_command_line_does_it_all(
 ) -> None:
     process = new_ledger("node-1", "cli", batch_size=2, batch_timeout_ms=50)
     at = ("--nats", dev.nats)
-    told = run("broadcast", "cli", "--lines", "--json", *at, stdin=b"one\ntwo\nthree\n")
+    told = run("broadcast", *CLI, "--lines", "--json", *at, stdin=b"one\ntwo\nthree\n")
     assert json.loads(told)["broadcast"] == 3
-    lines = run("deliver", "cli", "--to", "3", "--values", *at).splitlines()
+    lines = run("deliver", *CLI, "--stop", "3", "--values", *at).splitlines()
     assert lines[1:] == ["one", "two", "three"]
-    blocks = [json.loads(line) for line in run("deliver", "cli", "--to", "3", *at).splitlines()]
+    blocks = [json.loads(line) for line in run("deliver", *CLI, "--stop", "3", *at).splitlines()]
     assert [block["number"] for block in blocks] == [0, 1, 2]
     assert blocks[2]["previous_hash"] == blocks[1]["hash"]
-    assert "block 3" in run("configure", "cli", "--batch-size", "1", *at)
-    shown = json.loads(run("info", "cli", "--json", *at))
+    assert "block 3" in run("configure", *CLI, "--batch-size", "1", *at)
+    shown = json.loads(run("info", *CLI, "--json", *at))
     assert shown["config"]["limits"]["batch_size"] == 1
-    assert "cli" in run("info", "cli", *at)
+    assert "cli" in run("info", *CLI, *at)
     assert process.verify()["configurations"] == 2
     for arguments, said in (
-        (("broadcast", "nowhere", "x"), "nobody serves channel 'nowhere'"),
-        (("deliver", "cli", "--from", "99", "--to", "100", "--no-wait"), "not cut yet"),
-        (("configure", "cli", "--batch-size", "0"), "limits.batch_size"),
-        (("info", "cli", "--node", "node-9"), "no node 'node-9' serves channel 'cli'"),
+        (("broadcast", "--channel", "nowhere", "x"), "nobody serves channel 'nowhere'"),
+        (
+            (
+                "deliver",
+                "--channel",
+                "cli",
+                "--start",
+                "99",
+                "--stop",
+                "100",
+                "--behavior",
+                "fail_if_not_ready",
+            ),
+            "not cut yet",
+        ),
+        (("configure", *CLI, "--batch-size", "0"), "limits.batch_size"),
+        (("info", *CLI, "--node", "node-9"), "no node 'node-9' serves channel 'cli'"),
     ):
         done = ledger(*arguments, *at)
         text = done.stderr.decode()

@@ -2,7 +2,7 @@ import os
 import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -20,15 +20,16 @@ if TYPE_CHECKING:
 def deliver(
     channel: ChannelName,
     start: Annotated[
-        str, typer.Option("--from", help="oldest, newest (the last one), or a block's number.")
+        str, typer.Option(help="oldest, newest (the last one), or a block's number.")
     ] = "oldest",
     stop: Annotated[
         str | None,
-        typer.Option("--to", help="A number, itself left out, or newest. Without: for ever."),
+        typer.Option(help="A number, itself left out, or newest. Without: for ever."),
     ] = None,
-    no_wait: Annotated[
-        bool, typer.Option("--no-wait", help="Do not wait for blocks that are not ready yet.")
-    ] = False,
+    behavior: Annotated[
+        Literal["block_until_ready", "fail_if_not_ready"],
+        typer.Option(help="Where a block is not ready; without --stop the second one ends there."),
+    ] = "block_until_ready",
     records: Annotated[
         bool, typer.Option("--records", help="The records, each as a line of JSON.")
     ] = False,
@@ -45,13 +46,12 @@ def deliver(
     from streamlog.ledger.core.chain import ChainTip, check_next
     from streamlog.ledger.deliver import Behavior
 
-    first = _number("--from", start, ("oldest", "newest"))
-    last = None if stop is None else _number("--to", stop, ("newest",))
-    behavior = Behavior.FAIL_IF_NOT_READY if no_wait else Behavior.BLOCK_UNTIL_READY
+    first = _number("--start", start, ("oldest", "newest"))
+    last = None if stop is None else _number("--stop", stop, ("newest",))
 
     async def show(client: "LedgerClient") -> None:
         tip: ChainTip | None = None
-        async for block in client.deliver(channel, first, last, behavior, node=node):
+        async for block in client.deliver(channel, first, last, Behavior(behavior), node=node):
             if tip is not None:
                 check_next(tip, block.block)
             tip = ChainTip.of(block.block)

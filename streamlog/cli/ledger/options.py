@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from streamlog.ledger.api import LedgerClient
     from streamlog.ledger.core.signing import Signer
 
-ChannelName = Annotated[str, typer.Argument(metavar="CHANNEL", help="The channel's name.")]
+ChannelName = Annotated[str, typer.Option("--channel", help="The channel's name.")]
 AtNode = Annotated[
     str, typer.Option("--node", help="Ask this ordering node; default: any that serves it.")
 ]

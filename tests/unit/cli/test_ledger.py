@@ -18,6 +18,9 @@ from streamlog.ledger.store import BlockStore
 from streamlog.log.disk import OsDisk
 from streamlog.record.codec import Record
 
+C = ("--channel", "c")
+SERVE = ("serve", "--dir", "/tmp/x")
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -101,23 +104,29 @@ def test_a_key_is_its_owner_s_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (("broadcast", "c", "x", "--key", "/nowhere"), "--key: /nowhere: .*; make one by"),
-        (("broadcast", "c", "x", "--name", "alice"), "--name: there is no key"),
-        (("broadcast", "c", "x", "-H", "novalue"), "--header: 'novalue' is no header"),
-        (("deliver", "c", "--from", "first"), "--from: 'first' is neither; write a block's number"),
-        (("deliver", "c", "--to", "-1"), "--to: '-1' is neither"),
-        (("configure", "c"), "nothing is to be changed"),
-        (("configure", "c", "--writer", "alice"), "--writer: 'alice' names no key"),
-        (("serve", "--dir", "/tmp/x", "--batch-size", "5"), "--channel: options of a new channel"),
-        (("serve", "--dir", "/tmp/x", "--channel", "a.b"), "--channel: 'a.b' cannot be so"),
-        (("serve", "--dir", "/tmp/x", "--channel", "c", "--batch-size", "0"), "limits.batch_size"),
         (
-            ("serve", "--dir", "/tmp/x", "--channel", "c", "--preferred-max-bytes", "99999999"),
+            ("broadcast", *C, "x", "--key", "/nowhere"),
+            "--key: /nowhere: .*; make one by",
+        ),
+        (("broadcast", *C, "x", "--name", "alice"), "--name: there is no key"),
+        (("broadcast", *C, "x", "-H", "novalue"), "--header: 'novalue' is no header"),
+        (
+            ("deliver", *C, "--start", "first"),
+            "--start: 'first' is neither; write a block's number",
+        ),
+        (("deliver", *C, "--stop", "-1"), "--stop: '-1' is neither"),
+        (("configure", *C), "nothing is to be changed"),
+        (("configure", *C, "--writer", "alice"), "--writer: 'alice' names no key"),
+        ((*SERVE, "--batch-size", "5"), "--channel: options of a new channel"),
+        ((*SERVE, "--channel", "a.b"), "--channel: 'a.b' cannot be so"),
+        ((*SERVE, *C, "--batch-size", "0"), "limits.batch_size"),
+        (
+            (*SERVE, *C, "--preferred-max-bytes", "99999999"),
             "preferred_max_bytes is above absolute_max_bytes",
         ),
-        (("serve", "--dir", "/tmp/x", "--channel", "c", "--node", "a b"), "--node: 'a b' cannot"),
-        (("serve", "--dir", "/tmp/x", "--channel", "c", "--genesis", "/nowhere"), "--genesis"),
-        (("serve", "--dir", "/tmp/x", "--channel", "c", "--servers", "x"), "servers: 'x'"),
+        ((*SERVE, *C, "--node", "a b"), "--node: 'a b' cannot"),
+        ((*SERVE, *C, "--genesis", "/nowhere"), "--genesis"),
+        ((*SERVE, *C, "--servers", "x"), "servers: 'x'"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anybody_is_asked(
