@@ -57,6 +57,7 @@ class Channel:
         *,
         servers: str,
         node: str,
+        connect: Callable[[str], Cluster] = Cluster.at,
         follow: Follow | None = None,
         observer: Observer | None = None,
     ) -> None:
@@ -76,6 +77,7 @@ class Channel:
         self._folder = folder
         self._file = file
         self._servers = servers
+        self._connect = connect
         self._follow = follow
         self._ledger: LocalLedger | None = None
         self._ordering: Ordering | None = None
@@ -150,7 +152,7 @@ class Channel:
 
     async def _go_on(self, ledger: LocalLedger) -> None:
         """From the tip on, up to whatever goes wrong."""
-        async with Cluster.at(self._servers) as cluster, asyncio.TaskGroup() as tasks:
+        async with self._connect(self._servers) as cluster, asyncio.TaskGroup() as tasks:
             tasks.create_task(_watch(ledger))
             await self._read_tip(ledger)
             self.opened.set()

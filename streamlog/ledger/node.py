@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from streamlog.client.cluster import Cluster
 from streamlog.config import NatsSection
 from streamlog.ledger.broadcast import Broadcaster, Filter
 from streamlog.ledger.channel import Channel, Follow
@@ -31,6 +32,8 @@ class NodeSettings:
     """Its name, by which the configurations of channels may name it as a consenter."""
     signer: Signer | None = None
     """Of the blocks that it delivers."""
+    connect: Callable[[str], Cluster] = Cluster.at
+    """To ``servers``."""
 
 
 class LedgerNode:
@@ -80,6 +83,7 @@ class LedgerNode:
             file,
             servers=self.settings.servers,
             node=self.settings.node,
+            connect=self.settings.connect,
             follow=self._follow,
             observer=self._observer,
         )
