@@ -33,6 +33,12 @@ class LedgerProcess(ServerProcess):
         ]  # fmt: skip
         super().__init__(command, directory / "ledger.log")
 
+    def serve_all_of_its_folder(self) -> None:
+        """At the next start: without naming a channel, or anything of it."""
+        at = self.command.index("--channel")
+        del self.command[at : at + 2]
+        self.command = [word for word in self.command if not word.startswith("--batch")]
+
     def start(self) -> None:
         self.spawn()
         self.wait_open()

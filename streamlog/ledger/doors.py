@@ -95,7 +95,8 @@ class Doors:
             shared, own = subject(channel.name, verb), subject(channel.name, verb, self._node)
             await self.client.subscribe(shared, queue=QUEUE, cb=callback)
             await self.client.subscribe(own, cb=callback)
-        await self.client.flush()
+        for _ in range(2):  # nats-py's PING may overtake what it was given before
+            await self.client.flush()
 
     async def _broadcast(self, channel: Channel, message: Msg) -> None:
         if self._broadcasts >= BROADCASTS_MAX or self._tasks is None:

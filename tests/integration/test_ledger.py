@@ -105,6 +105,13 @@ async def test_nodes_that_are_killed_and_restarted_have_the_same_blocks_byte_for
     assert first.stop() == second.stop() == 0
     assert first.verify() == reports[0]
 
+    first.serve_all_of_its_folder()
+    first.start()
+    info = first.info()
+    assert info is not None
+    assert (info["height"], info["stream"]) == (reports[0]["height"], "killed")
+    assert first.stop() == 0
+
 
 async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
     new_ledger: Callable[..., LedgerProcess], dev: Any, tmp_path: Path

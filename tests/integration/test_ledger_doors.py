@@ -76,9 +76,8 @@ async def fill(world: World, count: int, size: int = 10) -> None:
 
 
 async def test_a_plain_client_broadcasts_and_has_blocks_delivered(world: World, nc: Client) -> None:
-    answer = await nc.request(
-        "ledger.c.broadcast", b"one", headers={"Streamlog-Key": "k", "h": "v"}
-    )
+    headers = {"Streamlog-Key": "k", "h": "v"}
+    answer = await nc.request("ledger.c.broadcast", b"one", headers=headers)
     assert json.loads(answer.data)["channel"] == "c"
     answer = await nc.request("ledger.c.broadcast.node-1", b"two")
     assert json.loads(answer.data)["node"] == "node-1"
@@ -170,6 +169,7 @@ async def test_a_node_that_falls_silent_is_asked_again_for_what_follows(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(pull, "SILENCE_S", 0.3)
+    monkeypatch.setattr(delivery, "ALIVE_S", 1.0)
     await fill(world, 9)
     blocks = world.client.deliver("c")
     assert (await anext(blocks)).number == 0
