@@ -92,6 +92,7 @@ class Ordering:
                 while not is_over():
                     records = await self._inbox.take()
                     await self._carry_out(self.consenter.step(RecordsConsumed(records)))
+                    await asyncio.sleep(0)  # others have their turn, also where nothing was cut
             finally:
                 self._stop_timer()
                 for helper in helpers:
