@@ -163,6 +163,8 @@ class Channel:
             tasks.create_task(self.publisher.run())
             if self.tip is None:
                 await self._begin_chain(ledger)
+            if self.problem:
+                logger.info("channel goes on", extra={"channel": self.name})
             self.problem = ""
             self.ready.set()
             while True:
@@ -172,12 +174,14 @@ class Channel:
         """What is passing is waited for; what is not halts the channel, which is still read."""
         self.ready.clear()
         self.publisher = None
+        is_news = self.problem != str(error)
         self.problem = str(error)
         extra = {"channel": self.name, "problem": self.problem}
         if isinstance(error, _Damaged):
             return
         if isinstance(error, Unavailable) and not isinstance(error, ChannelNotReady):
-            logger.warning("channel waits", extra=extra)
+            if is_news:  # it is tried again every few seconds
+                logger.warning("channel waits", extra=extra)
             await asyncio.sleep(PAUSE_S)
             return
         logger.error("channel halted", extra=extra)

@@ -59,17 +59,30 @@ class Doors:
         self._numbers = itertools.count()
         self._flow = ""
         self._connected = asyncio.Event()
+        self._trouble = ""  # as last told
 
     async def connect(self) -> None:
         """There is a NATS server, or one is waited for. Raises ConfigError."""
         access = Access(self._section)
         self.client = NatsClient(access)
+        name = f"streamlog-ledger-{self._node}"
         await self.client.connect(
-            **access.options(f"streamlog-ledger-{self._node}"), error_cb=_tell
+            **access.options(name), error_cb=self._tell, reconnected_cb=self._reconnected
         )
         self._flow = self.client.new_inbox()
         await self.client.subscribe(f"{self._flow}.*", cb=self._answered)
         self._connected.set()
+
+    async def _tell(self, error: Exception) -> None:
+        """Once, however often it is tried again."""
+        problem = str(error) or type(error).__name__
+        if problem != self._trouble:
+            self._trouble = problem
+            logger.warning("NATS trouble", extra={"problem": problem})
+
+    async def _reconnected(self) -> None:
+        self._trouble = ""
+        logger.info("NATS is back")
 
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Carries out in ``tasks`` from now on what is asked for."""
@@ -169,7 +182,3 @@ async def _answer(message: Msg, payload: bytes, headers: dict[str, str] | None =
         return
     with contextlib.suppress(nats.errors.Error):
         await message._client.publish(message.reply, payload, headers=headers)
-
-
-async def _tell(error: Exception) -> None:
-    logger.warning("NATS trouble", extra={"problem": str(error) or type(error).__name__})
