@@ -16,7 +16,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
-from streamlog.ledger.consumer import StreamConsumer, StreamPlace, find_stream
+from streamlog.ledger.consumer import MISSING_ATTEMPTS, StreamConsumer, StreamPlace, find_stream
 from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
@@ -213,7 +213,8 @@ class Channel:
         """Its stream, made where the channel is new. Raises StreamLost."""
         name, known = self._file.stream, self._file.topic_id
         try:
-            place = await find_stream(cluster, name)
+            attempts = 1 if known is None else MISSING_ATTEMPTS
+            place = await find_stream(cluster, name, attempts=attempts)
         except StreamNotFound:
             if known is not None or self.tip is not None:
                 raise StreamLost(

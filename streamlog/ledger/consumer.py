@@ -26,7 +26,11 @@ logger = logging.getLogger(__name__)
 
 FETCH_BYTES: Final = 4 * 1024 * 1024
 PATIENCE_MS: Final = 5_000
-"""A node that has just started may not know of a stream yet."""
+"""How long a leader may be away until it is told of."""
+MISSING_ATTEMPTS: Final = 5
+MISSING_PAUSE_S: Final = 0.5
+"""A stream that was there is taken for deleted when so many answers, so far apart, say so: a node
+that has just started may be behind."""
 PAUSE_S: Final = 1.0
 """Between attempts while no leader can be reached, which may last for ever."""
 
@@ -38,10 +42,21 @@ class StreamPlace(NamedTuple):
     topic_id: UUID
 
 
-async def find_stream(cluster: Cluster, stream: str) -> StreamPlace:
-    """Raises StreamNotFound, InvalidRequest for a stream of several partitions, Unavailable."""
-    cluster.forget(stream)
-    topic = await patiently(lambda: cluster.topic(stream), PATIENCE_MS, about=stream)
+async def find_stream(cluster: Cluster, stream: str, *, attempts: int = 1) -> StreamPlace:
+    """Raises StreamNotFound, InvalidRequest for a stream of several partitions, Unavailable.
+
+    ``attempts``: so often a node has to say that there is no such stream.
+    """
+    while True:
+        attempts -= 1
+        cluster.forget(stream)
+        try:
+            topic = await patiently(lambda: cluster.topic(stream), PATIENCE_MS, about=stream)
+            break
+        except StreamNotFound:
+            if attempts <= 0:
+                raise
+        await asyncio.sleep(MISSING_PAUSE_S)
     if len(topic.partitions) != 1:
         raise InvalidRequest(
             f"stream {stream!r} has {len(topic.partitions)} partitions, and no order among them;"
@@ -128,7 +143,7 @@ class StreamConsumer:
         """Raises StreamLost unless the stream is there; a node may have been late to hear of it."""
         name = self.place.tp.stream
         try:
-            found = await find_stream(self._cluster, name)
+            found = await find_stream(self._cluster, name, attempts=MISSING_ATTEMPTS)
         except StreamNotFound:
             raise StreamLost(
                 f"stream {name!r} was deleted; what was ordered is kept, and can be delivered"

@@ -66,6 +66,9 @@ class LocalLedger:
         self.store.finish_sync(ticket)
 
     def _remember(self, block: StoredBlock) -> None:
+        if self._recent and self._recent[-1].number != block.number - 1:
+            self._recent.clear()  # those between were settled
+            self._recent_bytes = 0
         self._recent.append(block)
         self._recent_bytes += len(block.data)
         while self._recent_bytes > RECENT_BYTES:
@@ -89,7 +92,7 @@ class LocalLedger:
         """
         if not 0 <= number < self.height:
             raise BlockNotReady(f"there is no block {number} yet; the height is {self.height}")
-        if self._recent and number >= self._recent[0].number:
+        if self._recent and self._recent[0].number <= number <= self._recent[-1].number:
             return self._recalled(number, max_bytes)
         while True:
             try:

@@ -1,6 +1,7 @@
 """A channel over the socket API: how it begins, goes on, is cut short, and what it refuses."""
 
 import asyncio
+import errno
 from pathlib import Path
 from typing import Any
 
@@ -14,19 +15,31 @@ from streamlog.errors import (
     RecordTooLarge,
     StaleConfiguration,
 )
+from streamlog.ledger import broadcast as broadcasting
+from streamlog.ledger import channel as channels
+from streamlog.ledger import consumer as consuming
 from streamlog.ledger.broadcast import Broadcaster
 from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.channel_config import ChannelConfig, OrderingNode
-from streamlog.ledger.core.entry import Message, configuration, time_to_cut
+from streamlog.ledger.core.entry import (
+    CONFIGURATION,
+    KIND_HEADER,
+    Message,
+    configuration,
+    time_to_cut,
+)
 from streamlog.ledger.core.genesis import find_genesis
 from streamlog.ledger.core.offline import cut_stream
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.core.verifier import verify_chain
 from streamlog.ledger.files import blocks_of
+from streamlog.metadata.forwarding import Granted
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, RecordRun, iter_records
+from tests.failing_disk import FailingDisk
 from tests.kafka_node import FakePartition, KafkaNode
 from tests.ledger_channel import ServedChannel, config_of, files_of, limits
+from tests.server_process import free_port
 
 ALICE, BOB = Signer("alice", b"a" * 32), Signer("bob", b"b" * 32)
 STREAM = TopicPartition("c", 0)
@@ -313,6 +326,80 @@ async def test_a_damaged_ledger_is_mended_out_of_the_stream(
         await served.until(lambda: list(served.blocks_folder.glob("*.damaged")))
         await served.height(height)
     assert files_of(served.blocks_folder) == whole
+
+
+@pytest.mark.parametrize(
+    ("operation", "code"),
+    [("pwrite", errno.ENOSPC), ("pwrite", errno.EIO), ("sync", errno.EIO)],
+)
+async def test_a_disk_that_is_full_or_fails_is_waited_for(
+    tmp_path: Path, node: KafkaNode, monkeypatch: pytest.MonkeyPatch, operation: str, code: int
+) -> None:
+    """Messages are still taken, for they are in the stream; no block is lost, or cut twice."""
+    monkeypatch.setattr(channels, "PAUSE_S", 0.05)
+    disk = FailingDisk()
+    served = ServedChannel(tmp_path, node.address, disk=disk)
+    async with served:
+        await served.ready()
+        await served.broadcast(b"before")
+        await served.height(2)
+        disk.faults.break_(operation, code=code)
+        put(node.local[STREAM], *(Message(None, b"%d" % number) for number in range(6)))
+        await served.until(lambda: served.channel.problem)
+        assert not served.channel.is_halted
+        assert served.channel.ledger.height == 2
+        disk.faults.mend()
+        await served.height(4)
+        await served.broadcast(b"after")
+        await served.height(5)
+        assert served.channel.info()["problem"] == ""
+        hashes = [block.block.hash for block in await served.blocks()]
+        assert hashes == offline(node.local[STREAM])[: len(hashes)]
+    verify_chain(blocks_of(served.blocks_folder))
+
+
+async def test_a_folder_that_cannot_be_opened_is_waited_for(
+    tmp_path: Path, node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "PAUSE_S", 0.05)
+    disk = FailingDisk()
+    served = ServedChannel(tmp_path, node.address, disk=disk)
+    async with served:
+        disk.faults.break_("make_directory", path="blocks")
+        await served.until(lambda: served.channel.problem)
+        with pytest.raises(ChannelNotReady, match="starts"):
+            await served.blocks()
+        disk.faults.mend()
+        await served.height(1)
+
+
+async def test_a_configuration_of_a_later_streamlog_halts_the_channel(
+    tmp_path: Path, node: KafkaNode
+) -> None:
+    async with ServedChannel(tmp_path, node.address) as served:
+        await served.ready()
+        text = b'{"format": 2, "channel": "c", "sequence": 1, "colour": "red"}'
+        later = Message(None, text, ((KIND_HEADER, CONFIGURATION),))
+        put(node.local[STREAM], Message(None, b"before"), later, Message(None, b"after"))
+        assert "a later streamlog is needed" in await served.halted()
+        assert served.channel.ledger.height == 1
+
+
+async def test_a_cluster_that_is_away_is_waited_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channels, "PAUSE_S", 0.05)
+    monkeypatch.setattr(consuming, "PATIENCE_MS", 100)
+    monkeypatch.setattr(broadcasting, "READY_TIMEOUT_S", 0.1)
+    port = free_port()
+    async with ServedChannel(tmp_path, f"127.0.0.1:{port}") as served:
+        await served.until(lambda: served.channel.problem)
+        with pytest.raises(ChannelNotReady, match=r"is not ready: .*Connection refused.*try again"):
+            await served.broadcast(b"too early")
+        async with KafkaNode(port=port) as node:
+            node.metadata.result = Granted(1, {"first": 7, "end": 1_007})
+            await served.ready()
+            await served.broadcast(b"one")
 
 
 async def test_a_folder_of_another_channel_is_refused(tmp_path: Path, node: KafkaNode) -> None:

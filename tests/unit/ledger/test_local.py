@@ -52,16 +52,19 @@ async def test_what_is_no_longer_in_memory_comes_from_the_disk(tmp_path: Path) -
 async def test_an_append_that_is_cancelled_is_settled(tmp_path: Path) -> None:
     """The sync goes on in its thread; the next one waits for it, and no block is cut twice."""
     ledger = ledger_in(tmp_path)
-    task = asyncio.create_task(ledger.append(0, BLOCKS[:5]))
+    await ledger.append(0, BLOCKS[:2])
+    task = asyncio.create_task(ledger.append(2, BLOCKS[2:5]))
     await asyncio.sleep(0)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert ledger.height == 0
+    assert ledger.height == 2
     await ledger.settle()
     assert ledger.height == 5
+    assert [block.data for block in await ledger.read(3)] == BLOCKS[3:5]
     await ledger.append(5, BLOCKS[5:])
-    assert [block.data for block in await ledger.read(0)] == BLOCKS
+    for number in range(20):
+        assert (await ledger.read(number))[0] == (number, BLOCKS[number])
     ledger.close()
 
 
