@@ -14,7 +14,7 @@ from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import DeliverRequest, deliver
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
-from streamlog.log.disk import OsDisk
+from streamlog.log.disk import Disk, OsDisk
 
 WAIT_S = 20.0
 
@@ -41,7 +41,9 @@ class ServedChannel:
         genesis: ChannelConfig | None = None,
         follow: Follow | None = None,
         broadcaster: Broadcaster | None = None,
+        disk: Disk | None = None,
     ) -> None:
+        self._disk = disk or OsDisk()
         self._path, self._servers, self._node, self._follow = path, servers, node, follow
         genesis = genesis or config_of(name)
         self._wanted = ChannelFile(channel=name, stream=stream or name, genesis=genesis)
@@ -54,7 +56,7 @@ class ServedChannel:
         return self._path / self._wanted.channel / "blocks"
 
     async def __aenter__(self) -> Self:
-        self._folder = LedgerFolder.open(self._path, OsDisk())
+        self._folder = LedgerFolder.open(self._path, self._disk)
         if self._wanted.channel in self._folder.channels():
             self._wanted = self._folder.read(self._wanted.channel)
         else:
