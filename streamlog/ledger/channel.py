@@ -130,6 +130,7 @@ class Channel:
                     met = error
                 except BaseExceptionGroup as group:
                     met = _known(group)
+                _stop_if_cancelled()
                 await self._meet(met)
         finally:
             if self._ledger is not None:
@@ -317,6 +318,13 @@ class _Damaged(CorruptData):
 async def _watch(ledger: LocalLedger) -> None:
     await ledger.damage_found.wait()
     raise _Damaged("the ledger was found damaged, and is being mended")
+
+
+def _stop_if_cancelled() -> None:
+    """A group that is cancelled while one of its tasks fails tells of the failure alone."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 def _known(group: BaseExceptionGroup[BaseException]) -> StreamlogError:

@@ -20,6 +20,11 @@ class Inbox:
         self._size_bytes = 0
         self._changed = asyncio.Event()
 
+    @property
+    def has_more(self) -> bool:
+        """``take`` would not wait."""
+        return bool(self._runs)
+
     async def put(self, run: Run) -> None:
         """Waits for room; a run that is larger than that all is let in by itself."""
         while self._runs and self._size_bytes + run.size_bytes > INBOX_BYTES_MAX:

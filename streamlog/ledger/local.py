@@ -75,7 +75,7 @@ class LocalLedger:
             self._recent_bytes -= len(self._recent.popleft().data)
 
     def _tell_height(self) -> None:
-        self.height = self.store.height
+        self._take_height()
         grown, self._grown = self._grown, asyncio.Event()
         grown.set()
 
@@ -157,7 +157,16 @@ class LocalLedger:
     def _forget_from(self, height: int) -> None:
         while self._recent and self._recent[-1].number >= height:
             self._recent_bytes -= len(self._recent.pop().data)
+        self._take_height()
+
+    def _take_height(self) -> None:
+        """The newest blocks are in memory without a gap, or none are: what was appended by somebody
+        who was stopped before it was remembered is read from the disk.
+        """
         self.height = self.store.height
+        if self._recent and self._recent[-1].number + 1 != self.height:
+            self._recent.clear()
+            self._recent_bytes = 0
 
     def replace(self, open_store: Callable[[], BlockStore]) -> None:
         """Open the files anew, after a failure of the disk. Blocking. Raises Unavailable."""

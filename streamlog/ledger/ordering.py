@@ -91,7 +91,8 @@ class Ordering:
             try:
                 while not is_over():
                     records = await self._inbox.take()
-                    await self._carry_out(self.consenter.step(RecordsConsumed(records)))
+                    consumed = RecordsConsumed(records, self._inbox.has_more)
+                    await self._carry_out(self.consenter.step(consumed))
                     await asyncio.sleep(0)  # others have their turn, also where nothing was cut
             finally:
                 self._stop_timer()

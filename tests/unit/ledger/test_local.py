@@ -68,6 +68,35 @@ async def test_an_append_that_is_cancelled_is_settled(tmp_path: Path) -> None:
     ledger.close()
 
 
+async def test_what_was_settled_is_read_between_what_is_in_memory(tmp_path: Path) -> None:
+    ledger = ledger_in(tmp_path)
+    await ledger.append(0, BLOCKS[:3])
+    task = asyncio.create_task(ledger.append(3, BLOCKS[3:6]))
+    await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await ledger.settle()
+    assert [block.data for block in await ledger.read(4)] == BLOCKS[4:6]
+    await ledger.append(6, BLOCKS[6:])
+    for number in range(20):
+        found = await ledger.read(number)
+        assert (found[0].number, found[0].data) == (number, BLOCKS[number])
+    assert await delivered(ledger, stop="newest") == list(range(20))
+    ledger.close()
+
+
+async def test_files_that_are_opened_anew_may_have_more_than_was_told(tmp_path: Path) -> None:
+    ledger = ledger_in(tmp_path)
+    await ledger.append(0, BLOCKS[:3])
+    ledger.store.append(3, BLOCKS[3:6])
+    ledger.replace(lambda: BlockStore.open(tmp_path, OsDisk()))
+    await ledger.settle()
+    await ledger.append(6, BLOCKS[6:8])
+    assert [block.data for block in await ledger.read(4)] == BLOCKS[4:8]
+    ledger.close()
+
+
 async def test_deliver_from_and_to(tmp_path: Path) -> None:
     ledger = ledger_in(tmp_path)
     await ledger.append(0, BLOCKS)
