@@ -53,8 +53,8 @@ class OrderingNode:
         config = configuration_in(decode_block(self.kept[tip.last_configuration]))
         return Consenter(tip, config)
 
-    def consume(self, records: Sequence[Record]) -> None:
-        self._step(RecordsConsumed(records))
+    def consume(self, records: Sequence[Record], *, has_more: bool = False) -> None:
+        self._step(RecordsConsumed(records, has_more))
 
     def expire(self, number: int) -> None:
         self._step(TimerExpired(number))

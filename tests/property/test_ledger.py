@@ -81,4 +81,5 @@ class Erratic:
             return
         following = [n for n, r in enumerate(self.records) if r.offset >= self.node.next_offset]
         start = max(0, following[0] - self.rng.choice((0, 0, 1, 3)))
-        self.node.consume(self.records[start : following[0] + self.rng.randint(1, self.run_max)])
+        end = following[0] + self.rng.randint(1, self.run_max)
+        self.node.consume(self.records[start:end], has_more=end < len(self.records))

@@ -76,7 +76,8 @@ class Orderer:
             self.node = OrderingNode(genesis, self._fate, self._carry_out)
         start, at_once = self.node.next_offset, self.rng.randint(1, self.run_max)
         first = bisect_left(self.world.log, start, key=lambda record: record.offset)
-        self.node.consume(self.world.log[first : first + at_once])
+        end = first + at_once
+        self.node.consume(self.world.log[first:end], has_more=end < len(self.world.log))
         self.world.check(self)
 
     def _crash(self) -> None:

@@ -38,7 +38,7 @@ def cut_by_the_own_clock(patch: pytest.MonkeyPatch) -> None:
 def cut_with_each_read(patch: pytest.MonkeyPatch) -> None:
     """What has been read together is a block."""
 
-    def set_timer(self: Consenter, effects: list[Effect]) -> None:
+    def set_timer(self: Consenter, effects: list[Effect], **_: object) -> None:
         self._extend(self._cutter.cut(self.next_offset, CutReason.TIME), effects)
 
     patch.setattr(Consenter, "_set_timer", set_timer)

@@ -51,6 +51,10 @@ class RecordsConsumed:
     """
 
     records: Sequence[Record]
+    has_more: bool = False
+    """More is at hand, and comes next. Nobody's timer starts for what a marker may have cut long
+    ago: nodes that catch up would fill the stream with stale ones, and have these to read as well.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +175,7 @@ class Consenter:
             return self._expired(event.number)
         effects: list[Effect] = []
         self._consume(event.records, effects)
-        self._set_timer(effects)
+        self._set_timer(effects, may_start=not event.has_more)
         return effects
 
     def _expired(self, number: int) -> list[Effect]:
@@ -180,14 +184,16 @@ class Consenter:
         after_ms, self._repeat_ms = self._repeat_ms, min(2 * self._repeat_ms, REPEAT_MS_MAX)
         return [PostTimeToCut(number), StartTimer(number, after_ms)]
 
-    def _set_timer(self, effects: list[Effect]) -> None:
+    def _set_timer(self, effects: list[Effect], *, may_start: bool) -> None:
         pending = self.tip.height if self._cutter.pending_count and not self.is_halted else None
         if pending == self._timed:
             return
-        self._timed = pending
-        if pending is None:
-            effects.append(StopTimer())
+        if pending is None or not may_start:
+            if self._timed is not None:
+                effects.append(StopTimer())
+            self._timed = None
             return
+        self._timed = pending
         timeout_ms = self.config.limits.batch_timeout_ms
         self._repeat_ms = min(max(2 * timeout_ms, REPEAT_MS_MIN), REPEAT_MS_MAX)
         effects.append(StartTimer(pending, timeout_ms))

@@ -84,6 +84,20 @@ def test_a_run_ends_with_one_timer() -> None:
     ]
 
 
+def test_who_has_more_to_read_starts_no_timer() -> None:
+    node = Node()
+    a, b, c, d, e = stream(plain(*[b"x"] * 5), 1)
+    step = node.consenter.step
+    assert step(RecordsConsumed([a], has_more=True)) == []
+    assert step(RecordsConsumed([b])) == [StartTimer(1, TIMEOUT_MS)]
+    effects = step(RecordsConsumed([c, d], has_more=True))
+    assert told(effects) == [(1, 3, "records"), StopTimer()]
+    assert step(RecordsConsumed([], has_more=True)) == []
+    assert step(RecordsConsumed([])) == [StartTimer(2, TIMEOUT_MS)]
+    assert step(RecordsConsumed([e], has_more=True)) == []
+    assert node.expire(2)[0] == PostTimeToCut(2)
+
+
 def test_time_out_posts_and_never_cuts() -> None:
     node = Node()
     node.take(*plain(b"a"))
