@@ -8,6 +8,7 @@ from benchmarks import (
     failover,
     footprint,
     headers,
+    ledger,
     management,
     many,
     membership,
@@ -36,6 +37,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *starting.CASES,
     *subjects.CASES,
     *management.CASES,
+    *ledger.CASES,
 )
 """Of one node: ``python -m benchmarks``."""
 

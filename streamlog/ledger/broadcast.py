@@ -49,9 +49,10 @@ class Broadcaster:
             ack = await self._broadcast(channel, message)
         except StreamlogError as error:
             seconds = time.perf_counter() - started
-            channel.observer.broadcast(channel.name, type(error).__name__, seconds)
+            channel.observer.broadcast(channel.name, type(error).__name__, seconds, None)
             raise
-        channel.observer.broadcast(channel.name, "ok", time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        channel.observer.broadcast(channel.name, "ok", seconds, ack.offset)
         return ack
 
     async def _broadcast(self, channel: Channel, message: Message) -> Ack:

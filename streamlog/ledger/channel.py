@@ -59,8 +59,10 @@ class Channel:
         node: str,
         connect: Callable[[str], Cluster] = Cluster.at,
         follow: Follow | None = None,
+        join_height: int = 0,
         observer: Observer | None = None,
     ) -> None:
+        """``join_height``: below it the node follows, whatever the configuration says."""
         self.name = file.channel
         self.node = node
         self.observer = observer or Unobserved()
@@ -79,6 +81,7 @@ class Channel:
         self._servers = servers
         self._connect = connect
         self._follow = follow
+        self._join_height = join_height
         self._ledger: LocalLedger | None = None
         self._ordering: Ordering | None = None
 
@@ -267,7 +270,7 @@ class Channel:
         config, tip = self.config, self.tip
         assert config is not None and tip is not None
         assert self.consumer is not None and self.publisher is not None
-        if not self.is_consenter:
+        if not self.is_consenter or ledger.height < self._join_height:
             if self._follow is None:
                 raise OtherChannel(f"node {self.node!r} is no consenter of channel {self.name!r}")
             await self._follow(self)
@@ -294,6 +297,11 @@ class Channel:
             self.grown(block)
             if block.is_configuration:
                 self.changed(configuration_in(block), block)
+
+    async def forget_from(self, height: int) -> None:
+        """Blocks that were pulled turned out to be wrong. Raises Unavailable."""
+        self.ledger.truncate(height)
+        await self._read_tip(self.ledger)
 
     def grown(self, block: Block) -> None:
         """The chain has this block now."""

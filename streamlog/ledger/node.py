@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,9 +44,11 @@ class LedgerNode:
         settings: NodeSettings,
         *,
         follow: Follow | None = None,
+        join_heights: Mapping[str, int] | None = None,
         observer: Observer | None = None,
         filters: Sequence[Filter] = (),
     ) -> None:
+        """``join_heights``: by channel, of the chains that are to be followed up to there."""
         self.settings = settings
         self.ready = asyncio.Event()
         """All channels can be read, those that have halted as well."""
@@ -58,6 +60,7 @@ class LedgerNode:
         )
         self.folder: LedgerFolder | None = None
         self._follow = follow
+        self._join_heights = join_heights or {}
         self._observer = observer
         self._opened = 0
         self._registrar: Registrar | None = None
@@ -85,6 +88,7 @@ class LedgerNode:
             node=self.settings.node,
             connect=self.settings.connect,
             follow=self._follow,
+            join_height=self._join_heights.get(file.channel, 0),
             observer=self._observer,
         )
 

@@ -19,14 +19,20 @@ class Observer(Protocol):
     def posted_time_to_cut(self, channel: str) -> None:
         """This node asks for a block to be cut."""
 
-    def broadcast(self, channel: str, outcome: str, seconds: float) -> None:
-        """``ok``, or the name of the error. The time until it was committed."""
+    def broadcast(self, channel: str, outcome: str, seconds: float, offset: int | None) -> None:
+        """``ok``, or the name of the error. The time until it was committed; at which offset."""
 
     def delivered(self, channel: str, blocks: int, size_bytes: int) -> None:
         """To somebody."""
 
     def mended(self, channel: str, blocks: int) -> None:
         """So many blocks were cut off a damaged ledger, to be cut anew."""
+
+    def following(self, channel: str, lag_blocks: int) -> None:
+        """So many blocks consenters have, as far as is known, and this follower has not."""
+
+    def refused(self, channel: str, reason: str) -> None:
+        """A follower refused a peer, or what it gave."""
 
 
 class Unobserved:
@@ -41,11 +47,17 @@ class Unobserved:
     def posted_time_to_cut(self, channel: str) -> None:
         pass
 
-    def broadcast(self, channel: str, outcome: str, seconds: float) -> None:
+    def broadcast(self, channel: str, outcome: str, seconds: float, offset: int | None) -> None:
         pass
 
     def delivered(self, channel: str, blocks: int, size_bytes: int) -> None:
         pass
 
     def mended(self, channel: str, blocks: int) -> None:
+        pass
+
+    def following(self, channel: str, lag_blocks: int) -> None:
+        pass
+
+    def refused(self, channel: str, reason: str) -> None:
         pass

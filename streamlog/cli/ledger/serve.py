@@ -11,10 +11,28 @@ from streamlog.cli.nats_settings import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 
 if TYPE_CHECKING:
+    from streamlog.ledger.core import follower
     from streamlog.ledger.folder import ChannelFile
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9_@-]+(\.[A-Za-z0-9_@-]+)*")
+_JOIN = re.compile(r"([0-9]{1,18}):([0-9a-fA-F]{64})")
 _NEW = "Of a new channel; one that is there keeps its own (`ledger configure`)."
+
+JoinPoint = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NUMBER:HASH",
+        help="Of --channel: a block that you trust; take no history that does not lead to it.",
+    ),
+]
+Peers = Annotated[
+    list[str] | None,
+    typer.Option(metavar="NODE", help="Follow it beside the consenters; may be repeated."),
+]
+HttpPort = Annotated[
+    int | None, typer.Option(help="Serve /metrics and /readyz there; 0: a free one.")
+]
+HttpHost = Annotated[str, typer.Option(help="The address of that port.")]
 
 
 def serve(
@@ -49,6 +67,10 @@ def serve(
     servers: o.Servers = o.SERVERS,
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
+    join: JoinPoint = None,
+    peer: Peers = None,
+    http_port: HttpPort = None,
+    http_host: HttpHost = "127.0.0.1",
     log_format: Annotated[
         Literal["json", "console"], typer.Option(help="Of what it says on standard error.")
     ] = "json",
@@ -57,7 +79,8 @@ def serve(
     from streamlog.app.logs import configure_logs
     from streamlog.client.addresses import parse_addresses
     from streamlog.ledger.core.signing import Signer
-    from streamlog.ledger.node import LedgerNode, NodeSettings
+    from streamlog.ledger.equipped import HttpAddress, equipped
+    from streamlog.ledger.node import NodeSettings
     from streamlog.ledger.run import run_node
 
     limits = {
@@ -68,10 +91,7 @@ def serve(
     }
     given = {name: value for name, value in limits.items() if value is not None}
     wanted = _wanted(channel, stream, genesis, given)
-    name = node or socket.gethostname()
-    if not _NODE_NAME.fullmatch(name):
-        remedy = "use letters, digits, -, _, @ and single dots"
-        raise ConfigError("--node", f"{name!r} cannot be a node's name", remedy)
+    name = _node_name(node or socket.gethostname())
     parse_addresses(servers)
     settings = NodeSettings(
         directory=directory,
@@ -80,8 +100,33 @@ def serve(
         node=name,
         signer=None if key is None else Signer(name, read_seed(key)),
     )
+    http = None if http_port is None else HttpAddress(http_host, http_port)
+    ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)
     configure_logs(log_format, "info")
-    run_node(LedgerNode(settings), *wanted)
+    run_node(ready.node, *wanted, beside=ready.beside)
+
+
+def _node_name(name: str) -> str:
+    """Raises ConfigError."""
+    if not _NODE_NAME.fullmatch(name):
+        remedy = "use letters, digits, -, _, @ and single dots"
+        raise ConfigError("--node", f"{name!r} cannot be a node's name", remedy)
+    return name
+
+
+def _joins(channel: str | None, join: str | None) -> "dict[str, follower.JoinPoint]":
+    """Raises ConfigError."""
+    from streamlog.ledger.core import follower
+
+    if join is None:
+        return {}
+    if channel is None:
+        raise ConfigError("--join", "it does not say of which channel", "give --channel as well")
+    found = _JOIN.fullmatch(join)
+    if not found:
+        remedy = "write NUMBER:HASH, as `streamlog ledger deliver` shows them"
+        raise ConfigError("--join", f"{join!r} is no block", remedy)
+    return {channel: follower.JoinPoint(int(found[1]), bytes.fromhex(found[2]))}
 
 
 def _wanted(

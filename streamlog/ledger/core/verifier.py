@@ -61,7 +61,10 @@ class Verifier:
 
     def take(self, encoded: bytes) -> Block:
         """The next block. Raises CorruptBlock or BrokenChain, and is then as it was before."""
-        block = decode_block(encoded)
+        return self.take_block(decode_block(encoded))
+
+    def take_block(self, block: Block) -> Block:
+        """As ``take``, of one that ``decode_block`` has opened."""
         if self.tip is None or self._admission is None:
             admission = self._check_genesis(block)
         else:

@@ -1,0 +1,63 @@
+"""An ordering node with everything it comes with: following, metrics, their HTTP port."""
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from nats.aio.client import Client
+
+from streamlog.ledger.channel import Channel
+from streamlog.ledger.core.follower import JoinPoint
+from streamlog.ledger.following import Following
+from streamlog.ledger.metrics import LedgerMetrics
+from streamlog.ledger.node import LedgerNode, NodeSettings
+from streamlog.ledger.run import Service
+from streamlog.ledger.site import LedgerSite
+
+
+class HttpAddress(NamedTuple):
+    """Where metrics are served."""
+
+    host: str
+    port: int
+
+
+class Equipped(NamedTuple):
+    """A node, and what is to run beside it."""
+
+    node: LedgerNode
+    beside: tuple[Service, ...]
+
+
+def equipped(
+    settings: NodeSettings,
+    *,
+    peers: Sequence[str] = (),
+    joins: Mapping[str, JoinPoint] | None = None,
+    http: HttpAddress | None = None,
+) -> Equipped:
+    """``peers``: nodes to follow beside the consenters; ``joins``: by channel, where it joins.
+
+    Without ``http`` nothing listens.
+    """
+
+    def client() -> Client:
+        assert node.doors.client is not None, "connected before any channel runs"
+        return node.doors.client
+
+    def channels() -> list[Channel]:
+        return list(node.registrar.channels.values())
+
+    metrics = LedgerMetrics(channels)
+    following = Following(
+        client,
+        node=settings.node,
+        signer=settings.signer,
+        peers=peers,
+        joins=joins or {},
+    )
+    join_heights = {channel: join.number + 1 for channel, join in (joins or {}).items()}
+    node = LedgerNode(settings, follow=following, join_heights=join_heights, observer=metrics)
+    if http is None:
+        return Equipped(node, ())
+    site = LedgerSite(*http, metrics=metrics, channels=channels)
+    return Equipped(node, (site.run,))
