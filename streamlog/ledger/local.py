@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Final
 
 from streamlog.errors import BlockNotReady, CorruptBatch, StreamlogError, Unavailable
@@ -66,9 +67,6 @@ class LocalLedger:
         self.store.finish_sync(ticket)
 
     def _remember(self, block: StoredBlock) -> None:
-        if self._recent and self._recent[-1].number != block.number - 1:
-            self._recent.clear()  # those between were settled
-            self._recent_bytes = 0
         self._recent.append(block)
         self._recent_bytes += len(block.data)
         while self._recent_bytes > RECENT_BYTES:
@@ -92,7 +90,7 @@ class LocalLedger:
         """
         if not 0 <= number < self.height:
             raise BlockNotReady(f"there is no block {number} yet; the height is {self.height}")
-        if self._recent and self._recent[0].number <= number <= self._recent[-1].number:
+        if self._recent and number >= self._recent[0].number:
             return self._recalled(number, max_bytes)
         while True:
             try:
@@ -109,8 +107,7 @@ class LocalLedger:
     def _recalled(self, number: int, max_bytes: int) -> list[StoredBlock]:
         found: list[StoredBlock] = []
         size_bytes = 0
-        for position in range(number - self._recent[0].number, len(self._recent)):
-            block = self._recent[position]
+        for block in islice(self._recent, number - self._recent[0].number, None):
             size_bytes += len(block.data)
             if found and size_bytes > max_bytes:
                 break
