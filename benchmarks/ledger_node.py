@@ -36,7 +36,12 @@ class LedgerNode:
         self.pid = self._process.pid
         self.nats = side.nats
         self.pids = (*side.pids, self.pid)
-        self._wait_ready()
+        try:
+            self._wait_ready()
+        except BenchmarkError:  # it is made again, in the same folder
+            stop(self._process)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
 
     def stop(self) -> None:
         """The stream goes too, so that the next run begins anew."""

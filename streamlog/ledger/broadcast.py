@@ -65,10 +65,16 @@ class Broadcaster:
             offset = await publisher.publish(message)
             block = await channel.outcomes.of(offset, OUTCOME_TIMEOUT_S)
             return Ack(channel.name, offset, block)
+        return Ack(channel.name, await self.begin(channel, message))
+
+    def begin(self, channel: Channel, message: Message) -> "asyncio.Future[int]":
+        """The offset of an ordinary message of a channel that is ready; raises as ``broadcast``."""
+        admission, publisher = channel.admission, channel.publisher
+        assert admission is not None and publisher is not None, "ready"
         admission.check_message(message)
         for check in self._filters:
             check(admission, message)
-        return Ack(channel.name, await publisher.publish(message))
+        return publisher.begin(message)
 
 
 async def _wait_ready(channel: Channel) -> None:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import functools
 import itertools
 import json
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -16,8 +18,9 @@ from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, StreamlogError
 from streamlog.ingest.access import Access
 from streamlog.ingest.client import NatsClient
-from streamlog.ledger.broadcast import Broadcaster
+from streamlog.ledger.broadcast import Ack, Broadcaster
 from streamlog.ledger.channel import Channel
+from streamlog.ledger.core.entry import KIND_HEADER
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import DeliverRequest
 from streamlog.ledger.delivery import Delivery
@@ -58,6 +61,9 @@ class Doors:
         self._deliveries: dict[str, Delivery] = {}
         self._numbers = itertools.count()
         self._flow = ""
+        self._answers: list[tuple[Msg, bytes]] = []  # at most ``BROADCASTS_MAX``
+        self._to_answer = asyncio.Event()
+        self._answering: asyncio.Task[None] | None = None
         self._connected = asyncio.Event()
         self._trouble = ""  # as last told
 
@@ -87,10 +93,13 @@ class Doors:
     def begin(self, tasks: asyncio.TaskGroup) -> None:
         """Carries out in ``tasks`` from now on what is asked for."""
         self._tasks = tasks
+        self._answering = tasks.create_task(self._answer_all())
 
     async def close(self) -> None:
         """Nothing is listened to any more."""
         self._tasks = None
+        if self._answering is not None:
+            self._answering.cancel()
         if self.client is not None:
             await self.client.close()
 
@@ -117,7 +126,49 @@ class Doors:
             await _answer(message, error_json(Overloaded(problem)))
             return
         self._broadcasts += 1
-        self._tasks.create_task(self._broadcast_one(channel, message))
+        if not channel.ready.is_set() or KIND_HEADER in (message.headers or {}):
+            self._tasks.create_task(self._broadcast_one(channel, message))
+            return
+        started = time.perf_counter()
+        try:
+            wanted = message_of(message.data, message.headers)
+            offset = self._broadcaster.begin(channel, wanted)
+        except StreamlogError as error:
+            self._settle(channel, message, started, error)
+        else:
+            offset.add_done_callback(functools.partial(self._done, channel, message, started))
+
+    def _done(
+        self, channel: Channel, message: Msg, started: float, offset: "asyncio.Future[int]"
+    ) -> None:
+        """A task for each would take longer than all the rest of it."""
+        error = offset.exception()
+        assert error is None or isinstance(error, StreamlogError), "that is all it raises"
+        self._settle(channel, message, started, offset.result() if error is None else error)
+
+    def _settle(
+        self, channel: Channel, message: Msg, started: float, outcome: int | StreamlogError
+    ) -> None:
+        """Count it, and have it answered."""
+        seconds, observer = time.perf_counter() - started, channel.observer
+        if isinstance(outcome, int):
+            observer.broadcast(channel.name, "ok", seconds, outcome)
+            answer = ack_json(Ack(channel.name, outcome), self._node)
+        else:
+            observer.broadcast(channel.name, type(outcome).__name__, seconds, None)
+            answer = error_json(outcome)
+        self._answers.append((message, answer))
+        self._to_answer.set()
+
+    async def _answer_all(self) -> None:
+        """In the order in which they were settled."""
+        while True:
+            await self._to_answer.wait()
+            self._to_answer.clear()
+            answers, self._answers = self._answers, []
+            for message, answer in answers:
+                await _answer(message, answer)
+                self._broadcasts -= 1
 
     async def _broadcast_one(self, channel: Channel, message: Msg) -> None:
         try:

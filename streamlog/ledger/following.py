@@ -9,7 +9,7 @@ from typing import Final
 
 from nats.aio.client import Client
 
-from streamlog.errors import ChannelNotReady, CorruptBlock, StreamlogError
+from streamlog.errors import BlockNotReady, ChannelNotReady, CorruptBlock, StreamlogError
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.core.block import Block
@@ -105,6 +105,7 @@ class _Term:
         self._inbox = _Inbox()
         self._asking: set[asyncio.Task[None]] = set()
         self._pulling: asyncio.Task[None] | None = None
+        self._told: dict[str, tuple[str, str]] = {}  # what was said of peers that are refused
         self._is_over = False
         self._is_diverged = False
 
@@ -130,6 +131,7 @@ class _Term:
         for effect in effects:
             if isinstance(effect, Append):
                 blocks.append(effect.block)
+                self._told.pop(effect.peer, None)
                 continue
             await self._append(blocks)
             blocks = []
@@ -159,11 +161,8 @@ class _Term:
             case Discard(height):
                 logger.warning("onboarded blocks discarded", extra=extra | {"height": height})
                 await self._channel.forget_from(height)
-            case Refuse(peer, reason, number, avoided_ms, detail):
-                told = {"peer": peer, "reason": str(reason), "number": number}
-                told |= {"avoided_ms": avoided_ms, "detail": detail}
-                logger.warning("peer refused", extra=extra | told)
-                self._channel.observer.refused(self._channel.name, str(reason))
+            case Refuse():
+                self._tell_refused(effect)
             case Diverged(number, reason):
                 self._is_diverged = True
                 self._channel.problem = (
@@ -181,6 +180,18 @@ class _Term:
                 logger.info("becomes a consenter", extra=extra | {"height": height})
                 self._is_over = True
 
+    def _tell_refused(self, refuse: Refuse) -> None:
+        """Each peer's trouble once, however often it comes again."""
+        reason = str(refuse.reason)
+        self._channel.observer.refused(self._channel.name, reason)
+        if self._told.get(refuse.peer) == (reason, refuse.detail):
+            return
+        self._told[refuse.peer] = (reason, refuse.detail)
+        extra: dict[str, object] = {"channel": self._channel.name, "peer": refuse.peer}
+        extra |= {"reason": reason, "detail": refuse.detail}
+        extra |= {"block": refuse.number, "avoided_ms": refuse.avoided_ms}
+        logger.warning("peer refused", extra=extra)
+
     def _end_pull(self) -> None:
         pulling, self._pulling = self._pulling, None
         if pulling is not None:
@@ -191,8 +202,10 @@ class _Term:
         try:
             answer = await self._client.info(self._channel.name, node=peer)
             event = HeightTold(peer, int(answer["height"]))
-        except (StreamlogError, KeyError, TypeError, ValueError):
-            event = PeerFailed(peer)
+        except StreamlogError as error:
+            event = PeerFailed(peer, str(error))
+        except (KeyError, TypeError, ValueError, OverflowError):
+            event = PeerFailed(peer, "it does not tell its height")
         await self._inbox.put(event)
 
     async def _pull(self, pull: Pull) -> None:
@@ -210,9 +223,10 @@ class _Term:
                     await self._inbox.put(BlockPulled(pull.pull, found.block, found.signature))
         except CorruptBlock as error:
             event = CorruptPulled(pull.pull, str(error))
+        except BlockNotReady:
+            pass  # it ends there, whatever height was told
         except StreamlogError as error:
-            logger.info("pull ended", extra={"peer": pull.peer, "problem": str(error)})
-            event = PeerFailed(pull.peer)
+            event = PeerFailed(pull.peer, str(error))
         await self._inbox.put(event)
 
 

@@ -87,8 +87,14 @@ def headers_of(message: Message) -> dict[str, str]:
 
 
 def ack_json(ack: Ack, node: str) -> bytes:
+    if ack.block is None:  # most are; these names need no escapes
+        return b'{"channel": "%b", "offset": %d, "node": "%b"}' % (
+            ack.channel.encode(),
+            ack.offset,
+            node.encode(),
+        )
     fields = {"channel": ack.channel, "offset": ack.offset, "block": ack.block, "node": node}
-    return json.dumps({key: value for key, value in fields.items() if value is not None}).encode()
+    return json.dumps(fields).encode()
 
 
 def error_json(error: StreamlogError) -> bytes:

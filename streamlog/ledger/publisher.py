@@ -79,6 +79,10 @@ class StreamPublisher:
         Raises Overloaded when too much is on its way; RequestTimedOut: whether it will be ordered
         is not known; whatever else the leader answers: it will not be.
         """
+        return await self.begin(message)
+
+    def begin(self, message: Message) -> "asyncio.Future[int]":
+        """As ``publish``; what comes to be known at once is raised at once."""
         if self._closed:
             raise Overloaded("the ledger is stopping; ask another node")
         size_bytes = size_of(message)
@@ -88,7 +92,7 @@ class StreamPublisher:
         self._waiting.append(_Waiting(message, size_bytes, offset))
         self._waiting_bytes += size_bytes
         self._wanted.set()
-        return await offset
+        return offset
 
     async def run(self) -> None:
         """Until it is cancelled; who waits then is told so."""

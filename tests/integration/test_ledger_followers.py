@@ -106,6 +106,27 @@ async def test_a_follower_cuts_when_it_is_named_and_follows_again(
     assert a.segments() == f.segments()
 
 
+async def test_a_follower_that_was_away_and_damaged_pulls_what_it_lacks(
+    new_node: NewNode, ledger: LedgerClient, channel: str
+) -> None:
+    a, f = new_node("a"), new_node("f")
+    a.start()
+    f.start()
+    await broadcast(ledger, channel, 20)
+    wait_height(5, a, f)
+    f.kill()
+    (file,) = f.directory.glob("*/blocks/*.log")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    await broadcast(ledger, channel, 100)
+    wait_height(25, a)
+    f.start()
+    wait_height(25, f)
+    assert a.stop() == f.stop() == 0
+    assert a.segments() == f.segments()
+
+
 async def test_broadcast_to_block_is_timed(
     new_node: NewNode, ledger: LedgerClient, channel: str
 ) -> None:

@@ -176,8 +176,8 @@ class Follower:
                 return self._on_deadline(now_ms)
             case HeightTold(peer, height):
                 return self._on_height(peer, height, now_ms)
-            case PeerFailed(peer):
-                return self._on_failure(peer, now_ms)
+            case PeerFailed():
+                return self._on_failure(event, now_ms)
             case BlockPulled() | CorruptPulled() | PullEnded():
                 is_current = self._state is _State.PULLING and event.pull == self._pull.pull
                 return self._on_pulled(event, now_ms) if is_current else []
@@ -222,13 +222,14 @@ class Follower:
         self._peers.answered(peer)
         return self._choose(now_ms) if len(self._heights) == len(self._asked) else []
 
-    def _on_failure(self, peer: str, now_ms: int) -> list[Effect]:
+    def _on_failure(self, event: PeerFailed, now_ms: int) -> list[Effect]:
+        peer = event.peer
         if self._state is _State.PULLING and peer == self._pull.peer:
-            return self._refuse(Refusal.UNREACHABLE, now_ms)
+            return self._refuse(Refusal.UNREACHABLE, now_ms, event.detail)
         if self._state is not _State.ASKING or peer not in self._asked or peer in self._heights:
             return []
         self._asked.remove(peer)
-        effects = [self._avoid(peer, Refusal.UNREACHABLE, now_ms)]
+        effects = [self._avoid(peer, Refusal.UNREACHABLE, now_ms, event.detail)]
         if len(self._heights) == len(self._asked):
             effects += self._choose(now_ms)
         return effects

@@ -70,6 +70,7 @@ class PeerFailed:
     """It cannot be reached, or refused to answer."""
 
     peer: str
+    detail: str = ""
 
 
 PullEvent = BlockPulled | CorruptPulled | PullEnded
