@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -30,6 +28,7 @@ from pydantic_settings import (
 )
 
 from streamlog.errors import ConfigError
+from streamlog.sections import ClientAuth, Section, SecuritySection, TlsSection
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 lets the system choose."""
@@ -40,6 +39,8 @@ SyncPolicy = Literal["commit", "interval", "os"]
 KIB = 1024
 MIB = 1024 * KIB
 ENV_PREFIX: Final = "STREAMLOG_"
+CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
+"""Of what commands are told, not nodes."""
 ENV_DELIMITER: Final = "__"
 SECRETS: Final = frozenset({"password", "token"})
 """Keys whose values are never shown."""
@@ -53,12 +54,6 @@ def _split(value: object) -> object:
 
 
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """A table of the file: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class NodeSection(Section):
@@ -114,8 +109,21 @@ class KafkaSection(Section):
     connections_per_address_max: Annotated[int, Field(ge=1)] = 10_000
     """Of clients that come from one address; all that come through a proxy come from its own."""
     frame_bytes_max: Annotated[int, Field(ge=1024)] = 100 * MIB
+    receive_bytes_max: Annotated[int, Field(ge=MIB)] = 512 * MIB
+    """Of requests that have come in part, over all connections; one too much is closed."""
     fetch_bytes_max: Annotated[int, Field(ge=1)] = 55 * MIB
     idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
+    send_timeout_ms: Annotated[int, Field(ge=1000)] = 60_000
+    """A client that takes nothing of its answer for so long is cut off."""
+    newcomers_max: Annotated[int, Field(ge=1)] = 2_000
+    """Connections that have not said yet who they are, or what they want. Beyond it, who has been
+    one for longest makes room."""
+    newcomer_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    """For the TLS handshake, the login and the first request together."""
+    newcomer_frame_bytes_max: Annotated[int, Field(ge=1024)] = 64 * KIB
+    """Of requests before a login, where one is needed."""
+    tls: bool | None = None
+    """Nothing is said in the clear, also between nodes; by default so where ``tls.cert`` is set."""
     quota_window_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """What a client that has a quota may use in so long, it may use at once."""
 
@@ -219,8 +227,27 @@ class HttpSection(Section):
 
     host: str = "127.0.0.1"
     port: Port = 9464
+    insecure: bool = False
+    """As ``security.insecure``, for this port alone: for probes and scrapers without certificates.
+    """
+    tls: bool | None = None
+    """By default where ``tls.cert``, or ``tls_cert`` here, is set."""
+    tls_cert: Path | None = None
+    """Instead of ``tls.cert``, with ``tls_key``."""
+    tls_key: Path | None = None
+    tls_client_auth: ClientAuth | None = None
+    """Instead of ``tls.client_auth``."""
+    connections_max: Annotated[int, Field(ge=1)] = 500
+    request_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    """For the TLS handshake and a request, until it is there as a whole."""
     group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key are needed, or neither")
+        return self
 
 
 class LogSection(Section):
@@ -301,6 +328,8 @@ class Settings(BaseSettings):
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()
+    tls: TlsSection = TlsSection()
+    security: SecuritySection = SecuritySection()
 
     @classmethod
     def settings_customise_sources(
@@ -355,7 +384,7 @@ def _check_types(content: dict[str, Any]) -> None:
 def _check_environment() -> None:
     """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
     for variable in os.environ:
-        if not variable.upper().startswith(ENV_PREFIX):
+        if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(CLIENT_ENV_PREFIX):
             continue
         section = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)[0]
         if section not in Settings.model_fields:

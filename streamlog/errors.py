@@ -61,6 +61,7 @@
         MalformedFrame
         FrameTooLarge
         UnsupportedVersion
+        TlsFailed                 no handshake, or no trust, or bytes that are not TLS
 """
 
 
@@ -324,3 +325,7 @@ class FrameTooLarge(ProtocolViolation):
 
 class UnsupportedVersion(ProtocolViolation):
     """An API key, or a version of it, that this node does not speak."""
+
+
+class TlsFailed(ProtocolViolation):
+    """There is no safe connection to be had; the text says whose certificate, or what else."""
