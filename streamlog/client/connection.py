@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import errno
 import socket
 import struct
@@ -7,6 +8,8 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from streamlog.client.addresses import reason
+from streamlog.client.security import NO_SECURITY, Security
+from streamlog.client.tls_stream import TlsStream
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
     FrameTooLarge,
@@ -35,8 +38,11 @@ _BY_ID: Final = {registry.FETCH: APIS[registry.FETCH]._replace(version_min=fetch
 class Connection:
     """One socket to one node. Requests wait for each other, so a long poll wants one of its own."""
 
-    def __init__(self, sock: socket.socket, address: str, timeout_ms: int) -> None:
+    def __init__(
+        self, sock: socket.socket, address: str, timeout_ms: int, tls: TlsStream | None = None
+    ) -> None:
         self._sock = sock
+        self._tls = tls  # what is said goes through it, if there is one
         self._address = address
         self._timeout_ms = timeout_ms
         self._turn = asyncio.Lock()
@@ -48,12 +54,23 @@ class Connection:
         self._broken = False  # an answer may be half read or still come: not to be used again
 
     @classmethod
-    async def open(cls, host: str, port: int, *, timeout_ms: int = TIMEOUT_MS) -> Self:
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        security: Security = NO_SECURITY,
+    ) -> Self:
         """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
         address = f"{host}:{port}"
+        context = security.tls()
         sock = await connected(host, port, timeout_ms)
-        connection = cls(sock, address, timeout_ms)
+        tls = None if context is None else TlsStream(sock, context, host, address)
+        connection = cls(sock, address, timeout_ms, tls)
         try:
+            if tls is not None:
+                await connection._shake_hands(tls)
             await connection._agree()
         except BaseException:
             connection.close()
@@ -126,12 +143,36 @@ class Connection:
                 self._check_open()
                 header = self._next_header(api, api.version_min)
                 self._unread.add(self._correlation_id)
-                await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
+                data = frame(header, body)
+                if self._tls is None:
+                    await asyncio.get_running_loop().sock_sendall(self._sock, data)
+                else:
+                    await self._tls.send_all(data)
                 is_sent = True
         except (OSError, NodeUnreachable):
             pass  # whoever waits for an answer hears of it
         finally:
             self._broken = self._broken or not is_sent
+
+    async def wait_closed(self) -> None:
+        """Until the node is gone, or says so; nothing is to be asked any more."""
+        byte = memoryview(bytearray(1024))
+        with contextlib.suppress(OSError, NodeUnreachable):
+            while await (
+                asyncio.get_running_loop().sock_recv_into(self._sock, byte)
+                if self._tls is None
+                else self._tls.receive_into(byte)
+            ):
+                pass
+
+    async def _shake_hands(self, tls: TlsStream) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await tls.shake_hands()
+        except TimeoutError:
+            raise RequestTimedOut(f"{self._address}: no TLS after {self._timeout_ms} ms") from None
+        except OSError as error:
+            raise NodeUnreachable(f"{self._address}: TLS: {reason(error)}") from None
 
     async def _agree(self) -> None:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
@@ -156,8 +197,12 @@ class Connection:
                         self._check_open()
                         header = self._next_header(api, version)
                         correlation_id = self._correlation_id
-                        loop = asyncio.get_running_loop()
-                        await loop.sock_sendall(self._sock, frame(header, body))
+                        data = frame(header, body)
+                        if self._tls is None:
+                            loop = asyncio.get_running_loop()
+                            await loop.sock_sendall(self._sock, data)
+                        else:
+                            await self._tls.send_all(data)
                     cursor = Cursor(await self._receive_answer(silence, timeout_ms))
                     found = read_response_header(cursor, api, version)
                     if found != correlation_id:
@@ -210,7 +255,10 @@ class Connection:
         filled = 0
         while filled < length:
             self._check_open()
-            count = await loop.sock_recv_into(self._sock, whole[filled:])
+            if self._tls is None:
+                count = await loop.sock_recv_into(self._sock, whole[filled:])
+            else:
+                count = await self._tls.receive_into(whole[filled:])
             if count == 0:
                 raise NodeUnreachable(f"{self._address}: closed the connection")
             filled += count

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
     NotLeader,
@@ -80,9 +81,10 @@ class Registry:
         replication: ReplicationSection | None = None,
         cluster: Cluster | None = None,
         reserve: Reserve | None = None,
+        security: Security = NO_SECURITY,
     ) -> None:
         """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
-        ``reserve``: to be kept while there is room.
+        ``reserve``: to be kept while there is room. ``security``: of connections to leaders.
         """
         self._data_dir = data_dir
         self._settings = settings
@@ -116,6 +118,7 @@ class Registry:
                 partitions=self.partitions,
                 workers=self._workers,
                 metrics=metrics,
+                security=security,
             )
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed

@@ -15,6 +15,7 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from streamlog.tls.trouble import trouble
 from streamlog.wire import control, registry
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
@@ -202,6 +203,8 @@ class Connection:
         if isinstance(error, TimeoutError):
             text = f"{self._address}: {api.name} after {timeout_ms} ms"
             raise RequestTimedOut(text) from None
+        if isinstance(error, ssl.SSLError):
+            raise NodeUnreachable(f"{self._address}: TLS: {trouble(error)}") from None
         raise NodeUnreachable(f"{self._address}: {reason(error)}") from None
 
 
@@ -221,5 +224,4 @@ def _connected(host: str, port: int, timeout_ms: int, tls: ssl.SSLContext | None
         raise RequestTimedOut(f"{host}:{port}: no TLS after {timeout_ms} ms") from None
     except OSError as error:
         sock.close()
-        problem = getattr(error, "verify_message", None) or reason(error)
-        raise NodeUnreachable(f"{host}:{port}: TLS: {problem}") from None
+        raise NodeUnreachable(f"{host}:{port}: TLS: {trouble(error)}") from None
