@@ -4,6 +4,7 @@ The partitions keep their batches in real segment files, so that what is sent is
 """
 
 import asyncio
+import ssl
 import struct
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -403,7 +404,13 @@ async def _no_quorum(_: Request) -> Answer:
 class KafkaNode:
     """A listener on a free port, over fake partitions and metadata that are not logged."""
 
-    def __init__(self, groups: GroupsSection | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        groups: GroupsSection | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        **settings: Any,
+    ) -> None:
         self.settings = KafkaSection(**{"port": 0, **settings})
         self.metrics = NodeMetrics()
         self.local: dict[TopicPartition, FakePartition] = {}
@@ -431,6 +438,7 @@ class KafkaNode:
                 metrics=self.metrics,
                 groups=self.groups,
                 node_settings=self.node_settings,
+                tls=tls,
             )
         )
 

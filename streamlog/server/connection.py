@@ -2,16 +2,19 @@ import asyncio
 import errno
 import logging
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.errors import MalformedFrame, ProtocolViolation
+from streamlog.errors import MalformedFrame, ProtocolViolation, TlsFailed
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
-from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
+from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle, ChannelStuck
 from streamlog.server.context import Context
 from streamlog.server.late_answer import LateAnswer, until_due
+from streamlog.server.newcomers import NewcomerLate
 from streamlog.server.poll import Poll
+from streamlog.server.receiving import LARGE_BYTES, ReceiveRoom, ReceiveRoomFull
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.wire.framing import FrameSplitter
 
@@ -30,6 +33,16 @@ _PEER_IS_GONE: Final = {
     errno.ENETRESET,
 }
 """Other errors of the system may come from the disk, on the other side of sendfile."""
+_CLOSED_FOR: Final[dict[type[Exception], str]] = {
+    TlsFailed: "tls",
+    ProtocolViolation: "protocol",
+    ReceiveRoomFull: "memory",
+    ChannelStuck: "slow",
+    NewcomerLate: "newcomer",
+    ChannelIdle: "idle",
+    SliceTruncated: "truncated",
+}
+"""What ends a connection, and how that is called; the first that fits counts."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
 LATE_MAX: Final = 256
@@ -43,13 +56,32 @@ class Connection:
     request waits for its turn.
     """
 
-    def __init__(self, channel: Channel, peer: str, context: Context, readers: Executor) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        peer: str,
+        context: Context,
+        readers: Executor,
+        *,
+        room: ReceiveRoom | None = None,
+        settled: Callable[[], None] = lambda: None,
+        tell: Callable[[dict[str, object]], None] | None = None,
+    ) -> None:
+        """``settled`` is called when the peer has said who it is, and what it wants first.
+
+        ``room``: for requests that have come in part, shared with other connections. ``tell`` logs
+        why this node has closed it.
+        """
         self._channel = channel
+        self._settled = settled
+        self._tell = tell or _tell
+        self._room = room or ReceiveRoom(context.settings.receive_bytes_max)
+        self._held_bytes = 0  # of the room
         self._peer = peer
         self._host = "/" + peer.rpartition(":")[0]  # as Kafka writes it
         self._context = context
         self._readers = readers
-        self._sent = context.metrics.fetch_bytes["sendfile"]
+        self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
         self._frames = FrameSplitter(context.settings.frame_bytes_max)
         self._poll: Poll | None = None  # of the request being answered
@@ -73,14 +105,13 @@ class Connection:
     async def run(self) -> None:
         """Until the peer or ``stop`` ends it. Whatever goes wrong ends only this connection."""
         try:
+            await self._open()
             await self._serve()
-        except ProtocolViolation as error:
-            self._context.metrics.protocol_errors.inc()
-            self._log_closed("protocol", error)
-        except ChannelIdle as error:
-            self._log_closed("idle", error)
-        except SliceTruncated as error:
-            self._log_closed("truncated", error)
+        except tuple(_CLOSED_FOR) as error:
+            if isinstance(error, ProtocolViolation):
+                self._context.metrics.protocol_errors.inc()
+            why = next(why for kind, why in _CLOSED_FOR.items() if isinstance(error, kind))
+            self._log_closed(why, error)
         except ChannelEnded:
             logger.debug("connection ended", extra={"peer": self._peer})
         except Exception as error:
@@ -92,7 +123,28 @@ class Connection:
         finally:
             for late in self._late:
                 late.end()
+            self._let_go()
             self._channel.close()
+
+    async def _open(self) -> None:
+        """Until the first request has been answered, if one comes. Raises TlsFailed."""
+        await self._channel.open()
+        self._sent = self._context.metrics.fetch_bytes[self._channel.path]
+        while (request := self._frames.next_frame()) is None:
+            data = await self._channel.receive()
+            if not data:
+                return
+            self._frames.feed(data)
+            if self._frames.awaited > LARGE_BYTES:
+                self._held_bytes += self._room.take(len(data))
+        self._let_go()
+        self._settled()
+        await self._answer(request)
+
+    def _let_go(self) -> None:
+        """The request is there as a whole, and its answering has limits of its own."""
+        self._room.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     async def _serve(self) -> None:
         while not self._stopping:
@@ -112,7 +164,11 @@ class Connection:
                 if not data:
                     break
                 self._frames.feed(data)
+                if self._frames.awaited > LARGE_BYTES:
+                    self._held_bytes += self._room.take(len(data))
                 continue
+            if self._held_bytes:
+                self._let_go()
             await self._answer(request)
             if self._frames.buffered:
                 await asyncio.sleep(0)  # a client with many requests on the way is not alone
@@ -191,7 +247,8 @@ class Connection:
 
     def _log_closed(self, reason: str, error: Exception) -> None:
         self._context.metrics.connections_closed.labels(reason).inc()
-        logger.warning(
-            "connection closed",
-            extra={"peer": self._peer, "reason": reason, "problem": str(error)},
-        )
+        self._tell({"peer": self._peer, "reason": reason, "problem": str(error)})
+
+
+def _tell(closed: dict[str, object]) -> None:
+    logger.warning("connection closed", extra=closed)

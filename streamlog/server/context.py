@@ -1,5 +1,6 @@
 """What the server needs of the rest of the node, as small protocols."""
 
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,3 +216,5 @@ class Context:
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)
     throttles: Throttles = field(default_factory=Throttles)
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    """For those who come next; None: in the clear."""
