@@ -14,6 +14,8 @@ from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
+from streamlog.app.renewal import Renewal
+from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
@@ -34,6 +36,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.partition.registry import Registry
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
+from streamlog.tls.certificates import Certificates
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +55,11 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
+        self._certificates = Certificates(settings)
+        self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
+        security = Security(tls=self._certificates.outgoing)
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
-        self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve)
+        self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -62,6 +68,7 @@ class Node:
             replication=settings.replication,
             cluster=self._metadata,
             reserve=reserve,
+            security=security,
         )
         self._groups = GroupService(
             node_id=data_dir.node_id,
@@ -85,6 +92,7 @@ class Node:
                 metrics=metrics,
                 groups=self._groups,
                 node_settings=settings,
+                tls=self._certificates.kafka,
             )
         )
         self._source, self._admin = self._nats_side(metrics)
@@ -96,13 +104,21 @@ class Node:
             gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
+            limits=settings.http,
+            tls=self._certificates.http,
         )
         self._log_ends = LogEnds(
             wanted=lambda: {tp for group in self._progress() for tp in group.committed},
             local=self._registry.partition,
             image=lambda: self._metadata.image,
+            security=security,
         )
         self._life = self._lifecycle()
+
+    @property
+    def has_certificates(self) -> bool:
+        """Which ``renewal`` may be asked to load anew."""
+        return self._certificates.are_shown
 
     def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
         source = NatsSource(
@@ -242,6 +258,8 @@ class Node:
     async def _start_console(self) -> None:
         await self._site.start()
         self._run(self._loop_lag.run())
+        if self._certificates.are_shown:
+            self._run(self.renewal.run())
 
     async def _start_server(self) -> None:
         """Other members of the quorum are answered from now on, clients when the node is ready."""

@@ -20,6 +20,7 @@ from streamlog.cli import (
     serve,
     stream,
 )
+from streamlog.cli.node_security import secured
 from streamlog.errors import ConfigError, StreamlogError
 
 app = typer.Typer(
@@ -41,6 +42,7 @@ app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
 for command in COMMANDS:
     app.command()(command)
+secured(app)
 
 
 def _print_version(wanted: bool) -> None:

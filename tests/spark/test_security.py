@@ -11,8 +11,8 @@ from pyspark_streamlog.security import Security
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError
 from streamlog.record.columns import arrow_schema
+from tests.authority import Authority
 from tests.threaded_node import ThreadedNode
-from tests.tls_relay import TlsRelay
 
 
 def security(**given: str) -> Security:
@@ -76,21 +76,20 @@ def test_a_key_may_have_a_password_in_a_file(tmp_path: Path) -> None:
 
 
 def test_records_are_read_through_tls(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    ca_file = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    with ThreadedNode() as node, TlsRelay(node.address, authority) as relay:
-        node.call(lambda: node.node.metadata.register(relay.port))  # where clients reach it
+    authority = Authority(tmp_path)
+    server, alice = authority.server(authority.issue("node"), "required"), authority.issue("alice")
+    with ThreadedNode(tls=lambda: server) as node:
         node.add_stream("orders")
         node.append("orders", [b"a", b"b"])
         given = {
-            "servers": f"localhost:{relay.port}",
+            "servers": f"localhost:{node.node.port}",
             "subscribe": "orders",
             "fetchTimeoutMs": "10000",
+            "security.caFile": str(authority.ca),
+            "security.certFile": str(alice.cert),
+            "security.keyFile": str(alice.key),
         }
-        options = ReadOptions.parse(
-            {**given, "subscribe": "orders", "security.caFile": str(ca_file)}
-        )
+        options = ReadOptions.parse(given)
         with open_place(options) as place:
             (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
