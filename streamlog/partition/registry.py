@@ -136,8 +136,7 @@ class Registry:
             health_changed=self._health_changed,
             indexes=IndexKeeping(settings.subject_index_bytes),
         )
-        self._image: Image | None = None
-        """As last acted on."""
+        self._image: Image | None = None  # as last acted on
         self._changing = asyncio.Lock()
         self._may_open = asyncio.Event()
         self._closed = False
