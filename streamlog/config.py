@@ -222,6 +222,16 @@ class ActivitySection(Section):
         return value
 
 
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+class SaslSection(Section):
+    """How clients and nodes prove who they are."""
+
+    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(_split)] = ()
+    """What is offered; none: whoever connects is believed."""
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -320,6 +330,7 @@ class Settings(BaseSettings):
     node: NodeSection
     nats: NatsSection = NatsSection()
     kafka: KafkaSection = KafkaSection()
+    sasl: SaslSection = SaslSection()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
@@ -330,6 +341,11 @@ class Settings(BaseSettings):
     logging: LoggingSection = LoggingSection()
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
+
+    @property
+    def authentication_on(self) -> bool:
+        """Clients and nodes have to prove who they are."""
+        return bool(self.sasl.mechanisms)
 
     @classmethod
     def settings_customise_sources(

@@ -13,6 +13,7 @@ from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle, Channel
 from streamlog.server.context import Context
 from streamlog.server.late_answer import LateAnswer, until_due
 from streamlog.server.newcomers import NewcomerLate
+from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
 from streamlog.server.receiving import LARGE_BYTES, ReceiveRoom, ReceiveRoomFull
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
@@ -78,8 +79,8 @@ class Connection:
         self._room = room or ReceiveRoom(context.settings.receive_bytes_max)
         self._held_bytes = 0  # of the room
         self._peer = peer
-        self._host = "/" + peer.rpartition(":")[0]  # as Kafka writes it
         self._context = context
+        self._asking = Peer(context, peer.rpartition(":")[0])
         self._readers = readers
         self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
@@ -182,7 +183,7 @@ class Connection:
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
-            answer = await dispatch.answer(request, self._context, poll, self._readers, self._host)
+            answer = await dispatch.answer(request, self._asking, poll, self._readers)
             if isinstance(answer, Answer):
                 try:
                     await self._send(answer)

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from streamlog.access.session import NOBODY, Session
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
 from streamlog.metadata.alteration import SettingChange
@@ -218,3 +219,10 @@ class Context:
     throttles: Throttles = field(default_factory=Throttles)
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
+    session: Session = NOBODY
+    """Who asks: each connection has a context of its own, which differs in this from others."""
+
+    @property
+    def authentication_on(self) -> bool:
+        """Clients and nodes have to prove who they are."""
+        return self.node_settings.authentication_on

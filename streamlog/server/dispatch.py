@@ -46,6 +46,7 @@ from streamlog.server.handlers import (
     sync_group,
 )
 from streamlog.server.late_answer import LateAnswer
+from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
 from streamlog.server.quotas import UNCOUNTED, Charge
 from streamlog.wire import control, registry
@@ -109,21 +110,25 @@ def is_produce(request: bytes) -> bool:
 
 
 async def answer(
-    request: bytes, context: Context, poll: Poll, threads: Executor, host: str = ""
+    request: bytes, peer: Peer, poll: Poll, threads: Executor
 ) -> Answer | LateAnswer | None:
     """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
-    answer fits. ``host``: from which it came.
+    answer fits.
     """
     cursor = Cursor(request, 0, ELEMENTS_MAX)
     header = read_request_header(cursor)
     api, version = header.api, header.version
+    client_id = header.client_id or ""
+    context = peer.context
+    if client_id != context.session.client_id:
+        context = peer.call(client_id)
     context.metrics.requests[api.name].inc()
     if version > api.version_max:
         return _newer_api_versions(header)
     charge = None
     if quotas := context.metadata.image.quotas:
         charge = context.throttles.charge(
-            header.client_id or "", quotas, context.settings.quota_window_ms, context.metrics
+            client_id, quotas, context.settings.quota_window_ms, context.metrics
         )
     response_header = encode_response_header(api, version, header.correlation_id)
     if api.key == registry.FETCH:
@@ -134,7 +139,7 @@ async def answer(
     asked = control.read_request(cursor, api, version)
     waiting = _WAITING_HANDLERS.get(api.key)
     if waiting is not None:
-        values = await waiting(asked, version, context, Asker(header.client_id or "", host, poll))
+        values = await waiting(asked, version, context, Asker(client_id, peer.host, poll))
     else:
         values = await _HANDLERS[api.key](asked, version, context)
     throttle_ms = 0
