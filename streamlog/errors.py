@@ -28,6 +28,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        AuthenticationFailed      whoever logs in has not proved to be who they say
+        UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
         StreamFull                a limit of a stream with ``discard=new`` is reached
         GroupNotEmpty             a consumer group has members, and must not have any for this
@@ -49,6 +51,7 @@
         OffsetNotAvailable        a new leader does not know yet what is committed
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
+          NotLetIn                the node does not believe that this one is of its cluster
         BlockNotReady             a ledger's block is yet to be cut
         ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
@@ -61,6 +64,7 @@
         MalformedFrame
         FrameTooLarge
         UnsupportedVersion
+        LoginRequired             a request from whom nothing is known, or not any more
         TlsFailed                 no handshake, or no trust, or bytes that are not TLS
 """
 
@@ -192,6 +196,14 @@ class GroupNotFound(InvalidRequest):
     """There is no consumer group of that name, and nothing was ever committed for it."""
 
 
+class AuthenticationFailed(InvalidRequest):
+    """Nobody is told which: an unknown user, a wrong password, a token not to be believed."""
+
+
+class UnsupportedMechanism(InvalidRequest):
+    """The other side does not offer this SASL mechanism."""
+
+
 class GroupNotEmpty(InvalidRequest):
     """A consumer group has members; what was asked for is theirs, or needs them gone."""
 
@@ -279,6 +291,10 @@ class NodeUnreachable(Unavailable):
     """Its address refuses connections: no process listens there."""
 
 
+class NotLetIn(NodeUnreachable):
+    """A node does not take this one's login. It may later on: passwords change node by node."""
+
+
 class BlockNotReady(Unavailable):
     """A ledger's block is yet to be cut."""
 
@@ -325,6 +341,10 @@ class FrameTooLarge(ProtocolViolation):
 
 class UnsupportedVersion(ProtocolViolation):
     """An API key, or a version of it, that this node does not speak."""
+
+
+class LoginRequired(ProtocolViolation):
+    """A request before a login, or after the end of the session that a login began."""
 
 
 class TlsFailed(ProtocolViolation):

@@ -11,7 +11,8 @@ from streamlog.errors import ConfigError
 logger = logging.getLogger(__name__)
 
 REMEDY: Final = (
-    "ask for certificates (tls.client_auth), or listen on 127.0.0.1, or say that it is meant"
+    "ask who they are (sasl.mechanisms, tls.client_auth), or listen on 127.0.0.1, or say that it"
+    " is meant"
 )
 
 
@@ -52,7 +53,7 @@ def doors(settings: Settings) -> tuple[Door, Door]:
 
 def authenticates_clients(settings: Settings) -> bool:
     """Whoever comes to the socket API has to prove who they are."""
-    return settings.tls.client_auth == "required"
+    return settings.authentication_on
 
 
 def authenticates_visitors(settings: Settings) -> bool:

@@ -11,6 +11,7 @@ from prometheus_client.registry import Collector
 from streamlog import __version__
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
+from streamlog.app.identity import build_authenticator, node_login
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
@@ -57,9 +58,10 @@ class Node:
         metrics = NodeMetrics()
         self._certificates = Certificates(settings)
         self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
-        security = Security(tls=self._certificates.outgoing)
+        security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
+        self._authenticator = build_authenticator(settings, lambda: self._metadata.image)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -92,6 +94,7 @@ class Node:
                 metrics=metrics,
                 groups=self._groups,
                 node_settings=settings,
+                authenticator=self._authenticator,
                 tls=self._certificates.kafka,
             )
         )

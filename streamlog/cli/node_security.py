@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from streamlog.cli.login import MechanismName, PasswordFile, TokenFile, User, chosen_login
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import ConfigError
 
@@ -49,6 +50,10 @@ OPTIONS: Final[dict[str, tuple[Any, object]]] = {
     "tls_cert": (TlsCert, None),
     "tls_key": (TlsKey, None),
     "tls_key_password_file": (TlsKeyPasswordFile, None),
+    "user": (User, None),
+    "password_file": (PasswordFile, None),
+    "token_file": (TokenFile, None),
+    "mechanism": (MechanismName, None),
 }
 
 _chosen: ContextVar[Security] = ContextVar("security", default=NO_SECURITY)
@@ -102,10 +107,17 @@ def _security(
     tls_cert: Path | None,
     tls_key: Path | None,
     tls_key_password_file: Path | None,
+    user: str | None,
+    password_file: Path | None,
+    token_file: Path | None,
+    mechanism: str | None,
 ) -> Security:
     """Raises ConfigError."""
+    login = chosen_login(
+        user=user, password_file=password_file, token_file=token_file, mechanism=mechanism
+    )
     if not (tls or tls_ca or tls_cert or tls_key):
-        return NO_SECURITY
+        return Security(login=login)
     from streamlog.tls.files import File, KeyPair, Trust, client_context
 
     for name, given, other, needed in (
@@ -121,4 +133,4 @@ def _security(
             word = File("--tls-key-password-file", tls_key_password_file)
         own = KeyPair(File("--tls-cert", tls_cert), File("--tls-key", tls_key), word)
     context = client_context(own, Trust(None if tls_ca is None else File("--tls-ca", tls_ca)))
-    return Security(tls=lambda: context)
+    return Security(tls=lambda: context, login=login)

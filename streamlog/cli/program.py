@@ -19,6 +19,7 @@ from streamlog.cli import (
     read,
     serve,
     stream,
+    user,
 )
 from streamlog.cli.node_security import secured
 from streamlog.errors import ConfigError, StreamlogError
@@ -36,6 +37,7 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(quota.app, name="quota")
+app.add_typer(user.app, name="user")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")

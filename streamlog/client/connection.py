@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from streamlog.client.addresses import reason
+from streamlog.client.login import RENEW_AT, Login
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.tls_stream import TlsStream
 from streamlog.client.versions import agreed_versions
@@ -45,6 +46,7 @@ class Connection:
         self._tls = tls  # what is said goes through it, if there is one
         self._address = address
         self._timeout_ms = timeout_ms
+        self._log_in_again: tuple[float, Login] | None = None  # when, in loop time, and as whom
         self._turn = asyncio.Lock()
         self._sending = asyncio.Lock()  # one frame after the other
         self._correlation_id = 0
@@ -62,7 +64,10 @@ class Connection:
         timeout_ms: int = TIMEOUT_MS,
         security: Security = NO_SECURITY,
     ) -> Self:
-        """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
+        """Connects, agrees on versions, and logs in where that is wanted.
+
+        Raises NodeUnreachable, RequestTimedOut, AuthenticationFailed, UnsupportedMechanism.
+        """
         address = f"{host}:{port}"
         context = security.tls()
         sock = await connected(host, port, timeout_ms)
@@ -72,6 +77,8 @@ class Connection:
             if tls is not None:
                 await connection._shake_hands(tls)
             await connection._agree()
+            if security.login is not None:
+                await connection._log_in(security.login)
         except BaseException:
             connection.close()
             raise
@@ -104,6 +111,8 @@ class Connection:
 
         ``timeout_ms``: of silence, instead of the connection's. After any failure it is broken.
         """
+        if self._log_in_again is not None:
+            await self._renew()
         api, version = self._agreed(key)
         body = control.encode_request(api, version, values)
         if timeout_ms is None:
@@ -119,6 +128,8 @@ class Connection:
         By the ids of its topics where it has them, else by their names. Raises UnsupportedVersion
         if the node does not know topics by their ids.
         """
+        if self._log_in_again is not None:
+            await self._renew()
         if request.topics and all(topic.topic_id for topic in request.topics):
             api, version = APIS[registry.FETCH], self._fetch_by_id
             if version is None:
@@ -180,6 +191,30 @@ class Connection:
         check(answer["error_code"], self._address)
         self._versions = agreed_versions(answer, _SPOKEN)
         self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
+
+    async def _log_in(self, login: Login) -> None:
+        """After any failure the connection is of no use."""
+        steps = login.steps(self._address)
+        try:
+            key, values = next(steps)
+            while True:
+                key, values = steps.send(await self.request(key, values))
+        except StopIteration as end:
+            if end.value > 0:
+                due_s = asyncio.get_running_loop().time() + end.value * RENEW_AT / 1000
+                self._log_in_again = due_s, login
+        except BaseException:
+            self.close()
+            raise
+
+    async def _renew(self) -> None:
+        """Logs in again in good time before the session ends (KIP-368)."""
+        if self._log_in_again is None:
+            return
+        due_s, login = self._log_in_again
+        if asyncio.get_running_loop().time() >= due_s:
+            self._log_in_again = None  # it is enough if one request does it
+            await self._log_in(login)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)

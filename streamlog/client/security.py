@@ -5,6 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
+from streamlog.client.login import Login
+
 
 def _in_the_clear() -> ssl.SSLContext | None:
     return None
@@ -12,10 +14,12 @@ def _in_the_clear() -> ssl.SSLContext | None:
 
 @dataclass(frozen=True, slots=True)
 class Security:
-    """Asked anew for each connection: certificates are renewed while a program runs."""
+    """Asked anew for each connection: certificates and passwords change while a program runs."""
 
     tls: Callable[[], ssl.SSLContext | None] = _in_the_clear
     """None: in the clear."""
+    login: Login | None = None
+    """None: nobody says who they are, but for a certificate."""
 
 
 NO_SECURITY: Final = Security()

@@ -12,6 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.credential import Bytes, Credentials, ScramName, UserName
 from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QuotaKey, Rate
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
@@ -169,6 +170,16 @@ class AlterQuota(Command):
     values: dict[QuotaKey, Rate | None]
 
 
+class AlterUser(Command):
+    """Credentials set, or taken away, of one user; who has none left is gone."""
+
+    name: UserName
+    changed: Credentials = {}
+    removed: tuple[ScramName, ...] = ()
+    decoy_secret: Bytes
+    """Chance, for where the cluster has none such yet."""
+
+
 # Replication
 
 
@@ -260,6 +271,7 @@ _TYPES: dict[str, type[Command]] = {
         RemoveNode,
         AllocateProducerIds,
         AlterQuota,
+        AlterUser,
         AlterIsr,
         ReportLeader,
         AddVoter,

@@ -9,9 +9,11 @@ from dataclasses import replace
 from immutables import Map
 
 from streamlog.errors import CorruptData
+from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
+    DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -25,6 +27,7 @@ from streamlog.metadata.records import (
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    UserChanged,
     VotersChanged,
 )
 from streamlog.metadata.stream import StreamConfig
@@ -46,6 +49,8 @@ class ImageDelta:
         producer_ids_end: int = 0,
         names: Map[bytes, str],
         quotas: Map[str | None, Quota],
+        users: Map[str, Credentials],
+        decoy_secret: str,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -53,6 +58,8 @@ class ImageDelta:
         self.producer_ids_end = producer_ids_end
         self.names = names
         self.quotas = quotas
+        self.users = users
+        self.decoy_secret = decoy_secret
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -82,8 +89,8 @@ class ImageDelta:
                 if record.end < self.producer_ids_end:
                     raise CorruptData(f"metadata record at {offset} takes back producer ids")
                 self.producer_ids_end = record.end
-            case QuotaChanged():
-                self._quota_changed(record)
+            case QuotaChanged() | UserChanged() | DecoySecretChosen():
+                self._clients_changed(record)
             case QuorumLeader():
                 pass
             case _:
@@ -147,11 +154,20 @@ class ImageDelta:
                 return
         self.nodes = self.nodes.set(node_id, known)
 
-    def _quota_changed(self, record: QuotaChanged) -> None:
-        if record.quota != NO_QUOTA:
-            self.quotas = self.quotas.set(record.client_id, record.quota)
-        elif record.client_id in self.quotas:
-            self.quotas = self.quotas.delete(record.client_id)
+    def _clients_changed(self, record: QuotaChanged | UserChanged | DecoySecretChosen) -> None:
+        match record:
+            case QuotaChanged(client_id=client_id, quota=quota):
+                if quota != NO_QUOTA:
+                    self.quotas = self.quotas.set(client_id, quota)
+                elif client_id in self.quotas:
+                    self.quotas = self.quotas.delete(client_id)
+            case UserChanged(name=name, credentials=credentials):
+                if credentials:
+                    self.users = self.users.set(name, credentials)
+                elif name in self.users:
+                    self.users = self.users.delete(name)
+            case DecoySecretChosen(secret=secret):
+                self.decoy_secret = secret
 
     def _created(self, record: StreamCreated, offset: int) -> None:
         name = record.config.name

@@ -10,11 +10,14 @@ from kio.schema.errors import ErrorCode
 from streamlog.client.connection import Connection, connected
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import (
+    AuthenticationFailed,
     InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
+    NotLetIn,
     OtherCluster,
     RequestTimedOut,
+    UnsupportedMechanism,
 )
 from streamlog.metadata import raft_form as form
 from streamlog.model import NodeId
@@ -155,7 +158,10 @@ class Peers:
         return False
 
     async def _open(self, address: Address, timeout_ms: int) -> Connection:
-        return await Connection.open(*address, timeout_ms=timeout_ms, security=self._security)
+        try:
+            return await Connection.open(*address, timeout_ms=timeout_ms, security=self._security)
+        except (AuthenticationFailed, UnsupportedMechanism) as error:
+            raise NotLetIn(f"this node is not let in: {error}") from None
 
     async def _fetch(self, address: Address, request: FetchRequest, timeout_ms: int) -> Answer:
         wanted = form.encode_fetch(request, self._cluster_id)

@@ -83,9 +83,7 @@ class Registry:
         reserve: Reserve | None = None,
         security: Security = NO_SECURITY,
     ) -> None:
-        """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
-        ``reserve``: to be kept while there is room. ``security``: of connections to leaders.
-        """
+        """``cluster``: None for a node by itself. ``reserve``: kept while there is room."""
         self._data_dir = data_dir
         self._settings = settings
         self._node_id = node_id

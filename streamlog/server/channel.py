@@ -45,6 +45,7 @@ class Channel:
     """How slices of files go out."""
     copies = False
     """They do so through this process, instead of by the kernel alone."""
+    is_encrypted = False
     peer_subject: str | None = None
     """Of the certificate that the peer has shown and that is trusted; as RFC 4514 writes it."""
 

@@ -6,7 +6,13 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.errors import MalformedFrame, ProtocolViolation, TlsFailed
+from streamlog.errors import (
+    AuthenticationFailed,
+    LoginRequired,
+    MalformedFrame,
+    ProtocolViolation,
+    TlsFailed,
+)
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
 from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle, ChannelStuck
@@ -35,6 +41,8 @@ _PEER_IS_GONE: Final = {
 }
 """Other errors of the system may come from the disk, on the other side of sendfile."""
 _CLOSED_FOR: Final[dict[type[Exception], str]] = {
+    LoginRequired: "login",
+    AuthenticationFailed: "login",
     TlsFailed: "tls",
     ProtocolViolation: "protocol",
     ReceiveRoomFull: "memory",
@@ -46,6 +54,7 @@ _CLOSED_FOR: Final[dict[type[Exception], str]] = {
 """What ends a connection, and how that is called; the first that fits counts."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
+PART_S: Final = 0.5
 LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
@@ -80,7 +89,7 @@ class Connection:
         self._held_bytes = 0  # of the room
         self._peer = peer
         self._context = context
-        self._asking = Peer(context, peer.rpartition(":")[0])
+        self._asking = Peer(context, peer.rpartition(":")[0], encrypted=channel.is_encrypted)
         self._readers = readers
         self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
@@ -128,19 +137,36 @@ class Connection:
             self._channel.close()
 
     async def _open(self) -> None:
-        """Until the first request has been answered, if one comes. Raises TlsFailed."""
+        """Until the peer has said who they are, where that is asked, and what they want first.
+
+        Raises TlsFailed, AuthenticationFailed.
+        """
         await self._channel.open()
         self._sent = self._context.metrics.fetch_bytes[self._channel.path]
-        while (request := self._frames.next_frame()) is None:
-            data = await self._channel.receive()
-            if not data:
+        if self._channel.peer_subject is not None:
+            self._asking.show(self._channel.peer_subject)
+        settings, may_ask = self._context.settings, self._asking.is_let_in
+        if not may_ask:
+            most = min(settings.frame_bytes_max, settings.newcomer_frame_bytes_max)
+            self._frames.frame_bytes_max = most
+        while not self._stopping:
+            request = self._frames.next_frame()
+            if request is None:
+                data = await self._channel.receive()
+                if not data:
+                    return
+                self._frames.feed(data)
+                if self._frames.awaited > LARGE_BYTES:
+                    self._held_bytes += self._room.take(len(data))
+                continue
+            self._let_go()
+            if may_ask:
+                self._settled()
+            await self._answer(request)
+            if self._asking.is_let_in:
+                self._settled()
+                self._frames.frame_bytes_max = settings.frame_bytes_max
                 return
-            self._frames.feed(data)
-            if self._frames.awaited > LARGE_BYTES:
-                self._held_bytes += self._room.take(len(data))
-        self._let_go()
-        self._settled()
-        await self._answer(request)
 
     def _let_go(self) -> None:
         """The request is there as a whole, and its answering has limits of its own."""
@@ -192,11 +218,23 @@ class Connection:
             elif answer is not None:
                 answer.wake = self._channel.wake
                 self._late.append(answer)
+            if isinstance(answer, Answer) and answer.is_last:
+                await self._part(poll)
+                raise AuthenticationFailed("the login has failed")
             if answer is not None and answer.throttle_ms:
                 now_s = asyncio.get_running_loop().time()
                 self._muted_until_s = now_s + answer.throttle_ms / 1000
         finally:
             self._poll = None
+
+    async def _part(self, poll: Poll) -> None:
+        """The client may close first: some do not look at an answer that the end comes with."""
+        timer = asyncio.get_running_loop().call_later(PART_S, poll.end)
+        try:
+            while not poll.ended:
+                await poll.wait()
+        finally:
+            timer.cancel()
 
     async def _rest(self, until_s: float) -> None:
         """What has been answered late is still sent; nothing is read (KIP-219)."""

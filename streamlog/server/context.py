@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from streamlog.partition.pending import Acknowledgement
     from streamlog.partition.producing import Appended
     from streamlog.record.produced import ProducedBatch
+    from streamlog.server.authenticator import Authenticator
     from streamlog.server.fetch_session import FetchSession
 
 
@@ -219,10 +220,12 @@ class Context:
     throttles: Throttles = field(default_factory=Throttles)
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
+    authenticator: "Authenticator | None" = None
+    """None: nobody is asked who they are."""
     session: Session = NOBODY
     """Who asks: each connection has a context of its own, which differs in this from others."""
 
     @property
     def authentication_on(self) -> bool:
         """Clients and nodes have to prove who they are."""
-        return self.node_settings.authentication_on
+        return self.authenticator is not None

@@ -11,6 +11,7 @@ from streamlog.server.handlers import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
     create_partitions,
     create_topics,
@@ -24,6 +25,7 @@ from streamlog.server.handlers import (
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     envelope,
     fetch,
@@ -43,6 +45,8 @@ from streamlog.server.handlers import (
     offset_for_leader_epoch,
     produce,
     quorum,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 from streamlog.server.late_answer import LateAnswer
@@ -58,6 +62,7 @@ _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
 WaitingHandler = Callable[[control.Message, int, Context, Asker], Awaitable[control.Message]]
+LoginHandler = Callable[[control.Message, int, Peer, Poll], Awaitable[control.Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_OFFSETS: list_offsets.handle,
@@ -82,6 +87,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
     registry.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
     registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials.handle,
+    registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
     registry.VOTE: quorum.vote,
     registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
     registry.END_QUORUM_EPOCH: quorum.end_epoch,
@@ -104,6 +111,13 @@ _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
 """Their answers wait for others than this node, and as long as it takes."""
 
 
+_LOGIN_HANDLERS: Final[dict[int, LoginHandler]] = {
+    registry.SASL_HANDSHAKE: sasl_handshake.handle,
+    registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
+}
+"""They change who the peer is."""
+
+
 def is_produce(request: bytes) -> bool:
     """Its answer may come late, and those behind it are looked at meanwhile."""
     return request[:2] == _PRODUCE_KEY
@@ -123,6 +137,8 @@ async def answer(
     if client_id != context.session.client_id:
         context = peer.call(client_id)
     context.metrics.requests[api.name].inc()
+    if peer.is_guarded:
+        peer.admit(api)
     if version > api.version_max:
         return _newer_api_versions(header)
     charge = None
@@ -137,9 +153,11 @@ async def answer(
         produced = await produce.handle(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
     asked = control.read_request(cursor, api, version)
-    waiting = _WAITING_HANDLERS.get(api.key)
-    if waiting is not None:
-        values = await waiting(asked, version, context, Asker(client_id, peer.host, poll))
+    if api.key in _LOGIN_HANDLERS:
+        values = await _LOGIN_HANDLERS[api.key](asked, version, peer, poll)
+    elif api.key in _WAITING_HANDLERS:
+        asker = Asker(client_id, peer.host, poll)
+        values = await _WAITING_HANDLERS[api.key](asked, version, context, asker)
     else:
         values = await _HANDLERS[api.key](asked, version, context)
     throttle_ms = 0
@@ -148,7 +166,8 @@ async def answer(
         throttle_ms = charge.throttle_ms
         values = {**values, "throttle_time": throttle_ms}
     encoded = control.encode_response(api, version, values)
-    return Answer([frame(response_header, encoded)], throttle_ms=throttle_ms)
+    answered = [frame(response_header, encoded)]
+    return Answer(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
 
 
 def _charged(

@@ -94,6 +94,8 @@ class Listener:
             self._sock.close()
         self._newcomers.close()
         self._readers.shutdown(wait=False)
+        if self._context.authenticator is not None:
+            self._context.authenticator.close()
         self._ended.set()
 
     async def stop(self, timeout_s: float = 2.0) -> None:

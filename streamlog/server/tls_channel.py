@@ -30,6 +30,7 @@ class TlsChannel(Channel):
     """``open`` makes the handshake, and comes first."""
 
     path = "tls"
+    is_encrypted = True
     copies = True
 
     def __init__(

@@ -43,6 +43,8 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.StaleNode, ErrorCode.stale_broker_epoch),
     (errors.NodeNotFound, ErrorCode.broker_id_not_registered),
     (errors.OtherCluster, ErrorCode.inconsistent_cluster_id),
+    (errors.AuthenticationFailed, ErrorCode.sasl_authentication_failed),
+    (errors.UnsupportedMechanism, ErrorCode.unsupported_sasl_mechanism),
     (errors.GroupNotFound, ErrorCode.group_id_not_found),
     (errors.GroupNotEmpty, ErrorCode.non_empty_group),
     (errors.StalePartition, ErrorCode.invalid_update_version),

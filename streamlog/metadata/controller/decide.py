@@ -7,7 +7,16 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import election, isr, moves, nodes, producers, quotas, streams
+from streamlog.metadata.controller import (
+    election,
+    isr,
+    moves,
+    nodes,
+    producers,
+    quotas,
+    streams,
+    users,
+)
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
 from streamlog.metadata.image import Image
@@ -69,7 +78,7 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
-        case commands.AllocateProducerIds() | commands.AlterQuota():
+        case commands.AllocateProducerIds() | commands.AlterQuota() | commands.AlterUser():
             decision = _about_clients(image, command)
         case commands.RemoveNode():
             decision = nodes.remove_node(image, command, voters)
@@ -79,11 +88,15 @@ def decide(
 
 
 def _about_clients(
-    image: Image, command: commands.AllocateProducerIds | commands.AlterQuota
+    image: Image, command: commands.AllocateProducerIds | commands.AlterQuota | commands.AlterUser
 ) -> Decision:
-    if isinstance(command, commands.AlterQuota):
-        return quotas.alter_quota(image, command)
-    return producers.allocate_ids(image, command)
+    match command:
+        case commands.AlterQuota():
+            return quotas.alter_quota(image, command)
+        case commands.AlterUser():
+            return users.alter_user(image, command)
+        case commands.AllocateProducerIds():
+            return producers.allocate_ids(image, command)
 
 
 def _about_partitions(draft: Draft, command: Command) -> Decision:
