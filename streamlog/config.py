@@ -253,7 +253,9 @@ class SaslSection(Section):
     """Its passwords, one a line: nodes log in with the first, and let in who has any of them."""
     node_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256"] = "SCRAM-SHA-512"
     node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_lines)] = ()
-    """Who else is a node of this cluster: names out of certificates, one a line."""
+    """Which names out of certificates are nodes of this cluster, one a line; whose subject is this
+    node's own is one always.
+    """
     principal_mapping_rules: str = "DEFAULT"
     """Which name a certificate's subject stands for, as Kafka's ssl.principal.mapping.rules."""
     bootstrap_file: Path | None = None

@@ -61,7 +61,9 @@ class Node:
         security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
-        self._authenticator = build_authenticator(settings, lambda: self._metadata.image)
+        self._authenticator = build_authenticator(
+            settings, lambda: self._metadata.image, self._certificates
+        )
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,

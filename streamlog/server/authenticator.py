@@ -54,7 +54,9 @@ class Authenticator:
         node_passwords: WatchedFile[list[str]] | None = None,
         bootstrap_users: Mapping[str, Credentials],
         token_keys: "TokenKeys | None" = None,
+        own_subject: Callable[[], str | None] = lambda: None,
     ) -> None:
+        """``own_subject``: of the certificate that this node shows, as it is now."""
         self.settings = settings
         self.failures = Failures(settings.failures_per_address_max)
         self._image = image
@@ -62,13 +64,19 @@ class Authenticator:
         self._node_known: tuple[object, Known] | None = None  # and what it was made of
         self._bootstrap_users = bootstrap_users
         self._token_keys = token_keys
+        self._own_subject = own_subject
         self._rules = PrincipalRules(settings.principal_mapping_rules)
         self._secret = secrets.token_bytes(SECRET_BYTES)
         """In place of the cluster's, which comes with its first user."""
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="password")
 
     @classmethod
-    def load(cls, settings: SaslSection, image: Callable[[], Image]) -> "Authenticator":
+    def load(
+        cls,
+        settings: SaslSection,
+        image: Callable[[], Image],
+        own_subject: Callable[[], str | None] = lambda: None,
+    ) -> "Authenticator":
         """Reads the files that the settings name. Raises ConfigError."""
         passwords = None
         if settings.node_password_file is not None:
@@ -82,6 +90,7 @@ class Authenticator:
             node_passwords=passwords,
             bootstrap_users=users,
             token_keys=_token_keys(settings),
+            own_subject=own_subject,
         )
 
     def close(self) -> None:
@@ -119,7 +128,8 @@ class Authenticator:
         Raises AuthenticationFailed.
         """
         principal = self._rules.principal(subject)
-        return principal, principal.name in self.settings.node_principals
+        is_node = principal.name in self.settings.node_principals
+        return principal, is_node or subject == self._own_subject()
 
     def is_node(self, user: str) -> bool:
         """Of a user that has proved a password."""
