@@ -1,4 +1,4 @@
-"""New connections, one after the other: each asks what versions are spoken, and ends.
+"""New connections, one after the other: each asks what versions are spoken, logs in, and ends.
 
 ``python -m benchmarks.connecting ...`` prints one line of JSON.
 """
@@ -11,6 +11,7 @@ import time
 from collections.abc import Mapping
 
 from streamlog.client.blocking.connection import Connection
+from streamlog.client.login import Login
 
 WARM_UP: int = 5
 
@@ -23,11 +24,14 @@ def connect(server: str, settings: Mapping[str, str], count: int) -> dict[str, f
         context = ssl.create_default_context(cafile=ca)
         if cert := settings.get("ssl.certificate.location"):
             context.load_cert_chain(cert, settings["ssl.key.location"])
+    login = None
+    if user := settings.get("sasl.username"):
+        login = Login(settings["sasl.mechanisms"], user, lambda: settings["sasl.password"])
     for _ in range(WARM_UP):
-        Connection.open(host, int(port), tls=context).close()
+        Connection.open(host, int(port), tls=context, login=login).close()
     start, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
-        Connection.open(host, int(port), tls=context).close()
+        Connection.open(host, int(port), tls=context, login=login).close()
     elapsed = time.perf_counter() - start
     return {
         "connects": count / elapsed,

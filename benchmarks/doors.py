@@ -1,4 +1,4 @@
-"""What locks cost: TLS, and TLS with certificates of both sides, beside none, on a node each.
+"""What locks cost: TLS, certificates of both sides, passwords, beside none, on a node each.
 
 The same records, the same clients; only what is said on the connection differs.
 """
@@ -18,6 +18,8 @@ from benchmarks.side import STREAM, Sides, create_stream
 
 SIZE: Final = 1024
 CONNECTS: Final = 300
+USER: Final = "benchmark"
+PASSWORD: Final = "nobody else has it"
 CONNECT = Metric("connects", "connections/s")
 
 
@@ -73,10 +75,31 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
     return Door(node, client)
 
 
+def password(directory: Path, *, sealed: bool = False) -> Door:
+    """By SCRAM, which costs the client some milliseconds of hashing; ``sealed``: within TLS."""
+    from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
+    from streamlog.metadata.bootstrap_users import add_bootstrap_user
+    from streamlog.metadata.credential import StoredCredential
+
+    door = tls(directory) if sealed else Door()
+    directory.mkdir(exist_ok=True)
+    scram, salt = Scram.SHA_512, b"salt of the benchmark"
+    salted = salted_password(scram, PASSWORD, salt, ITERATIONS)
+    stored = StoredCredential.of(credential_of(scram, salted, salt, ITERATIONS))
+    add_bootstrap_user(directory / "users", USER, {"SCRAM-SHA-512": stored})
+    users = f'bootstrap_file = "{directory / "users"}"\n'
+    node = f'{door.node}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
+    protocol = "sasl_ssl" if sealed else "sasl_plaintext"
+    known = {"sasl.mechanisms": scram.value, "sasl.username": USER, "sasl.password": PASSWORD}
+    return Door(node, {**door.client, **known, "security.protocol": protocol})
+
+
 LOCKS: Final[Mapping[str, Callable[[Path], Door]]] = {
     "in the clear": nothing,
     "TLS": tls,
     "TLS, certificates of both sides": functools.partial(tls, mutual=True),
+    "SCRAM-SHA-512": password,
+    "SCRAM-SHA-512 within TLS": functools.partial(password, sealed=True),
 }
 """The first is the yardstick."""
 

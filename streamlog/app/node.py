@@ -61,9 +61,6 @@ class Node:
         security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
-        self._authenticator = build_authenticator(
-            settings, lambda: self._metadata.image, self._certificates
-        )
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -86,20 +83,7 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
-        self._listener = Listener(
-            Context(
-                node_id=data_dir.node_id,
-                address=self._advertised,
-                settings=settings.kafka,
-                partitions=self._registry,
-                metadata=self._metadata,
-                metrics=metrics,
-                groups=self._groups,
-                node_settings=settings,
-                authenticator=self._authenticator,
-                tls=self._certificates.kafka,
-            )
-        )
+        self._listener = self._server(metrics)
         self._source, self._admin = self._nats_side(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
@@ -124,6 +108,24 @@ class Node:
     def has_certificates(self) -> bool:
         """Which ``renewal`` may be asked to load anew."""
         return self._certificates.are_shown
+
+    def _server(self, metrics: NodeMetrics) -> Listener:
+        return Listener(
+            Context(
+                node_id=self._data_dir.node_id,
+                address=self._advertised,
+                settings=self._settings.kafka,
+                partitions=self._registry,
+                metadata=self._metadata,
+                metrics=metrics,
+                groups=self._groups,
+                node_settings=self._settings,
+                authenticator=build_authenticator(
+                    self._settings, lambda: self._metadata.image, self._certificates
+                ),
+                tls=self._certificates.kafka,
+            )
+        )
 
     def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
         source = NatsSource(

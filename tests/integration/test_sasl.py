@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from tests.cluster import Cluster
+from tests.authority import Authority
+from tests.cluster import Cluster, ClusterNode
 from tests.cluster_cli import Cli, Done
 from tests.sasl_clients import CLIENTS, REFUSED, LogIn, Refused, librdkafka
 from tests.server_process import program, wait_until
@@ -225,3 +227,63 @@ def test_nodes_change_their_password_while_they_run(guarded: Guarded) -> None:
     login = guarded.login("SCRAM-SHA-512", "alice", PASSWORD)
     found = CLIENTS["confluent"](guarded.cluster.servers, "afterwards", login, VALUES)
     assert found == VALUES
+
+
+class Sealed(NamedTuple):
+    """A node behind TLS, where a session is soon over."""
+
+    node: ClusterNode
+    servers: str
+    ca: str
+
+
+SESSION_MS = 2_000
+
+
+@pytest.fixture(scope="module")
+def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
+    folder = tmp_path_factory.mktemp("sealed")
+    authority = Authority(folder / "ca")
+    settings: dict[str, dict[str, object]] = {
+        "tls": {**authority.issue("node").settings(), "client_ca": str(authority.ca)},
+        "http": {"tls": False},
+        "sasl": {
+            **sasl_settings(folder),
+            "plain_without_tls": False,
+            "session_lifetime_ms": SESSION_MS,
+        },
+    }
+    with Cluster(folder / "cluster", nodes=1, settings=settings) as cluster:
+        yield Sealed(cluster[1], cluster.servers, str(authority.ca))
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_behind_tls_a_password_may_be_said(sealed: Sealed, client: str) -> None:
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    login = LogIn("PLAIN", "admin", ADMIN_PASSWORD, sealed.ca)
+    admin = AdminClient(librdkafka(sealed.servers, login))
+    admin.create_topics([NewTopic(client, 1, 1)])[client].result(30)
+    assert CLIENTS[client](sealed.servers, client, login, VALUES) == VALUES
+
+
+def test_a_stock_client_logs_in_again_before_its_session_ends(sealed: Sealed) -> None:
+    from confluent_kafka.admin import AdminClient
+
+    def logins() -> float:
+        for line in sealed.node.http("/metrics")[1].splitlines():
+            if line.startswith('streamlog_requests_total{api="SaslAuthenticate"}'):
+                return float(line.split()[1])
+        return 0.0
+
+    errors: list[object] = []
+    login = LogIn("PLAIN", "admin", ADMIN_PASSWORD, sealed.ca)
+    admin = AdminClient(librdkafka(sealed.servers, login, error_cb=errors.append))
+    admin.list_topics(timeout=10)
+    before = logins()
+    deadline = time.monotonic() + 2 * SESSION_MS / 1000
+    while time.monotonic() < deadline:
+        assert admin.list_topics(timeout=10).brokers
+        time.sleep(0.05)
+    assert logins() >= before + 2
+    assert not errors
