@@ -286,6 +286,40 @@ class SaslSection(Section):
         return self
 
 
+class AccessSection(Section):
+    """Who may do what, once clients have to prove who they are."""
+
+    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    """As in ``User:admin``: they may do everything but what only nodes may."""
+    file: Path | None = None
+    """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
+    count together: what either denies is denied."""
+    nkeys: dict[str, str] = Field(default_factory=dict)
+    """Names of those who sign requests over NATS, by their public keys, which begin with U; whoever
+    is not named here has the key as a name."""
+    nats_request_info: bool = False
+    """Believe what the header ``Nats-Request-Info`` says of who asks over NATS. Only where all who
+    may publish to the management API do so through a service import of another account."""
+    node_secret_file: Path | None = None
+    """What nodes sign with that they ask of each other over NATS, the same on each: lines of 16 or
+    more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
+    signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
+    """How old, or how far ahead, a signed request over NATS may be."""
+    audit_file: Path | None = None
+    """Where the audit log goes beside the node's log: a line of JSON for each event."""
+    audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """Of acts, and as many of refusals; the number of those that were not told is told."""
+
+    @field_validator("super_users")
+    @classmethod
+    def _check_super_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            kind, colon, name = each.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f"{each!r}: write kind and name, as in User:admin")
+        return value
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
@@ -304,6 +338,10 @@ class HttpSection(Section):
     connections_max: Annotated[int, Field(ge=1)] = 500
     request_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
     """For the TLS handshake and a request, until it is there as a whole."""
+    token_file: Path | None = None
+    """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
+    basic_auth: bool = False
+    """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
     group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
 
@@ -385,6 +423,7 @@ class Settings(BaseSettings):
     nats: NatsSection = NatsSection()
     kafka: KafkaSection = KafkaSection()
     sasl: SaslSection = SaslSection()
+    access: AccessSection = AccessSection()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()

@@ -21,6 +21,10 @@
           OutOfOrderSequence      a producer's batch does not follow its last one
           InvalidProducerEpoch    the producer's epoch is older than one that has written
         NoTransactions            transactions are not to be had here
+        NotAuthorized             whoever asks may not do it
+          TopicForbidden
+          GroupForbidden
+          ClusterForbidden
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
         StaleNode                 the caller is not the node's present incarnation
@@ -166,6 +170,22 @@ class InvalidProducerEpoch(ProducerRefused):
 
 class NoTransactions(InvalidRequest):
     """A producer wants a transaction, which there are none of."""
+
+
+class NotAuthorized(InvalidRequest):
+    """Whoever asks may not do this, and is not told more."""
+
+
+class TopicForbidden(NotAuthorized):
+    """Of a stream that he may know of."""
+
+
+class GroupForbidden(NotAuthorized):
+    """Of a consumer group, whether there is one of that name or not."""
+
+
+class ClusterForbidden(NotAuthorized):
+    """Of the cluster as a whole, or of what only its nodes ask of each other."""
 
 
 class FencedLeaderEpoch(InvalidRequest):

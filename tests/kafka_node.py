@@ -456,20 +456,19 @@ class KafkaNode:
         self.authenticator = (
             None if sasl is None else Authenticator.load(sasl, lambda: self.metadata.image)
         )
-        self.listener = Listener(
-            Context(
-                node_id=NODE,
-                address=lambda: self.listener.address,
-                settings=self.settings,
-                partitions=self,
-                metadata=self.metadata,
-                metrics=self.metrics,
-                groups=self.groups,
-                node_settings=self.node_settings,
-                authenticator=self.authenticator,
-                tls=tls,
-            )
+        self.context = Context(
+            node_id=NODE,
+            address=lambda: self.listener.address,
+            settings=self.settings,
+            partitions=self,
+            metadata=self.metadata,
+            metrics=self.metrics,
+            groups=self.groups,
+            node_settings=self.node_settings,
+            authenticator=self.authenticator,
+            tls=tls,
         )
+        self.listener = Listener(self.context)
 
     @property
     def address(self) -> str:

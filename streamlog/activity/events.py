@@ -130,6 +130,12 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return "voters_changed", {"voters": told}
         case facts.ProducerIdsAllocated(node_id=node_id, end=end):
             return "producer_ids_allocated", {"node": node_id, "end": end}
+        case _:
+            return _of_clients(record, before)
+
+
+def _of_clients(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+    match record:
         case facts.QuotaChanged(client_id=client_id, quota=quota):
             known = before.quotas.get(client_id, NO_QUOTA)
             changed = _changed(known.model_dump(), quota.model_dump())
@@ -138,6 +144,10 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return _user(name, before.users.get(name, {}), credentials)
         case facts.DecoySecretChosen():
             return "decoy_secret_chosen", {}
+        case facts.AccessRuleAdded(rule=rule):
+            return "access_rule_added", rule.model_dump(mode="json")
+        case facts.AccessRuleRemoved(rule=rule):
+            return "access_rule_removed", rule.model_dump(mode="json")
     raise AssertionError(f"{type(record).__name__} is not told")
 
 

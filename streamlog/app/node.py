@@ -9,15 +9,21 @@ from typing import Any, Final
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
+from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
+from streamlog.admin.identity import Identity, node_secrets_of
+from streamlog.app.audit_file import AuditFile
 from streamlog.app.identity import build_authenticator, node_login
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.renewal import Renewal
+from streamlog.authority.audit import Audit
+from streamlog.authority.authority import Authority
 from streamlog.client.security import Security
 from streamlog.config import Settings
+from streamlog.console.access import HttpAccess
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
@@ -83,6 +89,11 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
+        self._audit_file = AuditFile(settings.access.audit_file)
+        self._audit = Audit(settings.access.audit_lines_per_s)
+        self._authority = Authority(
+            settings.access, self._rules, self._audit, enforced=settings.authentication_on
+        )
         self._listener = self._server(metrics)
         self._source, self._admin = self._nats_side(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
@@ -95,6 +106,7 @@ class Node:
             loop_lag_s=lambda: self._loop_lag.seconds,
             limits=settings.http,
             tls=self._certificates.http,
+            access=HttpAccess(self._authority, token_file=settings.http.token_file),
         )
         self._log_ends = LogEnds(
             wanted=lambda: {tp for group in self._progress() for tp in group.committed},
@@ -144,6 +156,10 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             lease=self._metadata.lease,
+            identity=Identity(
+                self._authority, self._settings.access, node_secrets_of(self._settings)
+            ),
+            audit=self._audit,
         )
         return source, admin
 
@@ -151,6 +167,7 @@ class Node:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
             start_order=(
+                Step("access", self._start_access),
                 Step("console", self._start_console),
                 Step("metadata", self._metadata.open),
                 Step("server", self._start_server),
@@ -173,8 +190,13 @@ class Node:
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
                 Step("console", self._site.stop),
+                Step("access", self._stop_access),
             ),
         )
+
+    def _rules(self) -> RuleBook:
+        """Of the metadata; there are none before these are read."""
+        return self._metadata.image.rules if self._metadata.is_open else NO_RULES
 
     def _readiness(self) -> Readiness:
         return Readiness(
@@ -261,6 +283,15 @@ class Node:
         return await self._life.stop(self._settings.node.stop_timeout_ms / 1000)
 
     # The steps of the start
+
+    async def _start_access(self) -> None:
+        """Nobody is answered before it is known who may do what."""
+        self._audit_file.open()
+        self._authority.load()
+        self._run(self._authority.run())
+
+    async def _stop_access(self) -> None:
+        self._audit_file.close()
 
     async def _start_console(self) -> None:
         await self._site.start()

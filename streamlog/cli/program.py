@@ -8,6 +8,7 @@ import typer
 
 from streamlog import __version__
 from streamlog.cli import (
+    acl,
     bench,
     cluster,
     dev,
@@ -38,6 +39,7 @@ app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(quota.app, name="quota")
 app.add_typer(user.app, name="user")
+app.add_typer(acl.app, name="acl")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")

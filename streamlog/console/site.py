@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from streamlog import __version__
 from streamlog.config import HttpSection
 from streamlog.console.porter import Porter
+from streamlog.console.access import HttpAccess
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
 from streamlog.tls.following import following
@@ -43,7 +44,9 @@ class Site:
         loop_lag_s: Callable[[], float],
         limits: HttpSection | None = None,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        access: HttpAccess | None = None,
     ) -> None:
+        """``access``: None: everything is open to everybody."""
         self._host = host
         self.port = port
         """The port that was asked for; once started, the one that was got."""
@@ -54,11 +57,16 @@ class Site:
         self._limits = limits or HttpSection()
         self._tls = tls  # for who comes next
         self._server: asyncio.Server | None = None
+        self._access = access
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        app = web.Application()
+        if self._access is not None:
+            self._access.check()
+        app = web.Application(
+            middlewares=() if self._access is None else (self._access.middleware,)
+        )
         app.add_routes(
             [
                 web.get("/", self._index),

@@ -9,6 +9,8 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from streamlog.access.filters import RuleFilter
+from streamlog.access.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
@@ -180,6 +182,21 @@ class AlterUser(Command):
     """Chance, for where the cluster has none such yet."""
 
 
+# Access
+
+
+class AddAccessRules(Command):
+    """All of them or none; those that hold already are a success."""
+
+    rules: tuple[Rule, ...]
+
+
+class RemoveAccessRules(Command):
+    """Those that any of the filters matches; that there are none is a success."""
+
+    filters: tuple[RuleFilter, ...]
+
+
 # Replication
 
 
@@ -272,6 +289,8 @@ _TYPES: dict[str, type[Command]] = {
         AllocateProducerIds,
         AlterQuota,
         AlterUser,
+        AddAccessRules,
+        RemoveAccessRules,
         AlterIsr,
         ReportLeader,
         AddVoter,

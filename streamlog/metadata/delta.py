@@ -8,11 +8,14 @@ from dataclasses import replace
 
 from immutables import Map
 
+from streamlog.access.rulebook import RuleBook
 from streamlog.errors import CorruptData
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
+    AccessRuleAdded,
+    AccessRuleRemoved,
     DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
@@ -34,6 +37,8 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.raft.voters import VoterSet
 
+AboutClients = QuotaChanged | UserChanged | DecoySecretChosen | AccessRuleAdded | AccessRuleRemoved
+
 
 class ImageDelta:
     """Changes on top of an image's parts, which stay as they are. Used once, by one ``Image``."""
@@ -51,6 +56,7 @@ class ImageDelta:
         quotas: Map[str | None, Quota],
         users: Map[str, Credentials],
         decoy_secret: str,
+        rules: RuleBook,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -60,6 +66,7 @@ class ImageDelta:
         self.quotas = quotas
         self.users = users
         self.decoy_secret = decoy_secret
+        self.rules = rules
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -89,7 +96,13 @@ class ImageDelta:
                 if record.end < self.producer_ids_end:
                     raise CorruptData(f"metadata record at {offset} takes back producer ids")
                 self.producer_ids_end = record.end
-            case QuotaChanged() | UserChanged() | DecoySecretChosen():
+            case (
+                QuotaChanged()
+                | UserChanged()
+                | DecoySecretChosen()
+                | AccessRuleAdded()
+                | AccessRuleRemoved()
+            ):
                 self._clients_changed(record)
             case QuorumLeader():
                 pass
@@ -154,8 +167,12 @@ class ImageDelta:
                 return
         self.nodes = self.nodes.set(node_id, known)
 
-    def _clients_changed(self, record: QuotaChanged | UserChanged | DecoySecretChosen) -> None:
+    def _clients_changed(self, record: AboutClients) -> None:
         match record:
+            case AccessRuleAdded(rule=rule):
+                self.rules = self.rules.added(rule)
+            case AccessRuleRemoved(rule=rule):
+                self.rules = self.rules.removed(rule)
             case QuotaChanged(client_id=client_id, quota=quota):
                 if quota != NO_QUOTA:
                     self.quotas = self.quotas.set(client_id, quota)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.delta import ImageDelta
@@ -21,6 +22,7 @@ from streamlog.metadata.entries import (
 )
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
+    AccessRuleAdded,
     DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
@@ -82,6 +84,8 @@ class Image:
     """Who may log in by a password."""
     decoy_secret: str = ""
     """In base64; empty until there is a first user."""
+    rules: RuleBook = NO_RULES
+    """Who may do what, as far as it is kept here; a node's file may add to it."""
     names: Map[bytes, str] = field(default_factory=Map, compare=False)
     """Of the streams, by the 16 bytes of their ids; follows from ``streams``."""
     parent_offset: int = field(default=-1, compare=False)
@@ -142,7 +146,7 @@ class Image:
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
-            delta.decoy_secret, delta.names,
+            delta.decoy_secret, delta.rules, delta.names,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -173,6 +177,8 @@ class Image:
             yield DecoySecretChosen(secret=self.decoy_secret)
         for name in sorted(self.users):
             yield UserChanged(name=name, credentials=self.users[name])
+        for rule in self.rules.sorted():
+            yield AccessRuleAdded(rule=rule)
         for node_id in sorted(self.nodes):
             yield from _node_records(self.nodes[node_id])
         for name in sorted(self.streams):
@@ -187,14 +193,14 @@ class Image:
         return ImageDelta(
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
-            users=self.users, decoy_secret=self.decoy_secret,
+            users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
-            delta.decoy_secret, delta.names,
+            delta.decoy_secret, delta.rules, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched),
         )  # fmt: skip
 

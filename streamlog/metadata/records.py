@@ -10,6 +10,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from streamlog.access.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.credential import Bytes, Credentials, UserName
 from streamlog.metadata.quota import Quota
@@ -202,6 +203,21 @@ class DecoySecretChosen(MetadataRecord):
     secret: Bytes
 
 
+# Access
+
+
+class AccessRuleAdded(MetadataRecord):
+    """From now on this rule holds."""
+
+    rule: Rule
+
+
+class AccessRuleRemoved(MetadataRecord):
+    """The rule that says just this holds no longer."""
+
+    rule: Rule
+
+
 _TYPES: dict[str, type[MetadataRecord]] = {
     kind.__name__: kind
     for kind in (
@@ -220,6 +236,8 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         QuotaChanged,
         UserChanged,
         DecoySecretChosen,
+        AccessRuleAdded,
+        AccessRuleRemoved,
     )
 }
 

@@ -7,6 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from streamlog.access.session import NOBODY, Session
+from streamlog.authority.access import Access
+from streamlog.authority.audit import Audit
+from streamlog.authority.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
 from streamlog.metadata.alteration import SettingChange
@@ -224,6 +227,12 @@ class Context:
     """None: nobody is asked who they are."""
     session: Session = NOBODY
     """Who asks: each connection has a context of its own, which differs in this from others."""
+    access: Access | None = None
+    """What they may do; None: everything. Where there is one, ``partitions`` and ``metadata`` are
+    without what they may not know of: see ``server.sight``."""
+    authority: Authority | None = None
+    """The rules in force; None: there are none."""
+    audit: Audit = field(default_factory=Audit)
 
     @property
     def authentication_on(self) -> bool:

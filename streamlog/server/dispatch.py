@@ -4,6 +4,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.server import acts, gates
 from streamlog.server.answer import Answer
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
@@ -13,11 +14,14 @@ from streamlog.server.handlers import (
     alter_partition_reassignments,
     alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -77,6 +81,9 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.DELETE_RECORDS: delete_records.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    registry.DESCRIBE_ACLS: describe_acls.handle,
+    registry.CREATE_ACLS: create_acls.handle,
+    registry.DELETE_ACLS: delete_acls.handle,
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
     registry.ALTER_CONFIGS: alter_configs.handle,
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
@@ -153,13 +160,9 @@ async def answer(
         produced = await produce.handle(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
     asked = control.read_request(cursor, api, version)
-    if api.key in _LOGIN_HANDLERS:
-        values = await _LOGIN_HANDLERS[api.key](asked, version, peer, poll)
-    elif api.key in _WAITING_HANDLERS:
-        asker = Asker(client_id, peer.host, poll)
-        values = await _WAITING_HANDLERS[api.key](asked, version, context, asker)
-    else:
-        values = await _HANDLERS[api.key](asked, version, context)
+    values = await _values(header, asked, peer, poll)
+    if api.key in acts.ADMINISTRATIVE:
+        acts.tell(api, asked, values, context)
     throttle_ms = 0
     if charge is not None and api.key not in UNCOUNTED:
         charge.request()
@@ -168,6 +171,23 @@ async def answer(
     encoded = control.encode_response(api, version, values)
     answered = [frame(response_header, encoded)]
     return Answer(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
+
+
+async def _values(
+    header: RequestHeader, asked: control.Message, peer: Peer, poll: Poll
+) -> control.Message:
+    """What the handler answers, if it is asked."""
+    key, version, context = header.api.key, header.version, peer.context
+    if context.access is not None:
+        refused = gates.refusal(key, header.api.name, asked, context.access)
+        if refused is not None:
+            return refused
+    if key in _LOGIN_HANDLERS:
+        return await _LOGIN_HANDLERS[key](asked, version, peer, poll)
+    if key in _WAITING_HANDLERS:
+        asker = Asker(header.client_id or "", peer.host, poll)
+        return await _WAITING_HANDLERS[key](asked, version, context, asker)
+    return await _HANDLERS[key](asked, version, context)
 
 
 def _charged(

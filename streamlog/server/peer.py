@@ -1,5 +1,4 @@
 import time
-from dataclasses import replace
 from typing import Final
 
 from streamlog.access.session import Session
@@ -7,6 +6,7 @@ from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.server.context import Context
 from streamlog.server.login import Login, Proved
 from streamlog.server.poll import Poll
+from streamlog.server.sight import seen_by
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.registry import Api
@@ -20,7 +20,8 @@ class Peer:
     """Who is at the other end of a connection, and what a handler may use for their requests."""
 
     def __init__(self, context: Context, host: str, *, encrypted: bool = False) -> None:
-        self.context = replace(context, session=Session(host=host))
+        self._node = context
+        self.context = seen_by(Session(host=host), context)
         """With the session as it is now: another one once the peer has logged in."""
         self.is_guarded = context.authenticator is not None
         self.is_let_in = not self.is_guarded
@@ -44,9 +45,7 @@ class Peer:
 
     def call(self, client_id: str) -> Context:
         """The peer calls itself so from now on."""
-        self.context = replace(
-            self.context, session=self.context.session._replace(client_id=client_id)
-        )
+        self._with(self.context.session._replace(client_id=client_id))
         return self.context
 
     def admit(self, api: Api) -> None:
@@ -54,6 +53,7 @@ class Peer:
         if api.key in BEFORE_LOGIN:
             return
         if not self.is_let_in:
+            self._tell(f"{api.name} before a login")
             raise LoginRequired(f"{api.name} before a login")
         if self._ends_s is not None and time.monotonic() >= self._ends_s:
             raise LoginRequired(f"{api.name} after the session's end: log in again in time")
@@ -72,7 +72,10 @@ class Peer:
         """Raises AuthenticationFailed where nobody can log in."""
         if self._login is None:
             raise AuthenticationFailed("nobody is asked to log in here")
-        return self._login.handshake(mechanism, version)
+        answer = self._login.handshake(mechanism, version)
+        if self._login.failed:
+            self._tell("no such handshake")
+        return answer
 
     async def authenticate(self, message: bytes, poll: Poll) -> Message:
         """One step of the exchange. Raises AuthenticationFailed where nobody can log in."""
@@ -80,14 +83,23 @@ class Peer:
             raise AuthenticationFailed("nobody is asked to log in here")
         present = self.context.session.principal if self._has_logged_in else None
         answer, proved = await self._login.authenticate(message, poll, present)
+        if self._login.failed:
+            self._tell(str(answer.get("error_message")))
         if proved is not None:
             self._has_logged_in = True
             self._become(proved)
         return answer
 
+    def _tell(self, reason: str) -> None:
+        """In the audit log."""
+        self.context.audit.not_authenticated(self.context.session, reason, by="Kafka")
+
+    def _with(self, session: Session) -> None:
+        self.context = seen_by(session, self._node)
+
     def _become(self, proved: Proved) -> None:
         principal, is_node, lifetime_ms = proved
         session = self.context.session._replace(principal=principal, is_node=is_node)
-        self.context = replace(self.context, session=session)
+        self._with(session)
         self.is_let_in = True
         self._ends_s = time.monotonic() + lifetime_ms / 1000 if lifetime_ms else None

@@ -24,6 +24,9 @@ DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
@@ -88,6 +91,9 @@ APIS: Final[dict[int, Api]] = {
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 6, 2),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+        Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2),
+        Api(CREATE_ACLS, "CreateAcls", 1, 3, 2),
+        Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
         Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
         Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),

@@ -8,6 +8,7 @@ from streamlog.metadata import commands
 from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller import (
+    access_rules,
     election,
     isr,
     moves,
@@ -43,7 +44,7 @@ def decide(
     [stream, partition]); CreateStream, PlaceStream ``{"created"}``; AlterIsr ``{"verdicts":
     [...]}``, one for each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders
     ``{"moved", "left"}``; Heartbeat ``{"fenced"}``; AllocateProducerIds
-    ``{"first", "end"}``.
+    ``{"first", "end"}``; RemoveAccessRules ``{"removed"}``, for each filter its rules.
 
     A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
     epoch unfences it, and has partitions led that could not be without it. After StopNode nothing
@@ -78,7 +79,13 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
-        case commands.AllocateProducerIds() | commands.AlterQuota() | commands.AlterUser():
+        case (
+            commands.AllocateProducerIds()
+            | commands.AlterQuota()
+            | commands.AlterUser()
+            | commands.AddAccessRules()
+            | commands.RemoveAccessRules()
+        ):
             decision = _about_clients(image, command)
         case commands.RemoveNode():
             decision = nodes.remove_node(image, command, voters)
@@ -88,7 +95,14 @@ def decide(
 
 
 def _about_clients(
-    image: Image, command: commands.AllocateProducerIds | commands.AlterQuota | commands.AlterUser
+    image: Image,
+    command: (
+        commands.AllocateProducerIds
+        | commands.AlterQuota
+        | commands.AlterUser
+        | commands.AddAccessRules
+        | commands.RemoveAccessRules
+    ),
 ) -> Decision:
     match command:
         case commands.AlterQuota():
@@ -97,6 +111,8 @@ def _about_clients(
             return users.alter_user(image, command)
         case commands.AllocateProducerIds():
             return producers.allocate_ids(image, command)
+        case _:
+            return access_rules.change_rules(image, command)
 
 
 def _about_partitions(draft: Draft, command: Command) -> Decision:

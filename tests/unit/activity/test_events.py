@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from streamlog.access.rules import Rule
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, gap_event, next_metadata_offset
 from streamlog.metadata import records as facts
@@ -190,6 +191,8 @@ def test_every_kind_of_record_is_told() -> None:
         AlterQuotaRecord,
         facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": CREDENTIAL}),
         facts.DecoySecretChosen(secret="c2VjcmV0"),
+        facts.AccessRuleAdded(rule=RULE),
+        facts.AccessRuleRemoved(rule=RULE),
     ]  # fmt: skip
     assert {type(record) for record in made} == set(facts._TYPES.values())
     offset = world.image.offset
@@ -200,6 +203,9 @@ def test_every_kind_of_record_is_told() -> None:
 
 CREDENTIAL = StoredCredential(
     salt="c2FsdA==", iterations=8192, stored_key="c3RvcmVk", server_key="c2VydmVy"
+)
+RULE = Rule.of(
+    permission="allow", principal="User:a", operation="read", resource_type="topic", name="s"
 )
 AlterQuotaRecord = facts.QuotaChanged.model_validate(
     {"client_id": None, "quota": {"request_rate": 1}}
