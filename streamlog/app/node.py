@@ -12,18 +12,14 @@ from streamlog import __version__
 from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
-from streamlog.admin.identity import Identity, node_secrets_of
-from streamlog.app.audit_file import AuditFile
+from streamlog.app.admission import Admission
 from streamlog.app.identity import build_authenticator, node_login
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.renewal import Renewal
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
 from streamlog.client.security import Security
 from streamlog.config import Settings
-from streamlog.console.access import HttpAccess
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
@@ -41,6 +37,7 @@ from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.registry import Registry
+from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from streamlog.tls.certificates import Certificates
@@ -89,12 +86,11 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
-        self._audit_file = AuditFile(settings.access.audit_file)
-        self._audit = Audit(settings.access.audit_lines_per_s)
-        self._authority = Authority(
-            settings.access, self._rules, self._audit, enforced=settings.authentication_on
+        authenticator = build_authenticator(
+            settings, lambda: self._metadata.image, self._certificates
         )
-        self._listener = self._server(metrics)
+        self._admission = Admission(settings, self._rules, authenticator)
+        self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
@@ -106,7 +102,7 @@ class Node:
             loop_lag_s=lambda: self._loop_lag.seconds,
             limits=settings.http,
             tls=self._certificates.http,
-            access=HttpAccess(self._authority, token_file=settings.http.token_file),
+            access=self._admission.http,
         )
         self._log_ends = LogEnds(
             wanted=lambda: {tp for group in self._progress() for tp in group.committed},
@@ -121,7 +117,7 @@ class Node:
         """Which ``renewal`` may be asked to load anew."""
         return self._certificates.are_shown
 
-    def _server(self, metrics: NodeMetrics) -> Listener:
+    def _server(self, metrics: NodeMetrics, authenticator: Authenticator | None) -> Listener:
         return Listener(
             Context(
                 node_id=self._data_dir.node_id,
@@ -132,10 +128,10 @@ class Node:
                 metrics=metrics,
                 groups=self._groups,
                 node_settings=self._settings,
-                authenticator=build_authenticator(
-                    self._settings, lambda: self._metadata.image, self._certificates
-                ),
+                authenticator=authenticator,
                 tls=self._certificates.kafka,
+                authority=self._admission.authority,
+                audit=self._admission.audit,
             )
         )
 
@@ -156,10 +152,8 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             lease=self._metadata.lease,
-            identity=Identity(
-                self._authority, self._settings.access, node_secrets_of(self._settings)
-            ),
-            audit=self._audit,
+            identity=self._admission.identity,
+            audit=self._admission.audit,
         )
         return source, admin
 
@@ -190,7 +184,7 @@ class Node:
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
                 Step("console", self._site.stop),
-                Step("access", self._stop_access),
+                Step("access", self._admission.close),
             ),
         )
 
@@ -286,12 +280,8 @@ class Node:
 
     async def _start_access(self) -> None:
         """Nobody is answered before it is known who may do what."""
-        self._audit_file.open()
-        self._authority.load()
-        self._run(self._authority.run())
-
-    async def _stop_access(self) -> None:
-        self._audit_file.close()
+        await self._admission.open()
+        self._run(self._admission.authority.run())
 
     async def _start_console(self) -> None:
         await self._site.start()
