@@ -28,6 +28,7 @@ ACCESS: Final = "streamlog.access"
 TOKEN_BYTES_MIN: Final = 16
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
 
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LogIn = Callable[[str, str, str], Awaitable[Session]]
 """Of user, password and host. Raises AuthenticationFailed."""
 
@@ -42,7 +43,12 @@ class HttpAccess:
         self._authority = authority
         self._token_file = token_file
         self._log_in = log_in
-        self.middleware = web.middleware(self._judge)
+
+        @web.middleware
+        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._judge(request, handler)
+
+        self.middleware: Final = middleware
 
     def check(self) -> None:
         """Raises ConfigError for a file that cannot be used."""
@@ -54,9 +60,7 @@ class HttpAccess:
     def is_closed(self) -> bool:
         return self._token_file is not None or self._log_in is not None
 
-    async def _judge(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _judge(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         session = Session(host=request.remote or "")
         if request.path not in PUBLIC and self.is_closed:
             try:
