@@ -28,7 +28,14 @@ from pydantic_settings import (
 )
 
 from streamlog.errors import ConfigError
-from streamlog.sections import ClientAuth, Section, SecuritySection, TlsSection
+from streamlog.sections import (
+    AccessSection,
+    ClientAuth,
+    Section,
+    SecuritySection,
+    TlsSection,
+    split,
+)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 lets the system choose."""
@@ -48,13 +55,6 @@ SECRETS: Final = frozenset({"password", "token"})
 """Keys whose values are never shown."""
 
 
-def _split(value: object) -> object:
-    """A list in the environment is written with commas."""
-    if isinstance(value, str):
-        value = value.replace(" ", "").split(",")
-    return tuple(value) if isinstance(value, list) else value
-
-
 def _split_lines(value: object) -> object:
     """As above for what has commas of its own."""
     if isinstance(value, str):
@@ -62,7 +62,7 @@ def _split_lines(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(min_length=1)]
 
 
 class NodeSection(Section):
@@ -142,7 +142,7 @@ class ClusterSection(Section):
 
     id: str | None = None
     """The same on every node; needed where there are voters beside this node."""
-    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
     """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
     heartbeat_ms: Annotated[int, Field(ge=10)] = 500
     session_ms: Annotated[int, Field(ge=100)] = 3_000
@@ -237,7 +237,7 @@ Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
 class SaslSection(Section):
     """How clients and nodes prove who they are."""
 
-    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(_split)] = ()
+    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
     """What is offered; none: whoever connects is believed."""
     plain_without_tls: bool = False
     """Offer PLAIN where everybody on the way may read the passwords."""
@@ -284,40 +284,6 @@ class SaslSection(Section):
         if "OAUTHBEARER" not in self.mechanisms and oauth != (None, None, None):
             raise ValueError("oauth_* are of no use without OAUTHBEARER in mechanisms")
         return self
-
-
-class AccessSection(Section):
-    """Who may do what, once clients have to prove who they are."""
-
-    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
-    """As in ``User:admin``: they may do everything but what only nodes may."""
-    file: Path | None = None
-    """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
-    count together: what either denies is denied."""
-    nkeys: dict[str, str] = Field(default_factory=dict)
-    """Names of those who sign requests over NATS, by their public keys, which begin with U; whoever
-    is not named here has the key as a name."""
-    nats_request_info: bool = False
-    """Believe what the header ``Nats-Request-Info`` says of who asks over NATS. Only where all who
-    may publish to the management API do so through a service import of another account."""
-    node_secret_file: Path | None = None
-    """What nodes sign with that they ask of each other over NATS, the same on each: lines of 16 or
-    more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
-    signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
-    """How old, or how far ahead, a signed request over NATS may be."""
-    audit_file: Path | None = None
-    """Where the audit log goes beside the node's log: a line of JSON for each event."""
-    audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
-    """Of acts, and as many of refusals; the number of those that were not told is told."""
-
-    @field_validator("super_users")
-    @classmethod
-    def _check_super_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for each in value:
-            kind, colon, name = each.partition(":")
-            if not (kind and colon and name):
-                raise ValueError(f"{each!r}: write kind and name, as in User:admin")
-        return value
 
 
 class HttpSection(Section):

@@ -3,9 +3,24 @@
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
 
 ClientAuth = Literal["none", "optional", "required"]
+
+
+def split(value: object) -> object:
+    """A list in the environment is written with commas."""
+    if isinstance(value, str):
+        value = value.replace(" ", "").split(",")
+    return tuple(value) if isinstance(value, list) else value
 
 
 class Section(BaseModel):
@@ -54,3 +69,37 @@ class SecuritySection(Section):
 
     insecure: bool = False
     """Listen on other addresses than this machine's own without authentication."""
+
+
+class AccessSection(Section):
+    """Who may do what, once clients have to prove who they are."""
+
+    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
+    """As in ``User:admin``: they may do everything but what only nodes may."""
+    file: Path | None = None
+    """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
+    count together: what either denies is denied."""
+    nkeys: dict[str, str] = Field(default_factory=dict)
+    """Names of those who sign requests over NATS, by their public keys, which begin with U; whoever
+    is not named here has the key as a name."""
+    nats_request_info: bool = False
+    """Believe what the header ``Nats-Request-Info`` says of who asks over NATS. Only where all who
+    may publish to the management API do so through a service import of another account."""
+    node_secret_file: Path | None = None
+    """What nodes sign with that they ask of each other over NATS, the same on each: lines of 16 or
+    more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
+    signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
+    """How old, or how far ahead, a signed request over NATS may be."""
+    audit_file: Path | None = None
+    """Where the audit log goes beside the node's log: a line of JSON for each event."""
+    audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """Of acts, and as many of refusals; the number of those that were not told is told."""
+
+    @field_validator("super_users")
+    @classmethod
+    def _check_super_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            kind, colon, name = each.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f"{each!r}: write kind and name, as in User:admin")
+        return value

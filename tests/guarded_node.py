@@ -35,7 +35,7 @@ class GuardedNode(Node):
         (directory / "tokens").write_text(TOKEN + "\n")
         (directory / "node-password").write_text("node-secret-of-this-cluster\n")
         self.cli("user", "add", ADMIN, "--bootstrap", str(directory / "first-users"),
-                 "--password-file", str(self.password_file(ADMIN)))  # fmt: skip
+                 "--new-password-file", str(self.password_file(ADMIN)))  # fmt: skip
         config = Path(self.command[-1])
         text = config.read_text().replace(
             "[http]\n", f'[http]\ntoken_file = "{directory / "tokens"}"\nbasic_auth = true\n'
@@ -60,12 +60,12 @@ class GuardedNode(Node):
         """``streamlog`` in this process."""
         import io
 
-        program = ["streamlog"]
-        if user is not None:
-            program += ["--user", user, "--password-file", str(self.password_file(user))]
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(sys, "argv", [*program, *words])
+            if user is not None:
+                patch.setenv("STREAMLOG_CLIENT_USER", user)
+                patch.setenv("STREAMLOG_CLIENT_PASSWORD_FILE", str(self.password_file(user)))
+            patch.setattr(sys, "argv", ["streamlog", *words])
             patch.setattr(sys, "stdin", io.StringIO())
             patch.setattr(sys, "stdout", out)
             patch.setattr(sys, "stderr", err)

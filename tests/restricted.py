@@ -10,7 +10,7 @@ from streamlog.access.rules import Rule
 from streamlog.access.session import Session
 from streamlog.authority.audit import Audit, Refusal
 from streamlog.authority.authority import Authority
-from streamlog.config import AccessSection
+from streamlog.sections import AccessSection
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
 from streamlog.server.context import Context

@@ -13,8 +13,9 @@ from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
 from streamlog.authority.signature import KEY, NODE, Verifier, node_signature, sign
-from streamlog.config import AccessSection, Settings
+from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed
+from streamlog.sections import AccessSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 """Set by nats-server where a request comes through a service import that is shared."""

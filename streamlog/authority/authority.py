@@ -10,8 +10,8 @@ from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.audit import Audit
 from streamlog.authority.rule_file import read_rules
-from streamlog.config import AccessSection
 from streamlog.errors import ConfigError
+from streamlog.sections import AccessSection
 
 logger = logging.getLogger(__name__)
 

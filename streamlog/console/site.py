@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 
 from streamlog import __version__
 from streamlog.config import HttpSection
-from streamlog.console.porter import Porter
 from streamlog.console.access import HttpAccess
+from streamlog.console.porter import Porter
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
 from streamlog.tls.following import following

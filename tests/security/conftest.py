@@ -35,7 +35,7 @@ def furnish(node: GuardedNode) -> None:
     from tests.guarded_node import ADMIN, librdkafka
 
     for user in ("reader", "nobody"):
-        node.admin("user", "add", user, "--password-file", str(node.password_file(user)))
+        node.admin("user", "add", user, "--new-password-file", str(node.password_file(user)))
     node.admin("acl", "add", "-p", "User:reader", "-o", "read", "-t", "orders", "-g", "reader-*")
     admin = AdminClient(librdkafka(node, ADMIN))
     made = admin.create_topics([NewTopic("orders", 1), NewTopic("secret", 1)])

@@ -13,8 +13,8 @@ from streamlog.access.session import Session
 from streamlog.authority import authority as module
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
-from streamlog.config import AccessSection
 from streamlog.errors import ConfigError, StreamNotFound, TopicForbidden
+from streamlog.sections import AccessSection
 from tests.kafka_node import until
 from tests.restricted import ALICE, Heard, rule
 
