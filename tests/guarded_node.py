@@ -51,6 +51,17 @@ class GuardedNode(Node):
             f'nkeys = {{ {self.admin_key.public} = "{ADMIN}" }}\n'
         )
 
+    def join(self, number: int, voters: list["GuardedNode"]) -> None:
+        """Before the start: this node is one of several, all with the first one's users."""
+        config = Path(self.command[-1])
+        quorum = [f"{n}@{it.kafka}" for n, it in enumerate(voters, 1)]
+        text = config.read_text().replace("[node]\nid = 1\n", f"[node]\nid = {number}\n")
+        text = text.replace(
+            str(self.directory / "first-users"), str(voters[0].directory / "first-users")
+        )
+        text = text.replace(self.admin_key.public, voters[0].admin_key.public)
+        config.write_text(f'{text}[cluster]\nid = "guarded"\nvoters = {json.dumps(quorum)}\n')
+
     def password_file(self, user: str) -> Path:
         path = self.directory / f"password-of-{user}"
         path.write_text(f"{user}-secret\n")

@@ -35,7 +35,7 @@ class Authorizer:
     def allows(
         self, principal: str, host: str, operation: Operation, kind: ResourceType, name: str
     ) -> bool:
-        """Costs the length of ``name``. ``host``: as ``asking_host`` spells it."""
+        """Costs the length of ``name`` at most. ``host``: as ``asking_host`` spells it."""
         if principal in self.super_users:
             return True
         implying = IMPLIED_BY[operation]

@@ -24,11 +24,18 @@ class Place(NamedTuple):
 class RuleBook:
     """An immutable set of rules; a change makes another one, which shares what stays."""
 
-    __slots__ = ("_places", "_size")
+    __slots__ = ("_lengths", "_places", "_size")
 
-    def __init__(self, places: Map[Place, tuple[Rule, ...]] | None = None, size: int = 0) -> None:
+    def __init__(
+        self,
+        places: Map[Place, tuple[Rule, ...]] | None = None,
+        size: int = 0,
+        lengths: Map[int, int] | None = None,
+    ) -> None:
         self._places: Map[Place, tuple[Rule, ...]] = Map() if places is None else places
         self._size = size
+        self._lengths: Map[int, int] = Map() if lengths is None else lengths
+        """Of the prefixes, and how many rules have one so long: no other is looked for."""
 
     @classmethod
     def of(cls, *rules: Rule) -> "RuleBook":
@@ -43,7 +50,8 @@ class RuleBook:
             return self
         place = Place.of(rule)
         known = self._places.get(place, ())
-        return RuleBook(self._places.set(place, (*known, rule)), self._size + 1)
+        places = self._places.set(place, (*known, rule))
+        return RuleBook(places, self._size + 1, self._counted(rule, 1))
 
     def removed(self, rule: Rule) -> "RuleBook":
         """Itself where the rule is not there."""
@@ -52,7 +60,7 @@ class RuleBook:
         place = Place.of(rule)
         rest = tuple(it for it in self._places[place] if it != rule)
         places = self._places.set(place, rest) if rest else self._places.delete(place)
-        return RuleBook(places, self._size - 1)
+        return RuleBook(places, self._size - 1, self._counted(rule, -1))
 
     def covering(self, principal: str, kind: ResourceType, name: str) -> Iterator[Rule]:
         """The rules for ``principal``, by that very name, whose pattern takes in ``name``."""
@@ -62,8 +70,9 @@ class RuleBook:
         if name != ANYTHING:
             yield from places.get(Place(principal, kind, literal, ANYTHING), ())
         prefixed = PatternType.PREFIXED
-        for length in range(1, len(name) + 1):
-            yield from places.get(Place(principal, kind, prefixed, name[:length]), ())
+        for length in self._lengths:
+            if length <= len(name):
+                yield from places.get(Place(principal, kind, prefixed, name[:length]), ())
 
     def of_principal(self, principal: str, kind: ResourceType) -> Iterator[Rule]:
         """The rules for ``principal``, by that very name, about any resource of the type. Looks at
@@ -76,6 +85,13 @@ class RuleBook:
     def sorted(self) -> list[Rule]:
         """The same order for the same rules, however they came."""
         return sorted(self, key=_order)
+
+    def _counted(self, rule: Rule, by: int) -> Map[int, int]:
+        if rule.pattern_type is not PatternType.PREFIXED:
+            return self._lengths
+        length = len(rule.name)
+        count = self._lengths.get(length, 0) + by
+        return self._lengths.set(length, count) if count else self._lengths.delete(length)
 
     def __contains__(self, rule: Rule) -> bool:
         return rule in self._places.get(Place.of(rule), ())

@@ -7,8 +7,8 @@ from streamlog.access.session import Session
 from streamlog.authority.audit import Audit, Refusal
 from streamlog.errors import ClusterForbidden, GroupForbidden, StreamNotFound, TopicForbidden
 
-FOUND_MAX: Final = 10_000
-"""Answers remembered for one connection; beyond it all are forgotten."""
+FOUND_MAX: Final = 20_000
+"""Answers of each kind remembered for one principal; beyond it all are forgotten."""
 
 _SEEING: Final = (Operation.DESCRIBE, Operation.DESCRIBE_CONFIGS)
 """Whoever may do any of these may know that a stream is there."""
@@ -34,9 +34,6 @@ class Access:
         """By ``_known``, and no other."""
         self._seen: dict[str, bool] = {}
         """Likewise: streams that it may know of."""
-
-    def is_of(self, session: Session) -> bool:
-        return self.principal == str(session.principal) and self.host == asking_host(session.host)
 
     def allows(self, operation: Operation, kind: ResourceType, name: str) -> bool:
         """Without a word to anybody."""
@@ -70,12 +67,14 @@ class Access:
 
     def sees(self, stream: str) -> bool:
         """It may know whether there is such a stream."""
-        self._current()
+        self._current()  # and so nothing of rules that were
         found = self._seen.get(stream)
         if found is None:
             if len(self._seen) >= FOUND_MAX:
                 self._seen.clear()
-            found = any(self.allows_topic(operation, stream) for operation in _SEEING)
+            known, kind = self._known, ResourceType.TOPIC
+            assert known is not None
+            found = any(known.allows(self.principal, self.host, it, kind, stream) for it in _SEEING)
             self._seen[stream] = found
         return found
 

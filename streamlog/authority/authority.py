@@ -1,5 +1,6 @@
 import asyncio
 import logging
+from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,8 @@ from streamlog.sections import AccessSection
 
 logger = logging.getLogger(__name__)
 
+KEPT_MAX: Final = 1_000
+"""Principals, with their addresses, of whom it is remembered what they may do."""
 CHECK_S: Final = 1.0
 """How often it is looked whether the file has changed."""
 
@@ -38,6 +41,8 @@ class Authority:
         self._file_rules = NO_RULES
         self._stamp: tuple[int, int, int] | None = None
         """Of the file when it was read."""
+        self._kept: OrderedDict[tuple[str, str], Access] = OrderedDict()
+        """Whoever comes again, or by several connections, is not judged anew."""
         self._supers = frozenset(settings.super_users)
         self._of = NO_RULES
         self._authorizer = Authorizer((NO_RULES, NO_RULES), self._supers)
@@ -56,7 +61,14 @@ class Authority:
         """None for whoever may do everything: nodes, and all where nothing is enforced."""
         if not self.enforced or session.is_node:
             return None
-        return Access(session, lambda: self.authorizer, self.audit)
+        key = (str(session.principal), session.host)
+        found = self._kept.get(key)
+        if found is None:
+            found = self._kept[key] = Access(session, lambda: self.authorizer, self.audit)
+            if len(self._kept) > KEPT_MAX:
+                self._kept.popitem(last=False)
+        self._kept.move_to_end(key)
+        return found
 
     def load(self) -> None:
         """Before anybody is answered. Raises ConfigError."""

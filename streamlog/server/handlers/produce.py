@@ -36,7 +36,7 @@ from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.compression import Compression
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.server.context import Context, LocalPartition
-from streamlog.server.guards import check_topic, led_partition
+from streamlog.server.guards import led_partition
 from streamlog.server.producing import UNAWAITED, PartitionProduce, ProduceAnswer
 from streamlog.server.topology import current_leader, endpoints
 from streamlog.wire import produce as wire
@@ -129,7 +129,8 @@ async def _take(
     """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
     check_writable_by_clients(tp.stream)
     _led(topic, tp, context)
-    check_topic(Operation.WRITE, tp.stream, context)
+    if context.access is not None:
+        context.access.check_topic(Operation.WRITE, tp.stream)
     check_takes_records(context.metadata.image.stream(tp.stream).config)
     batch = await _checked(tp, records, context, threads)
     partition = _led(topic, tp, context)
