@@ -14,12 +14,13 @@ from benchmarks.cases import COUNTS, MEGABYTES, RATE, measured
 from benchmarks.consumer import QUEUE_BACKOFF
 from benchmarks.lone_node import LoneNode
 from benchmarks.processes import run_client
-from benchmarks.side import STREAM, Sides, create_stream
+from benchmarks.side import STREAM, Sides
 
 SIZE: Final = 1024
 CONNECTS: Final = 300
 USER: Final = "benchmark"
 PASSWORD: Final = "nobody else has it"
+TIMEOUT_S: Final = 30.0
 CONNECT = Metric("connects", "connections/s")
 
 
@@ -40,11 +41,16 @@ class DoorNode(LoneNode):
         super().__init__(directory, settings=door.node)
         self.client = json.dumps(door.client)
         self.start()
-        create_stream(self, sync="os")
+        self.pids: Sequence[int] = (self.node_pid,)
+        self._create_stream(door)
 
-    @property
-    def pids(self) -> Sequence[int]:
-        return (self.node_pid,)
+    def _create_stream(self, door: Door) -> None:
+        """As a client that may: over NATS nobody has shown a certificate."""
+        from confluent_kafka.admin import AdminClient, NewTopic
+
+        admin = AdminClient({"bootstrap.servers": self.kafka, **door.client})
+        topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os"})
+        admin.create_topics([topic])[STREAM].result(TIMEOUT_S)
 
 
 def nothing(_: Path) -> Door:
@@ -69,7 +75,10 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
     node = f'[tls]\ncert = "{cert}"\nkey = "{key}"\nclient_ca = "{ca}"\n'
     client = {"security.protocol": "ssl", "ssl.ca.location": str(ca)}
     if mutual:
-        node += 'client_auth = "required"\n'
+        node += (
+            'client_auth = "required"\n[access]\nsuper_users = ["User:client"]\n'
+            '[sasl]\nprincipal_mapping_rules = "RULE:^CN=([^,]+),.*$/$1/"\n'
+        )
         cert, key = files["client"]
         client |= {"ssl.certificate.location": str(cert), "ssl.key.location": str(key)}
     return Door(node, client)
@@ -88,7 +97,8 @@ def password(directory: Path, *, sealed: bool = False) -> Door:
     stored = StoredCredential.of(credential_of(scram, salted, salt, ITERATIONS))
     add_bootstrap_user(directory / "users", USER, {"SCRAM-SHA-512": stored})
     users = f'bootstrap_file = "{directory / "users"}"\n'
-    node = f'{door.node}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
+    may = f'[access]\nsuper_users = ["User:{USER}"]\n'
+    node = f'{door.node}{may}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
     protocol = "sasl_ssl" if sealed else "sasl_plaintext"
     known = {"sasl.mechanisms": scram.value, "sasl.username": USER, "sasl.password": PASSWORD}
     return Door(node, {**door.client, **known, "security.protocol": protocol})
@@ -127,8 +137,8 @@ def _produce(sides: Sides, node: DoorNode, scale: float) -> Measurement:
 
 def _consume(sides: Sides, node: DoorNode, scale: float) -> Measurement:
     count = str(int(COUNTS[SIZE] * scale))
-    target = ["--nats", node.nats, "--stream", STREAM]
-    run_client("publisher", "acked", *target, "--count", count, "--size", str(SIZE))
+    target = ["--target", node.kafka, "--topic", STREAM, "--settings", node.client]
+    run_client("kafka_producer", "kafka", *target, "--count", count, "--size", str(SIZE))
     settings = json.dumps({**QUEUE_BACKOFF, **json.loads(node.client)})
     source = ["--server", node.kafka, "--source", STREAM, "--settings", settings]
     arguments = [*source, "--count", count, "--size", str(SIZE)]
