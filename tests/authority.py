@@ -14,6 +14,13 @@ from streamlog.tls.files import File, KeyPair, Trust, client_context, server_con
 LOCAL = ("localhost", "127.0.0.1", "::1")
 
 
+BY_NAME: dict[str, object] = {
+    "principal_mapping_rules": "RULE:^CN=([^,]+),.*$/$1/",
+    "node_principals": ["node"],
+}
+"""The section ``sasl``: who shows a certificate is known by its common name."""
+
+
 class Issued(NamedTuple):
     cert: Path
     key: Path

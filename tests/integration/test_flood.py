@@ -13,7 +13,7 @@ import psutil
 import pytest
 from confluent_kafka.admin import AdminClient
 
-from tests.authority import Authority
+from tests.authority import BY_NAME, Authority
 from tests.cluster import Cluster
 
 NEWCOMERS: Final = 200
@@ -56,6 +56,8 @@ def locked(tmp_path: Path) -> Iterator[Locked]:
     tls = {**node.settings(), "client_ca": str(authority.ca), "client_auth": "required"}
     settings: dict[str, dict[str, object]] = {
         "tls": dict(tls),
+        "sasl": BY_NAME,
+        "access": {"super_users": ["User:alice"]},
         "http": {"tls": False},
         "kafka": {"newcomers_max": NEWCOMERS, "newcomer_timeout_ms": 3_000},
     }
@@ -118,7 +120,8 @@ def _check(locked: Locked, count: int) -> None:
     most, longest = flood(locked, count)
     closed = locked.closed()
     print(
-        f"{count} connections, {closed:.0f} closed: {before:.0f} MiB before, {most:.0f} at most; {longest:.2f} s"
+        f"{count} connections, {closed:.0f} closed; {before:.0f} MiB before, {most:.0f} at most;"
+        f" {longest:.2f} s waited"
     )
     assert most - before < GROWTH_MIB
     assert longest < PATIENCE_S / 2

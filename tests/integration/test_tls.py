@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from streamlog.client.blocking.cluster import Cluster as BlockingCluster
 from streamlog.errors import NodeUnreachable
 from streamlog.model import TopicPartition as Lane
-from tests.authority import Authority, Issued
+from tests.authority import BY_NAME, Authority, Issued
 from tests.cluster import Cluster
 from tests.cluster_cli import Cli
 from tests.server_process import wait_until
@@ -57,14 +57,20 @@ class Locked(NamedTuple):
 def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     folder = tmp_path_factory.mktemp("locked")
     authority = Authority(folder / "ca")
-    tls = {
+    tls: dict[str, object] = {
         **authority.issue("node").settings(),
         "client_ca": str(authority.ca),
         "client_auth": "required",
         "reload_check_ms": 200,
     }
-    # What waits for the nodes asks for /readyz in the clear; HTTP has tests of its own.
-    with Cluster(folder, settings={"tls": tls, "http": {"tls": False}}) as cluster:
+    settings: dict[str, dict[str, object]] = {
+        "tls": tls,
+        "sasl": BY_NAME,
+        "access": {"super_users": ["User:alice"]},
+        # What waits for the nodes asks for /readyz in the clear; HTTP has tests of its own.
+        "http": {"tls": False},
+    }
+    with Cluster(folder, settings=settings) as cluster:
         given = Locked(cluster, authority, authority.issue("alice"))
         admin = AdminClient(given.confluent(given.alice))
         for made in admin.create_topics([NewTopic(STREAM, 1, 3)]).values():
