@@ -140,12 +140,14 @@ class TlsChannel(Channel):
 
     def _decrypt(self, size: int) -> bytes:
         """What has arrived, up to ``size`` bytes; as ``recv`` without waiting. Raises TlsFailed."""
-        first = self._record(size)
+        first = self._record(min(size, RECORD_BYTES))  # room for more would be made in vain
         if len(first) < RECORD_BYTES:
             return first
         whole = bytearray(first)
         with contextlib.suppress(BlockingIOError):
-            while len(whole) < size and (record := self._record(size - len(whole))):
+            while len(whole) < size and (
+                record := self._record(min(size - len(whole), RECORD_BYTES))
+            ):
                 whole += record
         return bytes(whole)
 
