@@ -1,6 +1,7 @@
 # One node. The file or the environment configures it; the data volume is all that it keeps:
 #   docker run -p 9092:9092 -p 9464:9464 -v streamlog:/var/lib/streamlog \
-#     -e STREAMLOG_NATS__SERVERS=nats://nats:4222 -e STREAMLOG_KAFKA__ADVERTISED_HOST=localhost streamlog
+#     -e STREAMLOG_NATS__SERVERS=nats://nats:4222 -e STREAMLOG_KAFKA__ADVERTISED_HOST=localhost \
+#     -e STREAMLOG_SECURITY__INSECURE=true streamlog    # or with certificates: docs/security.md
 FROM python:3.13-slim AS build
 RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
 WORKDIR /src

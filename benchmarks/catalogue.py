@@ -5,6 +5,7 @@ from typing import Any, Final
 from benchmarks import (
     audience,
     cases,
+    doors,
     failover,
     footprint,
     headers,
@@ -29,6 +30,7 @@ NODE: Final[tuple[Case[Sides], ...]] = (
     *headers.CASES,
     *reading.CASES,
     *producing.CASES,
+    *doors.CASES,
     *audience.CASES,
     *polling.CASES,
     *membership.CASES,

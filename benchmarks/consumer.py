@@ -197,7 +197,8 @@ def _read(options: argparse.Namespace) -> Reading:
     ready = together if options.together else at_once
     match options.mode:
         case "kafka" | "kafka-defaults" as mode:
-            settings = QUEUE_BACKOFF if mode == "kafka" else {}
+            settings = json.loads(options.settings)
+            settings |= QUEUE_BACKOFF if mode == "kafka" else {}
             return read_kafka(server, source, count, settings, ready)
         case "push":
             return read_push(server, source, count, size, ready)
@@ -219,6 +220,7 @@ def main() -> int:
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
     parser.add_argument("--name", default="pull", help="of the pull consumer, which is made")
+    parser.add_argument("--settings", default="{}", help="of confluent-kafka, as JSON")
     parser.add_argument("--together", action="store_true", help="wait for a line before the start")
     options = parser.parse_args()
     try:

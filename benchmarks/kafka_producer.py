@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -28,7 +29,9 @@ DISTINCT: Final = 1_000
 WARM_UP_SHARE: Final = 50
 
 
-def produce(servers: str, topic: str, count: int, size: int) -> dict[str, float]:
+def produce(
+    servers: str, topic: str, count: int, size: int, more: Mapping[str, str]
+) -> dict[str, float]:
     """Raises BenchmarkError if one record is not stored."""
     from confluent_kafka import Producer
 
@@ -37,6 +40,7 @@ def produce(servers: str, topic: str, count: int, size: int) -> dict[str, float]
         "acks": "all",
         "queue.buffering.max.kbytes": QUEUE_KIB,
         "queue.buffering.max.messages": QUEUE_RECORDS,
+        **more,
     }
     producer = Producer(settings)
     values = [payload(size, seed) for seed in range(DISTINCT)]
@@ -45,7 +49,7 @@ def produce(servers: str, topic: str, count: int, size: int) -> dict[str, float]
     cpu, start = time.process_time(), time.perf_counter()
     _send(producer, topic, values, count)
     elapsed, used = time.perf_counter() - start, time.process_time() - cpu
-    kept = _stored(servers, topic)
+    kept = _stored(servers, topic, more)
     if kept != warm_up + count:
         raise BenchmarkError(f"{warm_up + count} sent, {kept} stored")
     return _result(count, size, elapsed) | {"messages": warm_up + count, "client_cpu_s": used}
@@ -66,10 +70,10 @@ def _send(producer: object, topic: str, values: list[bytes], count: int) -> None
         raise BenchmarkError(f"{left} records are not acknowledged within {TIMEOUT_S:.0f} s")
 
 
-def _stored(servers: str, topic: str) -> int:
+def _stored(servers: str, topic: str, more: Mapping[str, str]) -> int:
     from confluent_kafka import Consumer, TopicPartition
 
-    consumer = Consumer({"bootstrap.servers": servers, "group.id": "count"})
+    consumer = Consumer({"bootstrap.servers": servers, "group.id": "count", **more})
     try:
         low, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=TIMEOUT_S)
     finally:
@@ -106,10 +110,12 @@ def main() -> int:
     parser.add_argument("--topic", default="")
     parser.add_argument("--count", type=int, required=True)
     parser.add_argument("--size", type=int, required=True)
+    parser.add_argument("--settings", default="{}", help="of confluent-kafka, as JSON")
     options = parser.parse_args()
     try:
         if options.mode == "kafka":
-            result = produce(options.target, options.topic, options.count, options.size)
+            more = json.loads(options.settings)
+            result = produce(options.target, options.topic, options.count, options.size, more)
         else:
             result = write(Path(options.target), options.count, options.size)
     except (BenchmarkError, OSError) as error:

@@ -17,7 +17,8 @@ END_TIMEOUT_S: Final = 60.0
 class LoneNode:
     """``streamlog serve``: the same folder and ports at each start; it is not started yet."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, settings: str = "") -> None:
+        """``settings``: more of its file."""
         directory.mkdir(parents=True)
         port, self._kafka, self._http = free_port(), free_port(), free_port()
         self.nats = f"{HOST}:{port}"
@@ -30,10 +31,19 @@ class LoneNode:
         config.write_text(
             f'[node]\nid = 1\ndata_dir = "{directory / "node-1"}"\n'
             f'[nats]\nservers = ["nats://{self.nats}"]\ndefault_api_prefix = true\n'
-            f"[kafka]\nport = {self._kafka}\n[http]\nport = {self._http}\n"
+            f"[kafka]\nport = {self._kafka}\n[http]\nport = {self._http}\ntls = false\n{settings}"
         )
         command = [binary("streamlog"), "serve", "--config", str(config)]
         self._node = Member(command, directory / "node.log", compiled_once(directory / "bytecode"))
+
+    @property
+    def kafka(self) -> str:
+        return f"{HOST}:{self._kafka}"
+
+    @property
+    def node_pid(self) -> int:
+        assert self._node.process is not None, "started"
+        return int(self._node.process.pid)
 
     def start(self) -> None:
         """Return when it is ready."""

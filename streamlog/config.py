@@ -11,9 +11,7 @@ from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -30,6 +28,14 @@ from pydantic_settings import (
 )
 
 from streamlog.errors import ConfigError
+from streamlog.sections import (
+    AccessSection,
+    ClientAuth,
+    Section,
+    SecuritySection,
+    TlsSection,
+    split,
+)
 
 Port = Annotated[int, Field(ge=0, le=65535)]
 """A TCP port; 0 lets the system choose."""
@@ -40,25 +46,23 @@ SyncPolicy = Literal["commit", "interval", "os"]
 KIB = 1024
 MIB = 1024 * KIB
 ENV_PREFIX: Final = "STREAMLOG_"
+CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
+"""Of what commands are told, not nodes."""
 ENV_DELIMITER: Final = "__"
+CLIENT: Final = "client_"
+"""What else the environment may have: as whom the commands log in."""
 SECRETS: Final = frozenset({"password", "token"})
 """Keys whose values are never shown."""
 
 
-def _split(value: object) -> object:
-    """A list in the environment is written with commas."""
+def _split_lines(value: object) -> object:
+    """As above for what has commas of its own."""
     if isinstance(value, str):
-        value = value.replace(" ", "").split(",")
+        value = [line.strip() for line in value.splitlines() if line.strip()]
     return tuple(value) if isinstance(value, list) else value
 
 
-Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split), Field(min_length=1)]
-
-
-class Section(BaseModel):
-    """A table of the file: unknown keys are refused, values never change."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
+Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(min_length=1)]
 
 
 class NodeSection(Section):
@@ -114,8 +118,21 @@ class KafkaSection(Section):
     connections_per_address_max: Annotated[int, Field(ge=1)] = 10_000
     """Of clients that come from one address; all that come through a proxy come from its own."""
     frame_bytes_max: Annotated[int, Field(ge=1024)] = 100 * MIB
+    receive_bytes_max: Annotated[int, Field(ge=MIB)] = 512 * MIB
+    """Of requests that have come in part, over all connections; one too much is closed."""
     fetch_bytes_max: Annotated[int, Field(ge=1)] = 55 * MIB
     idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
+    send_timeout_ms: Annotated[int, Field(ge=1000)] = 60_000
+    """A client that takes nothing of its answer for so long is cut off."""
+    newcomers_max: Annotated[int, Field(ge=1)] = 2_000
+    """Connections that have not said yet who they are, or what they want. Beyond it, who has been
+    one for longest makes room."""
+    newcomer_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    """For the TLS handshake, the login and the first request together."""
+    newcomer_frame_bytes_max: Annotated[int, Field(ge=1024)] = 64 * KIB
+    """Of requests before a login, where one is needed."""
+    tls: bool | None = None
+    """Nothing is said in the clear, also between nodes; by default so where ``tls.cert`` is set."""
     quota_window_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """What a client that has a quota may use in so long, it may use at once."""
 
@@ -125,7 +142,7 @@ class ClusterSection(Section):
 
     id: str | None = None
     """The same on every node; needed where there are voters beside this node."""
-    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split)] = ()
+    voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
     """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
     heartbeat_ms: Annotated[int, Field(ge=10)] = 500
     session_ms: Annotated[int, Field(ge=100)] = 3_000
@@ -214,13 +231,91 @@ class ActivitySection(Section):
         return value
 
 
+Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+
+
+class SaslSection(Section):
+    """How clients and nodes prove who they are."""
+
+    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
+    """What is offered; none: whoever connects is believed."""
+    plain_without_tls: bool = False
+    """Offer PLAIN where everybody on the way may read the passwords."""
+    session_lifetime_ms: Annotated[int, Field(ge=0)] = 0
+    """Then a client has to log in again; 0: never, but for tokens, which have an end."""
+    failure_delay_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
+    """A login that fails is told so later by this; then the connection is closed."""
+    failures_per_address_max: Annotated[int, Field(ge=1)] = 60
+    """In a minute; then no login from there is looked at until the minute is over."""
+    node_user: str | None = None
+    """As whom nodes log in to nodes, the same on each. It is no user of the cluster's metadata."""
+    node_password_file: Path | None = None
+    """Its passwords, one a line: nodes log in with the first, and let in who has any of them."""
+    node_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256"] = "SCRAM-SHA-512"
+    node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_lines)] = ()
+    """Which names out of certificates are nodes of this cluster, one a line; whose subject is this
+    node's own is one always.
+    """
+    principal_mapping_rules: str = "DEFAULT"
+    """Which name a certificate's subject stands for, as Kafka's ssl.principal.mapping.rules."""
+    bootstrap_file: Path | None = None
+    """Users made by ``streamlog user add --bootstrap``, for while the metadata has none of the
+    name.
+    """
+    oauth_keys: Path | None = None
+    """A JSON Web Key Set: whose signatures tokens of OAUTHBEARER have to bear. Read anew when it
+    changes.
+    """
+    oauth_issuer: str | None = None
+    oauth_audience: str | None = None
+    oauth_principal_claim: str = "sub"
+    oauth_clock_skew_ms: Annotated[int, Field(ge=0, le=300_000)] = 30_000
+    """By so much the clock of whoever issues tokens may differ."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.node_user is None) != (self.node_password_file is None):
+            raise ValueError("node_user and node_password_file belong together")
+        if self.node_user is not None and self.node_mechanism not in self.mechanisms:
+            raise ValueError(f"nodes log in by {self.node_mechanism}: add it to mechanisms")
+        oauth = (self.oauth_keys, self.oauth_issuer, self.oauth_audience)
+        if "OAUTHBEARER" in self.mechanisms and None in oauth:
+            raise ValueError("OAUTHBEARER needs oauth_keys, oauth_issuer and oauth_audience")
+        if "OAUTHBEARER" not in self.mechanisms and oauth != (None, None, None):
+            raise ValueError("oauth_* are of no use without OAUTHBEARER in mechanisms")
+        return self
+
+
 class HttpSection(Section):
     """Metrics and health."""
 
     host: str = "127.0.0.1"
     port: Port = 9464
+    insecure: bool = False
+    """As ``security.insecure``, for this port alone: for probes and scrapers without certificates.
+    """
+    tls: bool | None = None
+    """By default where ``tls.cert``, or ``tls_cert`` here, is set."""
+    tls_cert: Path | None = None
+    """Instead of ``tls.cert``, with ``tls_key``."""
+    tls_key: Path | None = None
+    tls_client_auth: ClientAuth | None = None
+    """Instead of ``tls.client_auth``."""
+    connections_max: Annotated[int, Field(ge=1)] = 500
+    request_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    """For the TLS handshake and a request, until it is there as a whole."""
+    token_file: Path | None = None
+    """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
+    basic_auth: bool = False
+    """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
     group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key are needed, or neither")
+        return self
 
 
 class LogSection(Section):
@@ -293,6 +388,8 @@ class Settings(BaseSettings):
     node: NodeSection
     nats: NatsSection = NatsSection()
     kafka: KafkaSection = KafkaSection()
+    sasl: SaslSection = SaslSection()
+    access: AccessSection = AccessSection()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
@@ -301,6 +398,13 @@ class Settings(BaseSettings):
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()
+    tls: TlsSection = TlsSection()
+    security: SecuritySection = SecuritySection()
+
+    @property
+    def authentication_on(self) -> bool:
+        """Clients and nodes have to prove who they are."""
+        return bool(self.sasl.mechanisms) or self.tls.client_auth == "required"
 
     @classmethod
     def settings_customise_sources(
@@ -355,10 +459,10 @@ def _check_types(content: dict[str, Any]) -> None:
 def _check_environment() -> None:
     """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
     for variable in os.environ:
-        if not variable.upper().startswith(ENV_PREFIX):
+        if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(CLIENT_ENV_PREFIX):
             continue
         section = variable[len(ENV_PREFIX) :].lower().partition(ENV_DELIMITER)[0]
-        if section not in Settings.model_fields:
+        if section not in Settings.model_fields and not section.startswith(CLIENT):
             sections = ", ".join(Settings.model_fields)
             remedy = f"write {ENV_PREFIX}<SECTION>__<KEY> with a section of {sections}"
             raise ConfigError(variable, "no such setting", remedy)

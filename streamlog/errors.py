@@ -21,6 +21,10 @@
           OutOfOrderSequence      a producer's batch does not follow its last one
           InvalidProducerEpoch    the producer's epoch is older than one that has written
         NoTransactions            transactions are not to be had here
+        NotAuthorized             whoever asks may not do it
+          TopicForbidden
+          GroupForbidden
+          ClusterForbidden
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
         StaleNode                 the caller is not the node's present incarnation
@@ -28,6 +32,8 @@
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
         GroupNotFound             there is no consumer group of that name
+        AuthenticationFailed      whoever logs in has not proved to be who they say
+        UnsupportedMechanism      the SASL mechanism is not on offer
         StreamStandsStill         a stream is sealed, read-only or paused
         StreamFull                a limit of a stream with ``discard=new`` is reached
         GroupNotEmpty             a consumer group has members, and must not have any for this
@@ -49,6 +55,7 @@
         OffsetNotAvailable        a new leader does not know yet what is committed
         NoController              no node is known to decide for the cluster just now
         NodeUnreachable           no connection to a node, or it broke
+          NotLetIn                the node does not believe that this one is of its cluster
         BlockNotReady             a ledger's block is yet to be cut
         ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
@@ -61,6 +68,8 @@
         MalformedFrame
         FrameTooLarge
         UnsupportedVersion
+        LoginRequired             a request from whom nothing is known, or not any more
+        TlsFailed                 no handshake, or no trust, or bytes that are not TLS
 """
 
 
@@ -163,6 +172,22 @@ class NoTransactions(InvalidRequest):
     """A producer wants a transaction, which there are none of."""
 
 
+class NotAuthorized(InvalidRequest):
+    """Whoever asks may not do this, and is not told more."""
+
+
+class TopicForbidden(NotAuthorized):
+    """Of a stream that he may know of."""
+
+
+class GroupForbidden(NotAuthorized):
+    """Of a consumer group, whether there is one of that name or not."""
+
+
+class ClusterForbidden(NotAuthorized):
+    """Of the cluster as a whole, or of what only its nodes ask of each other."""
+
+
 class FencedLeaderEpoch(InvalidRequest):
     """The caller's leader epoch is older than the partition's."""
 
@@ -189,6 +214,14 @@ class OtherCluster(InvalidRequest):
 
 class GroupNotFound(InvalidRequest):
     """There is no consumer group of that name, and nothing was ever committed for it."""
+
+
+class AuthenticationFailed(InvalidRequest):
+    """Nobody is told which: an unknown user, a wrong password, a token not to be believed."""
+
+
+class UnsupportedMechanism(InvalidRequest):
+    """The other side does not offer this SASL mechanism."""
 
 
 class GroupNotEmpty(InvalidRequest):
@@ -278,6 +311,10 @@ class NodeUnreachable(Unavailable):
     """Its address refuses connections: no process listens there."""
 
 
+class NotLetIn(NodeUnreachable):
+    """A node does not take this one's login. It may later on: passwords change node by node."""
+
+
 class BlockNotReady(Unavailable):
     """A ledger's block is yet to be cut."""
 
@@ -324,3 +361,11 @@ class FrameTooLarge(ProtocolViolation):
 
 class UnsupportedVersion(ProtocolViolation):
     """An API key, or a version of it, that this node does not speak."""
+
+
+class LoginRequired(ProtocolViolation):
+    """A request before a login, or after the end of the session that a login began."""
+
+
+class TlsFailed(ProtocolViolation):
+    """There is no safe connection to be had; the text says whose certificate, or what else."""

@@ -221,6 +221,20 @@ class NodeMetrics:
             ["quota"],
             registry=r,
         )
+        self.tls_reloads = Counter(
+            "streamlog_tls_reloads",
+            "Times that certificates were read anew: loaded, or failed and kept as they were",
+            ["result"],
+            registry=r,
+        )
+        for result in ("loaded", "failed"):
+            self.tls_reloads.labels(result)
+        self.tls_not_after = Gauge(
+            "streamlog_tls_certificate_not_after_timestamp_seconds",
+            "When the certificate that a door shows expires",
+            ["door"],
+            registry=r,
+        )
         self.protocol_errors = Counter(
             "streamlog_protocol_errors", "Connections closed for what they sent", registry=r
         )

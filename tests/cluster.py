@@ -86,6 +86,8 @@ class ClusterNode(ServerProcess):
             "kafka": {"host": self.host, "port": self.kafka_port},
             "http": {"host": self.host, "port": self.http_port},
         }
+        if not self.host.startswith("127."):
+            own["security"] = {"insecure": True}
         for section, keys in own.items():
             content[section] = {**keys, **content.get(section, {})}
         self.config.write_text(

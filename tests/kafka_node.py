@@ -4,6 +4,7 @@ The partitions keep their batches in real segment files, so that what is sent is
 """
 
 import asyncio
+import ssl
 import struct
 import tempfile
 from collections.abc import Awaitable, Callable, Iterator
@@ -13,7 +14,16 @@ from types import TracebackType
 from typing import Any, BinaryIO, NamedTuple
 from uuid import uuid4
 
-from streamlog.config import MIB, GroupsSection, KafkaSection, LogSection, NodeSection, Settings
+from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
+from streamlog.config import (
+    MIB,
+    GroupsSection,
+    KafkaSection,
+    LogSection,
+    NodeSection,
+    SaslSection,
+    Settings,
+)
 from streamlog.errors import (
     NoController,
     OffsetOutOfRange,
@@ -24,8 +34,10 @@ from streamlog.errors import (
 from streamlog.groups.service import GroupService
 from streamlog.metadata import controller
 from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.commands import AlterStream, Command, DescribeCluster
+from streamlog.metadata.commands import AlterStream, AlterUser, Command, DescribeCluster
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.credential import Credentials, StoredCredential
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, StreamImage, partition_changed
 from streamlog.metadata.records import NodeFenced
@@ -36,6 +48,7 @@ from streamlog.partition.pending import Acknowledgement
 from streamlog.partition.producing import Appended
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.record.produced import ProducedBatch, stamp
+from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from tests.lone_node import started
@@ -44,6 +57,7 @@ from tests.record_batches import HandRecord, hand_batch
 
 NODE = NodeId(7)
 CLUSTER_ID = "c1u5t3r-of-the-tests"
+SALT = b"as good as any other"
 
 
 async def until(condition: Callable[[], bool]) -> None:
@@ -381,6 +395,16 @@ class FakeMetadata:
             partition.wake()
             partition.close()
 
+    def add_user(self, name: str, password: str, *mechanisms: Scram) -> None:
+        """Of all mechanisms where none is named."""
+        changed: Credentials = {}
+        for scram in mechanisms or Scram:
+            salted = salted_password(scram, password, SALT, ITERATIONS)
+            stored = StoredCredential.of(credential_of(scram, salted, SALT, ITERATIONS))
+            changed = {**changed, scram.value: stored}  # type: ignore[dict-item]
+        command = AlterUser(name=name, changed=changed, decoy_secret="c2VjcmV0")
+        self._apply(alter_user(self.image, command))
+
     def register(self, port: int, node_id: NodeId = NODE, rack: str = "r1") -> None:
         self._apply(started(self.image, node_id, uuid4(), host="127.0.0.1", port=port, rack=rack))
 
@@ -403,7 +427,14 @@ async def _no_quorum(_: Request) -> Answer:
 class KafkaNode:
     """A listener on a free port, over fake partitions and metadata that are not logged."""
 
-    def __init__(self, groups: GroupsSection | None = None, **settings: Any) -> None:
+    def __init__(
+        self,
+        groups: GroupsSection | None = None,
+        *,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        sasl: SaslSection | None = None,
+        **settings: Any,
+    ) -> None:
         self.settings = KafkaSection(**{"port": 0, **settings})
         self.metrics = NodeMetrics()
         self.local: dict[TopicPartition, FakePartition] = {}
@@ -412,6 +443,7 @@ class KafkaNode:
         self.node_settings = Settings.model_construct(
             node=NodeSection(id=NODE, data_dir=self.directory, rack="r1"),
             log=LogSection(segment_bytes=8 * MIB),
+            sasl=sasl or SaslSection(),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
         self.offsets = OffsetsPartitions()
@@ -421,18 +453,22 @@ class KafkaNode:
             metadata=self.metadata,
             partitions=self.offsets,
         )
-        self.listener = Listener(
-            Context(
-                node_id=NODE,
-                address=lambda: self.listener.address,
-                settings=self.settings,
-                partitions=self,
-                metadata=self.metadata,
-                metrics=self.metrics,
-                groups=self.groups,
-                node_settings=self.node_settings,
-            )
+        self.authenticator = (
+            None if sasl is None else Authenticator.load(sasl, lambda: self.metadata.image)
         )
+        self.context = Context(
+            node_id=NODE,
+            address=lambda: self.listener.address,
+            settings=self.settings,
+            partitions=self,
+            metadata=self.metadata,
+            metrics=self.metrics,
+            groups=self.groups,
+            node_settings=self.node_settings,
+            authenticator=self.authenticator,
+            tls=tls,
+        )
+        self.listener = Listener(self.context)
 
     @property
     def address(self) -> str:

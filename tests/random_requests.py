@@ -30,6 +30,7 @@ NAMES: Final = (
     "flights", "ships", "nowhere", "", "not a name!", "\N{SNOWMAN}", "x" * 300, "7", "8",
     "__consumer_offsets", "retention.ms", "cleanup.policy", "subject", "delete", "-1",
     "client-id", "user", "producer_byte_rate", "group", "member", "range", "consumer",
+    "PLAIN", "SCRAM-SHA-256",
 )  # fmt: skip
 BATCHES: Final = (
     hand_batch([HandRecord(b"a"), HandRecord(b"b")], max_timestamp_ms=1_000),

@@ -50,6 +50,10 @@ SOCKET: Final = (
     "security.certFile",
     "security.keyFile",
     "security.keyPasswordFile",
+    "security.mechanism",
+    "security.user",
+    "security.passwordFile",
+    "security.tokenFile",
 )
 """Of reading from ``servers``."""
 NAMES: Final = (*BOTH, *BATCH, *STREAM, *SOCKET)
@@ -85,7 +89,7 @@ def unknown_option(name: str, names: Iterable[str]) -> ConfigError:
     """What to say of a name, in lower case, that is none of ``names``."""
     if any(word in name for word in _SECRETS):
         problem = "an option's value is shown in plans and event logs, so no secret may be one"
-        return ConfigError(name, problem, "name a file: security.keyPasswordFile")
+        return ConfigError(name, problem, "name a file: security.passwordFile")
     by_lower = {known.lower(): known for known in names}
     near = [ELSEWHERE.get(name, "").lower(), *difflib.get_close_matches(name, by_lower, 1, 0.7)]
     meant = [by_lower[known] for known in near if known in by_lower]

@@ -1,4 +1,4 @@
-"""TLS to the nodes, from files that lie on the driver and on every executor.
+"""TLS to the nodes and the login there, from files that lie on the driver and on every executor.
 
 Spark shows options in plans and event logs, so an option names a file and never holds a secret.
 """
@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pyspark_streamlog.given import Given
+from streamlog.client.login import MECHANISMS, Login, secret_in
 from streamlog.errors import ConfigError
 
 
@@ -22,6 +23,12 @@ class Security:
     cert_file: str | None = None
     key_file: str | None = None
     key_password_file: str | None = None
+    mechanism: str | None = None
+    """None: no login."""
+    user: str = ""
+    secret_option: str = ""
+    """The option that named the file of the password, or token."""
+    secret_file: str = ""
 
     @classmethod
     def of(cls, given: Given) -> "Security":
@@ -41,8 +48,20 @@ class Security:
                 problem = f"security.{needed} is missing"
                 raise ConfigError(f"security.{needing}", problem, "set it, too")
         return cls(
-            tls, files["caFile"], files["certFile"], files["keyFile"], files["keyPasswordFile"]
+            tls,
+            files["caFile"],
+            files["certFile"],
+            files["keyFile"],
+            files["keyPasswordFile"],
+            *_login(given),
         )
+
+    def login(self) -> Login | None:
+        """None: nobody says who they are, but for a certificate."""
+        if self.mechanism is None:
+            return None
+        secret = secret_in(Path(self.secret_file), self.secret_option)
+        return Login(self.mechanism, self.user, secret)
 
     def context(self) -> ssl.SSLContext | None:
         """None: in the clear. Raises ConfigError where a file is missing or of no use."""
@@ -64,6 +83,34 @@ class Security:
             raise ConfigError("security.keyFile", problem, "set security.keyPasswordFile")
         with _naming("security.keyPasswordFile", self.key_password_file):
             return Path(self.key_password_file).read_bytes().strip()
+
+
+def _login(given: Given) -> tuple[str | None, str, str, str]:
+    """Mechanism, user, the option that names a file, and the file. Raises ConfigError."""
+    user, token_file = given.text("security.user"), given.text("security.tokenFile")
+    password_file = given.text("security.passwordFile")
+    default = "OAUTHBEARER" if token_file is not None else MECHANISMS[0]
+    mechanism = (given.text("security.mechanism") or default).strip().upper()
+    if mechanism not in MECHANISMS:
+        remedy = f"set {' or '.join(MECHANISMS)}"
+        raise ConfigError("security.mechanism", f"{mechanism!r} is wrong", remedy)
+    if user is None and password_file is None and token_file is None:
+        if given.text("security.mechanism") is not None:
+            problem = "security.user or security.tokenFile is missing"
+            raise ConfigError("security.mechanism", problem, "say as whom to log in")
+        return None, "", "", ""
+    if mechanism == "OAUTHBEARER":
+        if token_file is None or user is not None or password_file is not None:
+            problem = "OAUTHBEARER wants security.tokenFile, and neither user nor password"
+            raise ConfigError("security.mechanism", problem, "set only that")
+        return mechanism, "", "security.tokenFile", token_file
+    if token_file is not None:
+        problem = f"{mechanism} has no use for it"
+        raise ConfigError("security.tokenFile", problem, "remove it, or set OAUTHBEARER")
+    if user is None or password_file is None:
+        missing = "security.user" if user is None else "security.passwordFile"
+        raise ConfigError(missing, "is missing", "set it, too")
+    return mechanism, user, "security.passwordFile", password_file
 
 
 @contextlib.contextmanager

@@ -24,7 +24,8 @@ T = TypeVar("T")
 def open_cluster(options: ReadOptions) -> Cluster:
     """Opens no connection yet. Raises ConfigError."""
     assert options.servers is not None
-    return Cluster.at(options.servers, tls=options.security.context())
+    security = options.security
+    return Cluster.at(options.servers, tls=security.context(), login=security.login())
 
 
 class ServersPlace:

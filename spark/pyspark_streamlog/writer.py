@@ -94,7 +94,8 @@ def check_append(overwrite: bool) -> None:
 
 
 def _cluster(options: WriteOptions) -> Cluster:
-    return Cluster.at(options.servers, tls=options.security.context())
+    security = options.security
+    return Cluster.at(options.servers, tls=security.context(), login=security.login())
 
 
 def _task() -> TaskContext:

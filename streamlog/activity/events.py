@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple, Protocol
 from immutables import Map
 
 from streamlog.metadata import records as facts
+from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import NodeImage, PartitionImage
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.stream import StreamConfig
@@ -30,6 +31,8 @@ class Known(Protocol):
     def nodes(self) -> Map[NodeId, NodeImage]: ...
     @property
     def quotas(self) -> Map[str | None, Quota]: ...
+    @property
+    def users(self) -> Map[str, Credentials]: ...
     def config(self, stream: str) -> StreamConfig | None: ...
     def partition(self, stream: str, number: int) -> PartitionImage | None: ...
 
@@ -127,11 +130,34 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return "voters_changed", {"voters": told}
         case facts.ProducerIdsAllocated(node_id=node_id, end=end):
             return "producer_ids_allocated", {"node": node_id, "end": end}
+        case _:
+            return _of_clients(record, before)
+
+
+def _of_clients(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
+    match record:
         case facts.QuotaChanged(client_id=client_id, quota=quota):
             known = before.quotas.get(client_id, NO_QUOTA)
             changed = _changed(known.model_dump(), quota.model_dump())
             return "quota_changed", {"client_id": client_id, "changed": changed}
+        case facts.UserChanged(name=name, credentials=credentials):
+            return _user(name, before.users.get(name, {}), credentials)
+        case facts.DecoySecretChosen():
+            return "decoy_secret_chosen", {}
+        case facts.AccessRuleAdded(rule=rule):
+            return "access_rule_added", rule.model_dump(mode="json")
+        case facts.AccessRuleRemoved(rule=rule):
+            return "access_rule_removed", rule.model_dump(mode="json")
     raise AssertionError(f"{type(record).__name__} is not told")
+
+
+def _user(name: str, before: Credentials, now: Credentials) -> tuple[str, Fields]:
+    """What a user logs in by, and nothing of the passwords but that they are others now."""
+    changed = sorted(it for it in now if it in before and before[it] != now[it])
+    fields: Fields = {"user": name, "mechanisms": sorted(now), "passwords_changed": changed}
+    if not now:
+        return "user_removed", {"user": name}
+    return ("user_changed" if before else "user_added"), fields
 
 
 def _partition(record: facts.PartitionChanged, before: PartitionImage | None) -> tuple[str, Fields]:

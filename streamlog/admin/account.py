@@ -9,20 +9,31 @@ from streamlog.ingest.publish_headers import API_LEVEL
 from streamlog.metadata.stream import INTERNAL_STREAMS
 
 
-class Account:
-    """Counts the requests, too."""
+class Counts:
+    """Of requests, whoever makes them."""
 
-    def __init__(self, metadata: Metadata, leaders: Leaders, domain: str) -> None:
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors = 0
+
+
+class Account:
+    """As one asker sees it."""
+
+    def __init__(
+        self, metadata: Metadata, leaders: Leaders, domain: str, counts: Counts, *, sees_all: bool
+    ) -> None:
+        """``sees_all``: how much there is in all is told."""
         self._metadata = metadata
         self._leaders = leaders
         self._domain = domain
-        self.requests = 0
-        self.errors = 0
+        self._counts = counts
+        self._sees_all = sees_all
 
     async def info(self, _: str, __: Fields) -> dict[str, Any]:
         return {
             "memory": 0,
-            "storage": await self._leaders.size_bytes(),
+            "storage": await self._leaders.size_bytes() if self._sees_all else 0,
             "reserved_memory": 0,
             "reserved_storage": 0,
             "streams": len(set(self._metadata.image.streams) - INTERNAL_STREAMS),
@@ -38,5 +49,9 @@ class Account:
                 "max_bytes_required": False,
             },
             "domain": self._domain,
-            "api": {"level": API_LEVEL, "total": self.requests, "errors": self.errors},
+            "api": {
+                "level": API_LEVEL,
+                "total": self._counts.requests,
+                "errors": self._counts.errors,
+            },
         }

@@ -13,12 +13,14 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
+from streamlog.access.session import NOBODY
 from streamlog.admin.advisories import Advisories
 from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import no_responders, status
 from streamlog.admin.direct_requests import PREFIX as DIRECT
 from streamlog.admin.direct_requests import DirectRequests
 from streamlog.admin.errors import OVERLOADED, ApiError, Refused
+from streamlog.admin.identity import Asking, Identity
 from streamlog.admin.leader import Leader, Lease, LedPartition
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
@@ -28,8 +30,9 @@ from streamlog.admin.streams import Metadata
 from streamlog.admin.telling import Telling
 from streamlog.admin.turns import Turns
 from streamlog.admin.verbs import Verbs
+from streamlog.authority.audit import Audit
 from streamlog.config import NatsSection
-from streamlog.errors import Overloaded, StreamlogError
+from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.access import Access
 from streamlog.ingest.complaint import Complaint, Kind, understood
 from streamlog.ingest.complaints import Complaints
@@ -45,6 +48,8 @@ UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
 """Who asks for messages takes what comes for one: he hears that nobody is there."""
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
+
+NOBODY_KNOWN: Final = Asking(NOBODY, None)
 
 Answering = Callable[[Msg], Awaitable[None]]
 
@@ -75,14 +80,19 @@ class ManagementApi:
         partitions: Partitions,
         metrics: NodeMetrics,
         lease: Lease | None = None,
+        identity: Identity | None = None,
+        audit: Audit | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        """``identity``: who asks, and what they may do; None: everybody may do everything."""
         self._node_id = node_id
         self._access = Access(nats)
         self._options = self._access.options(f"streamlog node {node_id} admin")
         self._domain = nats.domain
         self._leader = Leader(partitions, lease)
-        nodes = Nodes(lambda: self._client, nats.domain)
+        self._identity, self._audit = identity, audit or Audit()
+        sign = (lambda _subject, _data: None) if identity is None else identity.as_node
+        nodes = Nodes(lambda: self._client, nats.domain, sign)
         leaders = Leaders(node_id, self._leader, nodes, image=lambda: metadata.image)
         self._verbs = Verbs(metadata, leaders, domain=nats.domain, now_ms=now_ms)
         self._direct = DirectRequests(self._leader, leaders, self._verbs)
@@ -243,17 +253,37 @@ class ManagementApi:
 
     async def _answer_client(self, message: Msg) -> None:
         verb = self._verb(message.subject)
+        asking = NOBODY_KNOWN
+        if self._identity is not None:
+            try:
+                asking = self._identity.of_client(message)
+            except AuthenticationFailed as error:
+                await self._refuse_asker(message, verb, error)
+                return
+        verbs = self._verbs.seen_by(asking.access)
         if verb.startswith(DIRECT):
-            await self._direct.answer(self._client, message, verb)
+            await self._direct.answer(self._client, message, verb, verbs)
         elif verb.startswith(UNSERVED):
             await self._client.send_block(message.reply, no_responders(message.subject))
         else:
-            reply = await self._verbs.reply(verb, message.data, message.headers or {})
+            reply = await verbs.reply(verb, message.data, message.headers or {})
             text = self._fitting(reply)
             await self._client.publish(message.reply, text)
             audit = self._advisories.of_request(verb, message.subject, message.data, text)
             if audit is not None:
                 self._telling.tell(audit)
+                failure = reply.get("error") or {}
+                act, name = self._verbs.split(verb)
+                outcome = str(failure.get("description", "none"))
+                self._audit.acted(asking.session, act, [name] if name else (), outcome)
+
+    async def _refuse_asker(self, message: Msg, verb: str, error: AuthenticationFailed) -> None:
+        refused = self._verbs.failed(error, verb)
+        if verb.startswith((DIRECT, *UNSERVED)):
+            await self._client.send_block(message.reply, status(refused).block)
+        else:
+            reply = {**self._verbs.overloaded(verb), "error": refused.json()}
+            await self._client.publish(message.reply, json.dumps(reply).encode())
 
     def _verb(self, subject: str) -> str:
         """What comes after the API's prefix."""
@@ -263,6 +293,8 @@ class ManagementApi:
     async def _answer_node(self, message: Msg) -> None:
         verb = message.subject.rpartition(".")[2]
         try:
+            if self._identity is not None:
+                self._identity.check_node(message)
             fields = json.loads(message.data)
             if verb == "DIRECT":
                 await self._direct.answer_for(self._client, message, fields)

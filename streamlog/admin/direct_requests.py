@@ -7,6 +7,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.msg import Msg
 
+from streamlog.access.rules import Operation
 from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import (
     LEVEL_MISSING,
@@ -40,12 +41,14 @@ class DirectRequests:
         self._leaders = leaders
         self._verbs = verbs
 
-    async def answer(self, connection: AdminConnection, message: Msg, verb: str) -> None:
-        """``verb``: with the stream, and perhaps a subject, at its end."""
-        self._verbs.count()
+    async def answer(
+        self, connection: AdminConnection, message: Msg, verb: str, verbs: Verbs
+    ) -> None:
+        """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
+        verbs.count()
         name, dot, subject = verb.removeprefix(PREFIX).partition(".")
         try:
-            if not await self._allows(name):
+            if not await _allows(name, verbs):
                 await connection.send_block(message.reply, no_responders(message.subject))
                 return
             query = _query(message, subject if dot else None)
@@ -56,12 +59,6 @@ class DirectRequests:
             return
         if partition is not None:
             await self._send(connection, message.reply, name, partition, query)
-
-    async def _allows(self, name: str) -> bool:
-        try:
-            return (await self._verbs.streams.stream(name)).config.allow_direct
-        except StreamNotFound:
-            return False
 
     async def answer_for(self, connection: AdminConnection, message: Msg, fields: Fields) -> None:
         """Another node's request: it hears at once whether it will be answered from here."""
@@ -88,6 +85,17 @@ class DirectRequests:
             raise
         except Exception as error:
             await _send_one(connection, reply, status(self._verbs.failed(error, "DIRECT.GET")))
+
+
+async def _allows(name: str, verbs: Verbs) -> bool:
+    """Raises TopicForbidden."""
+    try:
+        allowed = (await verbs.streams.stream(name)).config.allow_direct
+    except StreamNotFound:
+        return False
+    if allowed and verbs.access is not None:
+        verbs.access.check_topic(Operation.READ, name)
+    return allowed
 
 
 def _query(message: Msg, subject: str | None) -> DirectQuery:

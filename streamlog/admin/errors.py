@@ -4,11 +4,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from streamlog.errors import (
+    AuthenticationFailed,
     InvalidRequest,
     InvalidStreamConfig,
     InvalidStreamName,
     InvalidSubject,
     NodeNotFound,
+    NotAuthorized,
     NotEnoughReplicas,
     OffsetOutOfRange,
     Overloaded,
@@ -99,6 +101,15 @@ def no_consumer(why: str) -> ApiError:
     return ApiError(500, 10012, why)
 
 
+def forbidden(why: str) -> ApiError:
+    """JetStream has no code for it: NATS itself refuses those who may not."""
+    return ApiError(403, 403, why)
+
+
+def not_known(why: str) -> ApiError:
+    return ApiError(401, 401, why)
+
+
 def store_failed(why: str) -> ApiError:
     return ApiError(503, 10077, why)
 
@@ -117,6 +128,8 @@ _FIXED: tuple[tuple[type[StreamlogError], ApiError], ...] = (
     (Overloaded, OVERLOADED),
 )
 _BY_TEXT: tuple[tuple[type[StreamlogError], Callable[[str], ApiError]], ...] = (
+    (AuthenticationFailed, not_known),
+    (NotAuthorized, forbidden),
     (InvalidStreamName, invalid_config),
     (InvalidSubject, invalid_config),
     (InvalidStreamConfig, invalid_config),
@@ -143,6 +156,8 @@ def api_error(error: Exception) -> ApiError:
 
 
 _ERRORS: dict[int, type[StreamlogError]] = {
+    401: AuthenticationFailed,
+    403: NotAuthorized,
     10008: Unavailable,
     10040: NodeNotFound,
     10052: InvalidStreamConfig,

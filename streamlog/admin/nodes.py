@@ -15,6 +15,9 @@ from streamlog.admin.errors import ApiError, Refused, api_error
 from streamlog.errors import CorruptData, NodeUnreachable, NotLeader, RequestTimedOut
 from streamlog.model import NodeId
 
+Sign = Callable[[str, bytes], dict[str, str] | None]
+"""Headers that prove who asks that of that subject."""
+
 
 class Answer(NamedTuple):
     """``fields`` are JSON."""
@@ -57,9 +60,12 @@ def decode_answer(data: bytes) -> Answer:
 class Nodes:
     """Asks other nodes."""
 
-    def __init__(self, client: Callable[[], Client], domain: str) -> None:
+    def __init__(
+        self, client: Callable[[], Client], domain: str, sign: Sign = lambda _subject, _data: None
+    ) -> None:
         self._client = client
         self._domain = domain
+        self._sign = sign
 
     async def ask(
         self, node_id: NodeId, verb: str, fields: Mapping[str, Any], *, timeout_s: float
@@ -70,7 +76,9 @@ class Nodes:
         subject = subject_of(self._domain, node_id, verb)
         try:
             data = json.dumps(fields, separators=(",", ":")).encode()
-            message = await self._client().request(subject, data, timeout=timeout_s)
+            message = await self._client().request(
+                subject, data, timeout=timeout_s, headers=self._sign(subject, data)
+            )
         except nats.errors.NoRespondersError:
             raise NodeUnreachable(f"node {node_id} is not at this NATS server") from None
         except nats.errors.TimeoutError:

@@ -20,10 +20,12 @@ from streamlog.admin.fields import Fields, number, text
 from streamlog.admin.freshness import Freshness
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.message_query import MessageQuery
+from streamlog.admin.rights import check_bindings, check_update
 from streamlog.admin.stream_config import config_from_json
 from streamlog.admin.stream_info import stream_info
 from streamlog.admin.subjects import page_of
-from streamlog.errors import StreamNotFound
+from streamlog.authority.access import Access
+from streamlog.errors import StreamExists, StreamNotFound
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.forwarding import Granted
@@ -68,9 +70,13 @@ class Streams:
         *,
         domain: str,
         now_ms: Callable[[], int],
+        access: Access | None = None,
+        freshness: Freshness | None = None,
     ) -> None:
+        """``access``: of whoever asks; ``metadata`` is as that one sees it."""
         self._metadata = metadata
-        self._freshness = Freshness(metadata)
+        self._access = access
+        self.freshness = freshness or Freshness(metadata)
         self._leaders = leaders
         self._domain = domain
         self._now_ms = now_ms
@@ -82,7 +88,12 @@ class Streams:
             raise Refused(PATH_IN_NAME)
         check_creation(fields)
         config = self._honoured(normalised(fields))
+        if self._access is not None:
+            self._access.check_creation(name)
+            check_bindings(self._access, config)
         stream, created = await self._metadata.create_stream(config)
+        if not created and self._access is not None and not self._access.sees(name):
+            raise StreamExists(f"stream {name!r} exists")
         info = await self._info(stream)
         return {**info, "did_create": True} if created else info
 
@@ -94,12 +105,15 @@ class Streams:
         for lasting in LASTING:
             if getattr(known, lasting.name) and not asked[lasting.jetstream]:
                 raise Refused(invalid_config(lasting.told))
-        return await self._info(await self._metadata.update_stream(self._honoured(asked)))
+        config = self._honoured(asked)
+        if self._access is not None:
+            check_update(self._access, known, config)
+        return await self._info(await self._metadata.update_stream(config))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
         pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
         details = bool(fields.get("deleted_details"))
-        await self._freshness.catch_up()
+        await self.freshness.catch_up()
         stream = self._known(name)
         info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
         info |= (await self._infos([stream], details=details))[0]
@@ -136,12 +150,12 @@ class Streams:
         return {"success": True}
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self._freshness.catch_up()
+        await self.freshness.catch_up()
         names, page = self._page(fields, NAMES_MAX)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
-        await self._freshness.catch_up()
+        await self.freshness.catch_up()
         names, page = self._page(fields, LIST_MAX)
         streams = [self._metadata.image.streams[name] for name in names]
         return {**page, "streams": await self._infos(streams)}
@@ -188,7 +202,7 @@ class Streams:
         try:
             return self._known(name)
         except StreamNotFound:
-            await self._freshness.catch_up()
+            await self.freshness.catch_up()
         return self._known(name)
 
     def _known(self, name: str) -> StreamImage:

@@ -4,7 +4,8 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from streamlog.admin.account import Account
+from streamlog.access.rules import Operation
+from streamlog.admin.account import Account, Counts
 from streamlog.admin.cluster import Cluster
 from streamlog.admin.consumers import Consumers
 from streamlog.admin.errors import (
@@ -15,9 +16,13 @@ from streamlog.admin.errors import (
     Refused,
     api_error,
 )
+from streamlog.admin.freshness import Freshness
 from streamlog.admin.leaders import Leaders
+from streamlog.admin.rights import check_verb
 from streamlog.admin.routes import Routes
+from streamlog.admin.sight import SeenMetadata
 from streamlog.admin.streams import Metadata, Streams
+from streamlog.authority.access import Access
 from streamlog.errors import StreamlogError
 from streamlog.ingest.publish_headers import API_LEVEL
 
@@ -31,22 +36,57 @@ class Verbs:
     """Answers; counts what it answers."""
 
     def __init__(
-        self, metadata: Metadata, leaders: Leaders, *, domain: str, now_ms: Callable[[], int]
+        self,
+        metadata: Metadata,
+        leaders: Leaders,
+        *,
+        domain: str,
+        now_ms: Callable[[], int],
+        access: Access | None = None,
+        for_all: "Verbs | None" = None,
     ) -> None:
-        self._account = Account(metadata, leaders, domain)
-        self.streams = Streams(metadata, leaders, domain=domain, now_ms=now_ms)
-        self._routes = Routes(
-            self.streams, Cluster(metadata, self.streams), Consumers(self.streams), self._account
+        """``for_all``: the one that this is as one asker sees it."""
+        self.access = access
+        self._metadata, self._leaders, self._domain, self._now_ms = (
+            metadata, leaders, domain, now_ms,
+        )  # fmt: skip
+        self._counts: Counts = Counts() if for_all is None else for_all._counts
+        freshness: Freshness | None = None if for_all is None else for_all.freshness
+        self.streams = Streams(
+            metadata,
+            leaders,
+            domain=domain,
+            now_ms=now_ms,
+            access=access,
+            freshness=freshness,
         )
+        self.freshness: Freshness = self.streams.freshness
+        sees_all = access is None or access.allows_cluster(Operation.DESCRIBE)
+        account = Account(metadata, leaders, domain, self._counts, sees_all=sees_all)
+        self._routes = Routes(
+            self.streams, Cluster(metadata, self.streams), Consumers(self.streams), account
+        )
+
+    def seen_by(self, access: Access | None) -> "Verbs":
+        """For one who may not do everything."""
+        if access is None:
+            return self
+        metadata = SeenMetadata(self._metadata, access)
+        return Verbs(
+            metadata, self._leaders, domain=self._domain, now_ms=self._now_ms, access=access,
+            for_all=self,
+        )  # fmt: skip
 
     async def reply(self, verb: str, body: bytes, headers: Mapping[str, str]) -> dict[str, Any]:
         """Never raises what a request may be the reason of."""
-        self._account.requests += 1
+        self._counts.requests += 1
         route, name = self._routes.find(verb)
         if route is None:
-            self._account.errors += 1
+            self._counts.errors += 1
             return {"type": SYSTEM_REPLY_TYPE, "error": BAD_REQUEST.json()}
         try:
+            if self.access is not None:
+                check_verb(self.access, verb, name)
             route.first()
             if not has_api_level(headers):
                 raise Refused(API_LEVEL_MISSING)
@@ -56,21 +96,26 @@ class Verbs:
             return {**told, **route.with_error}
         return {"type": route.reply_type, **result}
 
+    def split(self, verb: str) -> tuple[str, str]:
+        """What is to be done, and with which stream, if with one."""
+        _, name = self._routes.find(verb)
+        return (verb.removesuffix(f".{name}"), name) if name else (verb, "")
+
     def overloaded(self, verb: str) -> dict[str, Any]:
         """The reply to a request that there is no room for."""
-        self._account.requests += 1
-        self._account.errors += 1
+        self._counts.requests += 1
+        self._counts.errors += 1
         route, _ = self._routes.find(verb)
         kind = SYSTEM_REPLY_TYPE if route is None else route.reply_type
         return {"type": kind, "error": OVERLOADED.json()}
 
     def count(self) -> None:
         """A request that is answered elsewhere."""
-        self._account.requests += 1
+        self._counts.requests += 1
 
     def failed(self, error: Exception, verb: str) -> ApiError:
         """What is told of ``error``; one that nobody foresaw is logged, too."""
-        self._account.errors += 1
+        self._counts.errors += 1
         if not isinstance(error, Refused | StreamlogError):
             logger.error("management request failed", extra={"verb": verb}, exc_info=error)
         return api_error(error)

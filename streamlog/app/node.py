@@ -9,11 +9,16 @@ from typing import Any, Final
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
+from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
+from streamlog.app.admission import Admission
+from streamlog.app.identity import build_authenticator, node_login
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
+from streamlog.app.renewal import Renewal
+from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
@@ -32,8 +37,10 @@ from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.registry import Registry
+from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
+from streamlog.tls.certificates import Certificates
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +59,11 @@ class Node:
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = uuid.uuid4()
         metrics = NodeMetrics()
+        self._certificates = Certificates(settings)
+        self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
+        security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
-        self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve)
+        self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -62,6 +72,7 @@ class Node:
             replication=settings.replication,
             cluster=self._metadata,
             reserve=reserve,
+            security=security,
         )
         self._groups = GroupService(
             node_id=data_dir.node_id,
@@ -75,18 +86,11 @@ class Node:
             metadata=self._metadata,
             partitions=self._registry,
         )
-        self._listener = Listener(
-            Context(
-                node_id=data_dir.node_id,
-                address=self._advertised,
-                settings=settings.kafka,
-                partitions=self._registry,
-                metadata=self._metadata,
-                metrics=metrics,
-                groups=self._groups,
-                node_settings=settings,
-            )
+        authenticator = build_authenticator(
+            settings, lambda: self._metadata.image, self._certificates
         )
+        self._admission = Admission(settings, self._rules, authenticator)
+        self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
         self._site = Site(
@@ -96,13 +100,40 @@ class Node:
             gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
+            limits=settings.http,
+            tls=self._certificates.http,
+            access=self._admission.http,
         )
         self._log_ends = LogEnds(
             wanted=lambda: {tp for group in self._progress() for tp in group.committed},
             local=self._registry.partition,
             image=lambda: self._metadata.image,
+            security=security,
         )
         self._life = self._lifecycle()
+
+    @property
+    def has_certificates(self) -> bool:
+        """Which ``renewal`` may be asked to load anew."""
+        return self._certificates.are_shown
+
+    def _server(self, metrics: NodeMetrics, authenticator: Authenticator | None) -> Listener:
+        return Listener(
+            Context(
+                node_id=self._data_dir.node_id,
+                address=self._advertised,
+                settings=self._settings.kafka,
+                partitions=self._registry,
+                metadata=self._metadata,
+                metrics=metrics,
+                groups=self._groups,
+                node_settings=self._settings,
+                authenticator=authenticator,
+                tls=self._certificates.kafka,
+                authority=self._admission.authority,
+                audit=self._admission.audit,
+            )
+        )
 
     def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
         source = NatsSource(
@@ -121,6 +152,8 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             lease=self._metadata.lease,
+            identity=self._admission.identity,
+            audit=self._admission.audit,
         )
         return source, admin
 
@@ -128,6 +161,7 @@ class Node:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
             start_order=(
+                Step("access", self._start_access),
                 Step("console", self._start_console),
                 Step("metadata", self._metadata.open),
                 Step("server", self._start_server),
@@ -150,8 +184,13 @@ class Node:
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
                 Step("console", self._site.stop),
+                Step("access", self._admission.close),
             ),
         )
+
+    def _rules(self) -> RuleBook:
+        """Of the metadata; there are none before these are read."""
+        return self._metadata.image.rules if self._metadata.is_open else NO_RULES
 
     def _readiness(self) -> Readiness:
         return Readiness(
@@ -239,9 +278,16 @@ class Node:
 
     # The steps of the start
 
+    async def _start_access(self) -> None:
+        """Nobody is answered before it is known who may do what."""
+        await self._admission.open()
+        self._run(self._admission.authority.run())
+
     async def _start_console(self) -> None:
         await self._site.start()
         self._run(self._loop_lag.run())
+        if self._certificates.are_shown:
+            self._run(self.renewal.run())
 
     async def _start_server(self) -> None:
         """Other members of the quorum are answered from now on, clients when the node is ready."""

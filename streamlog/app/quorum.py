@@ -3,6 +3,7 @@
 import random
 from uuid import UUID
 
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.log.files import FilePool
@@ -21,7 +22,11 @@ METADATA_FILES_MAX = 16
 
 
 def build_metadata(
-    settings: Settings, data_dir: DataDir, incarnation: UUID, reserve: Reserve
+    settings: Settings,
+    data_dir: DataDir,
+    incarnation: UUID,
+    reserve: Reserve,
+    security: Security = NO_SECURITY,
 ) -> MetadataService:
     """Nothing is opened yet. Raises ConfigError."""
     voters = voters_of(settings)
@@ -52,7 +57,7 @@ def build_metadata(
         node_id=data_dir.node_id,
         incarnation=incarnation,
         settings=cluster,
-        peers=Peers(data_dir.cluster_id, data_dir.node_id),
+        peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
     )
 
 

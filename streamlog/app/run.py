@@ -10,6 +10,7 @@ from typing import Final
 
 from prometheus_client import disable_created_metrics
 
+from streamlog.app.exposure import check_exposure
 from streamlog.app.limits import allow_open_files, collect_seldom
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
@@ -27,6 +28,7 @@ def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
+    check_exposure(settings)
     allow_open_files()
     collect_seldom()
     node_id = NodeId(settings.node.id)
@@ -45,6 +47,8 @@ async def _run(settings: Settings, data_dir: DataDir) -> bool:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)
+    if node.has_certificates:
+        loop.add_signal_handler(signal.SIGHUP, node.renewal.ask)
     try:
         return await node.run()
     except BaseExceptionGroup as group:

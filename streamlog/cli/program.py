@@ -8,6 +8,7 @@ import typer
 
 from streamlog import __version__
 from streamlog.cli import (
+    acl,
     bench,
     cluster,
     dev,
@@ -19,7 +20,9 @@ from streamlog.cli import (
     read,
     serve,
     stream,
+    user,
 )
+from streamlog.cli.node_security import secured
 from streamlog.errors import ConfigError, StreamlogError
 
 app = typer.Typer(
@@ -35,12 +38,15 @@ app.add_typer(stream.app, name="stream")
 app.add_typer(group.app, name="group")
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(quota.app, name="quota")
+app.add_typer(user.app, name="user")
+app.add_typer(acl.app, name="acl")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
 for command in COMMANDS:
     app.command()(command)
+secured(app)
 
 
 def _print_version(wanted: bool) -> None:

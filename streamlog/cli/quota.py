@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
+from streamlog.cli.node_security import chosen_security
 from streamlog.cli.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_table
 from streamlog.errors import InvalidRequest
@@ -125,7 +126,7 @@ def _ask(servers: str, question: Callable[["Cluster"], Awaitable[T]]) -> T:
     from streamlog.client.cluster import Cluster
 
     async def asked() -> T:
-        async with Cluster.at(servers) as cluster:
+        async with Cluster.at(servers, security=chosen_security()) as cluster:
             return await question(cluster)
 
     return asyncio.run(asked())

@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Iterable
 
+from streamlog.cli.node_security import chosen_security
 from streamlog.cli.record_lines import json_line
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import Position
@@ -44,7 +45,7 @@ async def print_stream(
     follow: bool,
 ) -> None:
     """Without ``follow``: what is committed now."""
-    async with Cluster.at(servers) as cluster:
+    async with Cluster.at(servers, security=chosen_security()) as cluster:
         partitions = (await cluster.topic(stream)).partitions
         numbers = range(len(partitions)) if partition is None else (partition,)
         readers = [PartitionReader(cluster, TopicPartition(stream, n), position) for n in numbers]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from streamlog.cli import options as o
 from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.node_security import chosen_security
 from streamlog.cli.output import print_json, print_pairs, print_table
 from streamlog.errors import StreamlogError
 
@@ -77,7 +78,7 @@ async def _partitions(client: "ManagementClient", stream: str, servers: str) -> 
     from streamlog.client.cluster import Cluster
     from streamlog.model import NO_LEADER, TopicPartition
 
-    async with Cluster.at(servers) as cluster:
+    async with Cluster.at(servers, security=chosen_security()) as cluster:
         infos = (await cluster.topic(stream)).partitions
     leaders = {
         TopicPartition(stream, it.partition): it.leader for it in infos if it.leader != NO_LEADER

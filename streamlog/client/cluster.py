@@ -8,6 +8,7 @@ from typing import Any, Final, Self, TypeVar
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.connection import TIMEOUT_MS, Connection
 from streamlog.client.list_offsets import found_in, request_for
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import (
     InvalidRequest,
@@ -37,17 +38,26 @@ T = TypeVar("T")
 class Cluster:
     """A cluster as a client sees it: addresses to start from, then whoever leads what is wanted."""
 
-    def __init__(self, servers: Sequence[tuple[str, int]], *, timeout_ms: int = TIMEOUT_MS) -> None:
+    def __init__(
+        self,
+        servers: Sequence[tuple[str, int]],
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        security: Security = NO_SECURITY,
+    ) -> None:
         self._servers = list(servers)
         self._timeout_ms = timeout_ms
+        self._security = security
         self._nodes: dict[NodeId, NodeInfo] = {}  # as last heard of
         self._topics: dict[str, TopicInfo] = {}  # as last asked for; forgotten when it proves wrong
         self._connections: dict[tuple[str, int], Connection] = {}
 
     @classmethod
-    def at(cls, servers: str, *, timeout_ms: int = TIMEOUT_MS) -> Self:
+    def at(
+        cls, servers: str, *, timeout_ms: int = TIMEOUT_MS, security: Security = NO_SECURITY
+    ) -> Self:
         """``servers`` is what Kafka calls bootstrap servers: ``host:port,host:port``."""
-        return cls(parse_addresses(servers), timeout_ms=timeout_ms)
+        return cls(parse_addresses(servers), timeout_ms=timeout_ms, security=security)
 
     async def __aenter__(self) -> Self:
         return self
@@ -124,7 +134,9 @@ class Cluster:
     async def connect(self, node: NodeInfo) -> Connection:
         """A new connection, the caller's to close; for long polls."""
         timeout_ms = min(self._timeout_ms, SILENCE_MS)
-        return await Connection.open(node.host, node.port, timeout_ms=timeout_ms)
+        return await Connection.open(
+            node.host, node.port, timeout_ms=timeout_ms, security=self._security
+        )
 
     async def earliest_offset(self, tp: TopicPartition) -> int:
         return (await self._list_offset(tp, EARLIEST))[0]
@@ -214,7 +226,9 @@ class Cluster:
         connection = self._connections.get((host, port))
         if connection is None or connection.broken:
             self._drop_broken(host, port)
-            connection = await Connection.open(host, port, timeout_ms=self._timeout_ms)
+            connection = await Connection.open(
+                host, port, timeout_ms=self._timeout_ms, security=self._security
+            )
             quicker = self._connections.setdefault((host, port), connection)
             if quicker is not connection:  # another task asked for it meanwhile
                 connection.close()

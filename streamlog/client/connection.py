@@ -1,4 +1,5 @@
 import asyncio
+import contextlib
 import errno
 import socket
 import struct
@@ -7,6 +8,9 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from streamlog.client.addresses import reason
+from streamlog.client.login import RENEW_AT, Login
+from streamlog.client.security import NO_SECURITY, Security
+from streamlog.client.tls_stream import TlsStream
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
     FrameTooLarge,
@@ -35,10 +39,14 @@ _BY_ID: Final = {registry.FETCH: APIS[registry.FETCH]._replace(version_min=fetch
 class Connection:
     """One socket to one node. Requests wait for each other, so a long poll wants one of its own."""
 
-    def __init__(self, sock: socket.socket, address: str, timeout_ms: int) -> None:
+    def __init__(
+        self, sock: socket.socket, address: str, timeout_ms: int, tls: TlsStream | None = None
+    ) -> None:
         self._sock = sock
+        self._tls = tls  # what is said goes through it, if there is one
         self._address = address
         self._timeout_ms = timeout_ms
+        self._log_in_again: tuple[float, Login] | None = None  # when, in loop time, and as whom
         self._turn = asyncio.Lock()
         self._sending = asyncio.Lock()  # one frame after the other
         self._correlation_id = 0
@@ -48,13 +56,29 @@ class Connection:
         self._broken = False  # an answer may be half read or still come: not to be used again
 
     @classmethod
-    async def open(cls, host: str, port: int, *, timeout_ms: int = TIMEOUT_MS) -> Self:
-        """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
+    async def open(
+        cls,
+        host: str,
+        port: int,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        security: Security = NO_SECURITY,
+    ) -> Self:
+        """Connects, agrees on versions, and logs in where that is wanted.
+
+        Raises NodeUnreachable, RequestTimedOut, AuthenticationFailed, UnsupportedMechanism.
+        """
         address = f"{host}:{port}"
+        context = security.tls()
         sock = await connected(host, port, timeout_ms)
-        connection = cls(sock, address, timeout_ms)
+        tls = None if context is None else TlsStream(sock, context, host, address)
+        connection = cls(sock, address, timeout_ms, tls)
         try:
+            if tls is not None:
+                await connection._shake_hands(tls)
             await connection._agree()
+            if security.login is not None:
+                await connection._log_in(security.login)
         except BaseException:
             connection.close()
             raise
@@ -87,6 +111,8 @@ class Connection:
 
         ``timeout_ms``: of silence, instead of the connection's. After any failure it is broken.
         """
+        if self._log_in_again is not None:
+            await self._renew()
         api, version = self._agreed(key)
         body = control.encode_request(api, version, values)
         if timeout_ms is None:
@@ -102,6 +128,8 @@ class Connection:
         By the ids of its topics where it has them, else by their names. Raises UnsupportedVersion
         if the node does not know topics by their ids.
         """
+        if self._log_in_again is not None:
+            await self._renew()
         if request.topics and all(topic.topic_id for topic in request.topics):
             api, version = APIS[registry.FETCH], self._fetch_by_id
             if version is None:
@@ -126,12 +154,36 @@ class Connection:
                 self._check_open()
                 header = self._next_header(api, api.version_min)
                 self._unread.add(self._correlation_id)
-                await asyncio.get_running_loop().sock_sendall(self._sock, frame(header, body))
+                data = frame(header, body)
+                if self._tls is None:
+                    await asyncio.get_running_loop().sock_sendall(self._sock, data)
+                else:
+                    await self._tls.send_all(data)
                 is_sent = True
         except (OSError, NodeUnreachable):
             pass  # whoever waits for an answer hears of it
         finally:
             self._broken = self._broken or not is_sent
+
+    async def wait_closed(self) -> None:
+        """Until the node is gone, or says so; nothing is to be asked any more."""
+        byte = memoryview(bytearray(1024))
+        with contextlib.suppress(OSError, NodeUnreachable):
+            while await (
+                asyncio.get_running_loop().sock_recv_into(self._sock, byte)
+                if self._tls is None
+                else self._tls.receive_into(byte)
+            ):
+                pass
+
+    async def _shake_hands(self, tls: TlsStream) -> None:
+        try:
+            async with asyncio.timeout(self._timeout_ms / 1000):
+                await tls.shake_hands()
+        except TimeoutError:
+            raise RequestTimedOut(f"{self._address}: no TLS after {self._timeout_ms} ms") from None
+        except OSError as error:
+            raise NodeUnreachable(f"{self._address}: TLS: {reason(error)}") from None
 
     async def _agree(self) -> None:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
@@ -139,6 +191,30 @@ class Connection:
         check(answer["error_code"], self._address)
         self._versions = agreed_versions(answer, _SPOKEN)
         self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
+
+    async def _log_in(self, login: Login) -> None:
+        """After any failure the connection is of no use."""
+        steps = login.steps(self._address)
+        try:
+            key, values = next(steps)
+            while True:
+                key, values = steps.send(await self.request(key, values))
+        except StopIteration as end:
+            if end.value > 0:
+                due_s = asyncio.get_running_loop().time() + end.value * RENEW_AT / 1000
+                self._log_in_again = due_s, login
+        except BaseException:
+            self.close()
+            raise
+
+    async def _renew(self) -> None:
+        """Logs in again in good time before the session ends (KIP-368)."""
+        if self._log_in_again is None:
+            return
+        due_s, login = self._log_in_again
+        if asyncio.get_running_loop().time() >= due_s:
+            self._log_in_again = None  # it is enough if one request does it
+            await self._log_in(login)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)
@@ -156,8 +232,12 @@ class Connection:
                         self._check_open()
                         header = self._next_header(api, version)
                         correlation_id = self._correlation_id
-                        loop = asyncio.get_running_loop()
-                        await loop.sock_sendall(self._sock, frame(header, body))
+                        data = frame(header, body)
+                        if self._tls is None:
+                            loop = asyncio.get_running_loop()
+                            await loop.sock_sendall(self._sock, data)
+                        else:
+                            await self._tls.send_all(data)
                     cursor = Cursor(await self._receive_answer(silence, timeout_ms))
                     found = read_response_header(cursor, api, version)
                     if found != correlation_id:
@@ -210,7 +290,10 @@ class Connection:
         filled = 0
         while filled < length:
             self._check_open()
-            count = await loop.sock_recv_into(self._sock, whole[filled:])
+            if self._tls is None:
+                count = await loop.sock_recv_into(self._sock, whole[filled:])
+            else:
+                count = await self._tls.receive_into(whole[filled:])
             if count == 0:
                 raise NodeUnreachable(f"{self._address}: closed the connection")
             filled += count

@@ -6,6 +6,7 @@ from typing import Final, Protocol
 
 from streamlog.client.cluster import LATEST, Cluster
 from streamlog.client.list_offsets import found_in, request_for
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
@@ -40,10 +41,12 @@ class LogEnds:
         wanted: Callable[[], Collection[TopicPartition]],
         local: Callable[[TopicPartition], LocalPartition],
         image: Callable[[], Image],
+        security: Security = NO_SECURITY,
     ) -> None:
         self._wanted = wanted
         self._local = local  # raises StreamlogError where there is none
         self._image = image
+        self._security = security
         self._remote: dict[TopicPartition, int] = {}  # as leaders have told
 
     def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -58,7 +61,7 @@ class LogEnds:
         return ends
 
     async def run(self) -> None:
-        async with Cluster([], timeout_ms=TIMEOUT_MS) as cluster:
+        async with Cluster([], timeout_ms=TIMEOUT_MS, security=self._security) as cluster:
             while True:
                 await self.refresh(cluster)
                 await asyncio.sleep(PERIOD_S)

@@ -1,8 +1,9 @@
-"""The HTTP server: four small pages."""
+"""The HTTP server: four small pages. Over TLS where there is a certificate."""
 
 import asyncio
 import errno
 import html
+import ssl
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
@@ -11,10 +12,15 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
+from streamlog.config import HttpSection
+from streamlog.console.access import HttpAccess
+from streamlog.console.porter import Porter
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
+from streamlog.tls.following import following
 
 SHUTDOWN_TIMEOUT_S = 1.0
+BACKLOG = 128
 
 INDEX = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><title>streamlog</title></head><body>
@@ -36,7 +42,11 @@ class Site:
         gauges: Callable[[], Sequence[Collector]],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
+        limits: HttpSection | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        access: HttpAccess | None = None,
     ) -> None:
+        """``access``: None: everything is open to everybody."""
         self._host = host
         self.port = port
         """The port that was asked for; once started, the one that was got."""
@@ -44,11 +54,19 @@ class Site:
         self._gauges = gauges  # made anew for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
+        self._limits = limits or HttpSection()
+        self._tls = tls  # for who comes next
+        self._server: asyncio.Server | None = None
+        self._access = access
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        app = web.Application()
+        if self._access is not None:
+            self._access.check()
+        app = web.Application(
+            middlewares=() if self._access is None else (self._access.middleware,)
+        )
         app.add_routes(
             [
                 web.get("/", self._index),
@@ -60,15 +78,32 @@ class Site:
         runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
         await runner.setup()
         try:
-            await web.TCPSite(runner, self._host, self.port).start()
+            self._server = await self._listen(runner)
         except OSError as error:
             await runner.cleanup()
             raise _address_error(self._host, self.port, error) from None
         self._runner = runner
-        self.port = int(runner.addresses[0][1])
+        self.port = int(self._server.sockets[0].getsockname()[1])
+
+    async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
+        assert runner.server is not None
+        porter, limits = Porter(runner.server, self._limits), self._limits
+        context = following(self._tls)
+        seconds = limits.request_timeout_ms / 1000 if context is not None else None
+        return await asyncio.get_running_loop().create_server(
+            porter.let_in,
+            self._host,
+            self.port,
+            ssl=context,
+            backlog=BACKLOG,
+            ssl_handshake_timeout=seconds,
+        )
 
     async def stop(self) -> None:
         """Close the socket and what is open on it."""
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         runner, self._runner = self._runner, None
         if runner:
             await runner.cleanup()

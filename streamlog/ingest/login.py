@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, TypeVar
 from urllib.parse import unquote
 
 from pydantic import SecretStr
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import nkeys
 
 Fields = dict[str, str]
+T = TypeVar("T")
 
 _BLOCK: Final = re.compile(rb"-{3,} *BEGIN ([A-Z ]+?) *-{3,}\s+([\w\-.=]+)\s+-{3,} *END")
 """One of the two parts of a credentials file; dashes are not counted, as in NATS's own clients."""
@@ -59,6 +60,28 @@ class Login:
             password = self.password.get_secret_value() if self.password else ""
             return {"user": self.user, "pass": password}
         return {}
+
+    def signed(self, make: Callable[[str, Callable[[bytes], bytes]], T]) -> T | None:
+        """What ``make`` makes of a public key and its signatures; None where the way in is none.
+
+        Raises ConfigError.
+        """
+        if self.credentials is not None:
+            key, path, seed = (
+                "nats.credentials",
+                self.credentials,
+                _credentials(self.credentials)[1],
+            )
+        elif self.nkey_seed is not None:
+            key, path = "nats.nkey_seed", self.nkey_seed
+            seed = bytearray(_content(key, path).strip())
+        else:
+            return None
+        pair = _key_pair(key, path, seed)
+        try:
+            return make(pair.public_key.decode(), pair.sign)
+        finally:
+            pair.wipe()
 
     def check(self) -> None:
         """Raises ConfigError for files that cannot be used."""

@@ -9,9 +9,12 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from streamlog.access.filters import RuleFilter
+from streamlog.access.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.credential import Bytes, Credentials, ScramName, UserName
 from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QuotaKey, Rate
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
@@ -169,6 +172,31 @@ class AlterQuota(Command):
     values: dict[QuotaKey, Rate | None]
 
 
+class AlterUser(Command):
+    """Credentials set, or taken away, of one user; who has none left is gone."""
+
+    name: UserName
+    changed: Credentials = {}
+    removed: tuple[ScramName, ...] = ()
+    decoy_secret: Bytes
+    """Chance, for where the cluster has none such yet."""
+
+
+# Access
+
+
+class AddAccessRules(Command):
+    """All of them or none; those that hold already are a success."""
+
+    rules: tuple[Rule, ...]
+
+
+class RemoveAccessRules(Command):
+    """Those that any of the filters matches; that there are none is a success."""
+
+    filters: tuple[RuleFilter, ...]
+
+
 # Replication
 
 
@@ -260,6 +288,9 @@ _TYPES: dict[str, type[Command]] = {
         RemoveNode,
         AllocateProducerIds,
         AlterQuota,
+        AlterUser,
+        AddAccessRules,
+        RemoveAccessRules,
         AlterIsr,
         ReportLeader,
         AddVoter,

@@ -8,10 +8,15 @@ from dataclasses import replace
 
 from immutables import Map
 
+from streamlog.access.rulebook import RuleBook
 from streamlog.errors import CorruptData
+from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
+    AccessRuleAdded,
+    AccessRuleRemoved,
+    DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -25,11 +30,14 @@ from streamlog.metadata.records import (
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    UserChanged,
     VotersChanged,
 )
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.raft.voters import VoterSet
+
+AboutClients = QuotaChanged | UserChanged | DecoySecretChosen | AccessRuleAdded | AccessRuleRemoved
 
 
 class ImageDelta:
@@ -46,6 +54,9 @@ class ImageDelta:
         producer_ids_end: int = 0,
         names: Map[bytes, str],
         quotas: Map[str | None, Quota],
+        users: Map[str, Credentials],
+        decoy_secret: str,
+        rules: RuleBook,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -53,6 +64,9 @@ class ImageDelta:
         self.producer_ids_end = producer_ids_end
         self.names = names
         self.quotas = quotas
+        self.users = users
+        self.decoy_secret = decoy_secret
+        self.rules = rules
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -82,8 +96,14 @@ class ImageDelta:
                 if record.end < self.producer_ids_end:
                     raise CorruptData(f"metadata record at {offset} takes back producer ids")
                 self.producer_ids_end = record.end
-            case QuotaChanged():
-                self._quota_changed(record)
+            case (
+                QuotaChanged()
+                | UserChanged()
+                | DecoySecretChosen()
+                | AccessRuleAdded()
+                | AccessRuleRemoved()
+            ):
+                self._clients_changed(record)
             case QuorumLeader():
                 pass
             case _:
@@ -147,11 +167,24 @@ class ImageDelta:
                 return
         self.nodes = self.nodes.set(node_id, known)
 
-    def _quota_changed(self, record: QuotaChanged) -> None:
-        if record.quota != NO_QUOTA:
-            self.quotas = self.quotas.set(record.client_id, record.quota)
-        elif record.client_id in self.quotas:
-            self.quotas = self.quotas.delete(record.client_id)
+    def _clients_changed(self, record: AboutClients) -> None:
+        match record:
+            case AccessRuleAdded(rule=rule):
+                self.rules = self.rules.added(rule)
+            case AccessRuleRemoved(rule=rule):
+                self.rules = self.rules.removed(rule)
+            case QuotaChanged(client_id=client_id, quota=quota):
+                if quota != NO_QUOTA:
+                    self.quotas = self.quotas.set(client_id, quota)
+                elif client_id in self.quotas:
+                    self.quotas = self.quotas.delete(client_id)
+            case UserChanged(name=name, credentials=credentials):
+                if credentials:
+                    self.users = self.users.set(name, credentials)
+                elif name in self.users:
+                    self.users = self.users.delete(name)
+            case DecoySecretChosen(secret=secret):
+                self.decoy_secret = secret
 
     def _created(self, record: StreamCreated, offset: int) -> None:
         name = record.config.name

@@ -9,7 +9,9 @@ from typing import NamedTuple
 
 from immutables import Map
 
+from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.errors import CorruptData, StreamNotFound
+from streamlog.metadata.credential import Credentials
 from streamlog.metadata.delta import ImageDelta
 from streamlog.metadata.entries import (
     Load,
@@ -20,6 +22,8 @@ from streamlog.metadata.entries import (
 )
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
+    AccessRuleAdded,
+    DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -28,6 +32,7 @@ from streamlog.metadata.records import (
     ProducerIdsAllocated,
     QuotaChanged,
     StreamCreated,
+    UserChanged,
     VotersChanged,
 )
 from streamlog.model import NO_LEADER, NodeId
@@ -75,6 +80,12 @@ class Image:
     """All below belong to some node's block."""
     quotas: Map[str | None, Quota] = field(default_factory=Map)
     """By the client id; None: of each that has none of its own."""
+    users: Map[str, Credentials] = field(default_factory=Map)
+    """Who may log in by a password."""
+    decoy_secret: str = ""
+    """In base64; empty until there is a first user."""
+    rules: RuleBook = NO_RULES
+    """Who may do what, as far as it is kept here; a node's file may add to it."""
     names: Map[bytes, str] = field(default_factory=Map, compare=False)
     """Of the streams, by the 16 bytes of their ids; follows from ``streams``."""
     parent_offset: int = field(default=-1, compare=False)
@@ -134,7 +145,8 @@ class Image:
             delta.apply(record, 0)
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
+            delta.decoy_secret, delta.rules, delta.names,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -161,6 +173,12 @@ class Image:
             yield ProducerIdsAllocated(node_id=NO_LEADER, end=self.producer_ids_end)
         for client_id in sorted(self.quotas, key=lambda it: (it is not None, it or "")):
             yield QuotaChanged(client_id=client_id, quota=self.quotas[client_id])
+        if self.decoy_secret:
+            yield DecoySecretChosen(secret=self.decoy_secret)
+        for name in sorted(self.users):
+            yield UserChanged(name=name, credentials=self.users[name])
+        for rule in self.rules.sorted():
+            yield AccessRuleAdded(rule=rule)
         for node_id in sorted(self.nodes):
             yield from _node_records(self.nodes[node_id])
         for name in sorted(self.streams):
@@ -175,12 +193,14 @@ class Image:
         return ImageDelta(
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
+            users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
-            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
+            delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
+            delta.decoy_secret, delta.rules, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched),
         )  # fmt: skip
 

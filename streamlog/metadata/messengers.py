@@ -5,7 +5,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.errors import NodeUnreachable, OtherCluster, StreamlogError
+from streamlog.errors import NodeUnreachable, NotLetIn, OtherCluster, StreamlogError
 from streamlog.metadata.peers import Address, Peers
 from streamlog.metadata.replica import MetadataReplica
 from streamlog.model import NodeId
@@ -59,6 +59,8 @@ class Messengers:
             logger.debug("peer failed", extra={"node": peer, "error": str(error)})
             if isinstance(error, OtherCluster):
                 self._strangers[peer] = error
+                self.complaint = str(error)
+            elif isinstance(error, NotLetIn):
                 self.complaint = str(error)
             if address is not None and await self.is_gone(address, error):
                 self._tell(raft.PeerGone(peer))

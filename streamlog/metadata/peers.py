@@ -2,19 +2,22 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.client.connection import Connection, connected
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import (
+    AuthenticationFailed,
     InvalidRequest,
     MalformedFrame,
     NodeUnreachable,
+    NotLetIn,
     OtherCluster,
     RequestTimedOut,
+    UnsupportedMechanism,
 )
 from streamlog.metadata import raft_form as form
 from streamlog.model import NodeId
@@ -33,6 +36,8 @@ from streamlog.wire.errors import check
 SNAPSHOT_PIECE_BYTES: Final = 1 << 20
 SNAPSHOT_BYTES_MAX: Final = 1 << 30
 PROBE_MS: Final = 200
+WATCH_MS: Final = 1_000
+"""For the connection, its TLS and a first answer."""
 
 
 class Address(NamedTuple):
@@ -45,25 +50,6 @@ class Address(NamedTuple):
         return f"{self.host}:{self.port}"
 
 
-class Watched:
-    """A connection on which nothing is said."""
-
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
-
-    async def wait_closed(self) -> None:
-        """Until the other side is gone, or says so."""
-        loop = asyncio.get_running_loop()
-        try:
-            while await loop.sock_recv(self._sock, 1024):
-                pass
-        except OSError:
-            pass
-
-    def close(self) -> None:
-        self._sock.close()
-
-
 class Peers:
     """Keeps a connection for each address and purpose: a long poll holds up nothing else.
 
@@ -71,9 +57,12 @@ class Peers:
     OtherCluster, and ProtocolViolation. Time limits hold for a call as a whole.
     """
 
-    def __init__(self, cluster_id: str, node_id: NodeId) -> None:
+    def __init__(
+        self, cluster_id: str, node_id: NodeId, *, security: Security = NO_SECURITY
+    ) -> None:
         self._cluster_id = cluster_id
         self._node_id = node_id
+        self._security = security
         self._connections: dict[tuple[Address, str], Connection] = {}
         self._closed = False
 
@@ -147,15 +136,15 @@ class Peers:
         else:
             async with (
                 _within(timeout_ms, address),
-                await Connection.open(*address, timeout_ms=timeout_ms) as connection,
+                await self._open(address, timeout_ms) as connection,
             ):
                 answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
                 await self._check(answer["error_code"], connection, address)
         return bytes(answer["response_data"] or b"")
 
-    async def watch(self, address: Address) -> Watched:
-        """A connection to be held."""
-        return Watched(await connected(address.host, address.port, PROBE_MS))
+    async def watch(self, address: Address) -> Connection:
+        """A connection to be held, on which nothing more is said."""
+        return await self._open(address, WATCH_MS)
 
     async def refuses(self, address: Address) -> bool:
         """Whether nothing listens there; silence says nothing."""
@@ -167,6 +156,12 @@ class Peers:
             return False
         sock.close()
         return False
+
+    async def _open(self, address: Address, timeout_ms: int) -> Connection:
+        try:
+            return await Connection.open(*address, timeout_ms=timeout_ms, security=self._security)
+        except (AuthenticationFailed, UnsupportedMechanism) as error:
+            raise NotLetIn(f"this node is not let in: {error}") from None
 
     async def _fetch(self, address: Address, request: FetchRequest, timeout_ms: int) -> Answer:
         wanted = form.encode_fetch(request, self._cluster_id)
@@ -203,7 +198,7 @@ class Peers:
         if connection is None or connection.broken:
             if connection is not None:
                 connection.close()
-            connection = await Connection.open(*address, timeout_ms=timeout_ms)
+            connection = await self._open(address, timeout_ms)
             before = self._connections.get(key)
             if before is not None and not before.broken:  # somebody was quicker
                 connection.close()

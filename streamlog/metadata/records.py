@@ -10,7 +10,9 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from streamlog.access.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
+from streamlog.metadata.credential import Bytes, Credentials, UserName
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
@@ -185,6 +187,37 @@ class QuotaChanged(MetadataRecord):
     quota: Quota
 
 
+class UserChanged(MetadataRecord):
+    """All that a user may log in with; one without any credential is gone."""
+
+    name: UserName
+    credentials: Credentials
+
+
+class DecoySecretChosen(MetadataRecord):
+    """What credentials are derived from that are shown for users that there are not.
+
+    The same on every node, for ever: else those who are there could be told from those who are not.
+    """
+
+    secret: Bytes
+
+
+# Access
+
+
+class AccessRuleAdded(MetadataRecord):
+    """From now on this rule holds."""
+
+    rule: Rule
+
+
+class AccessRuleRemoved(MetadataRecord):
+    """The rule that says just this holds no longer."""
+
+    rule: Rule
+
+
 _TYPES: dict[str, type[MetadataRecord]] = {
     kind.__name__: kind
     for kind in (
@@ -201,6 +234,10 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         PartitionChanged,
         ProducerIdsAllocated,
         QuotaChanged,
+        UserChanged,
+        DecoySecretChosen,
+        AccessRuleAdded,
+        AccessRuleRemoved,
     )
 }
 

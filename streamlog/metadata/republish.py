@@ -29,11 +29,17 @@ class Republish(NamedTuple):
         return cls(SubjectTransform.parse(text.removesuffix(HEADERS_ONLY)), headers_only)
 
 
+def destination_of(text: str) -> str:
+    """Where it goes, with a wildcard for each token that is made of the message. Raises
+    InvalidSubject.
+    """
+    return _MADE.sub("*", Republish.parse(text).transform.destination)
+
+
 def check_republish(text: str, subjects: Iterable[str]) -> None:
     """Raises InvalidStreamConfig, also where the stream would hear what it says."""
     try:
-        transform = Republish.parse(text).transform
-        pattern = _MADE.sub("*", transform.destination)
+        pattern = destination_of(text)
         if pattern not in {"*", ">"}:
             check_subject(pattern)
             check_space(pattern)

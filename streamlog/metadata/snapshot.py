@@ -32,7 +32,8 @@ def snapshot_id(image: Image) -> SnapshotId:
 
 def is_due(image: Image, newest: SnapshotId | None) -> bool:
     """So many records that replaying them would cost as much as a snapshot."""
-    size = len(image.nodes) + 2 * len(image.streams) + len(image.quotas)
+    size = len(image.nodes) + 2 * len(image.streams) + len(image.quotas) + len(image.users)
+    size += len(image.rules)
     behind = image.offset - (newest.end_offset if newest else 0)
     return behind > max(SNAPSHOT_RECORDS_MIN, size)
 

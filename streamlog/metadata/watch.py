@@ -6,7 +6,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
-from streamlog.errors import NodeUnreachable, Unavailable
+from streamlog.errors import NodeUnreachable, StreamlogError
 from streamlog.metadata.image import NodeImage
 from streamlog.metadata.peers import Address, Peers
 from streamlog.model import NodeId
@@ -62,7 +62,7 @@ class Watch:
             try:
                 async with asyncio.timeout(RETRY_MAX_S):
                     watched = await self._peers.watch(Address(node.host, node.port))
-            except (Unavailable, TimeoutError) as error:
+            except (StreamlogError, TimeoutError) as error:
                 refused = isinstance(error, NodeUnreachable) and error.refused
                 refusals = refusals + 1 if refused else 0
                 await asyncio.sleep(pause_s)

@@ -17,6 +17,7 @@ from typing import Final, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from streamlog.client.connection import Connection
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
 from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
@@ -85,6 +86,7 @@ class LeaderFetcher:
         unreachable: Unreachable,
         workers: Executor,
         metrics: NodeMetrics,
+        security: Security = NO_SECURITY,
     ) -> None:
         """``unreachable`` hears of each vain attempt, with the partitions it was made for."""
         self._leader = leader
@@ -94,6 +96,7 @@ class LeaderFetcher:
         self._unreachable = unreachable
         self._workers = workers
         self._metrics = metrics
+        self._security = security
         self._partitions: dict[TopicPartition, Partition] = {}
         self._session = FetchSession()
         self._loose: dict[TopicPartition, None] = {}
@@ -303,7 +306,9 @@ class LeaderFetcher:
             self._connection.close()
         _, host, port = self._leader
         self._has_answered = False
-        self._connection = await Connection.open(host, port, timeout_ms=TIMEOUT_MS)
+        self._connection = await Connection.open(
+            host, port, timeout_ms=TIMEOUT_MS, security=self._security
+        )
         return self._connection
 
     async def _hurry(self) -> None:

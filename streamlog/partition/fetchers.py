@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -24,6 +25,7 @@ class Fetchers:
         unreachable: Unreachable,
         workers: Executor,
         metrics: NodeMetrics,
+        security: Security = NO_SECURITY,
     ) -> None:
         """``unreachable`` hears of each vain attempt, with the partitions it was made for."""
         self._node_id = node_id
@@ -32,6 +34,7 @@ class Fetchers:
         self._unreachable = unreachable
         self._workers = workers
         self._metrics = metrics
+        self._security = security
         self._fetchers: dict[NodeId, LeaderFetcher] = {}
         self._leaders: dict[TopicPartition, NodeId] = {}
         self._group: asyncio.TaskGroup | None = None
@@ -75,6 +78,7 @@ class Fetchers:
                 unreachable=self._unreachable,
                 workers=self._workers,
                 metrics=self._metrics,
+                security=self._security,
             )
             self._fetchers[leader.node_id] = fetcher
             if self._group is not None:

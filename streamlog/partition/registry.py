@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 from uuid import UUID
 
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
     NotLeader,
@@ -80,10 +81,9 @@ class Registry:
         replication: ReplicationSection | None = None,
         cluster: Cluster | None = None,
         reserve: Reserve | None = None,
+        security: Security = NO_SECURITY,
     ) -> None:
-        """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
-        ``reserve``: to be kept while there is room.
-        """
+        """``cluster``: None for a node by itself. ``reserve``: kept while there is room."""
         self._data_dir = data_dir
         self._settings = settings
         self._node_id = node_id
@@ -116,6 +116,7 @@ class Registry:
                 partitions=self.partitions,
                 workers=self._workers,
                 metrics=metrics,
+                security=security,
             )
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed
@@ -133,8 +134,7 @@ class Registry:
             health_changed=self._health_changed,
             indexes=IndexKeeping(settings.subject_index_bytes),
         )
-        self._image: Image | None = None
-        """As last acted on."""
+        self._image: Image | None = None  # as last acted on
         self._changing = asyncio.Lock()
         self._may_open = asyncio.Event()
         self._closed = False

@@ -5,6 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
+from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
 from streamlog.metadata.image import Image, PartitionImage
 from streamlog.metrics import NodeMetrics
@@ -30,6 +31,7 @@ class Replication:
         partitions: Callable[[], Iterable[Partition]],
         workers: Executor,
         metrics: NodeMetrics,
+        security: Security = NO_SECURITY,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
@@ -42,6 +44,7 @@ class Replication:
             unreachable=self._complaints.unreachable,
             workers=workers,
             metrics=metrics,
+            security=security,
         )
         self._isr_changes = IsrChanges(
             node_id=node_id, settings=settings, cluster=cluster, led=self._led

@@ -12,6 +12,9 @@ class Answer(NamedTuple):
     throttle_ms: int = 0
     """Nothing more is read from the client for so long; it is told so in the answer."""
 
+    is_last: bool = False
+    """The connection is closed after it."""
+
     def close(self) -> None:
         for part in self.slices:
             part.close()

@@ -9,10 +9,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.alteration import SettingChange, altered
+from streamlog.metadata.bindings import BINDING_SETTINGS
 from streamlog.server.context import Context
+from streamlog.server.guards import check_bindings, check_topic
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.turns import in_turns
@@ -79,6 +82,10 @@ def _check(resource: Message) -> None:
 
 
 async def _alter(name: str, changes: Changes, validate_only: bool, context: Context) -> None:
+    check_topic(Operation.ALTER_CONFIGS, name, context)
+    if context.access is not None and any(it.setting in BINDING_SETTINGS for it in changes):
+        known = context.metadata.image.stream(name).config
+        check_bindings(altered(known, changes), context, known)
     if validate_only:
         image = await newest_image(context)
         controller.update_stream(image, altered(image.stream(name).config, changes))

@@ -2,16 +2,26 @@ import asyncio
 import errno
 import logging
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.errors import MalformedFrame, ProtocolViolation
+from streamlog.errors import (
+    AuthenticationFailed,
+    LoginRequired,
+    MalformedFrame,
+    ProtocolViolation,
+    TlsFailed,
+)
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
-from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle
+from streamlog.server.channel import Channel, ChannelEnded, ChannelIdle, ChannelStuck
 from streamlog.server.context import Context
 from streamlog.server.late_answer import LateAnswer, until_due
+from streamlog.server.newcomers import NewcomerLate
+from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
+from streamlog.server.receiving import LARGE_BYTES, ReceiveRoom, ReceiveRoomFull
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.wire.framing import FrameSplitter
 
@@ -30,8 +40,21 @@ _PEER_IS_GONE: Final = {
     errno.ENETRESET,
 }
 """Other errors of the system may come from the disk, on the other side of sendfile."""
+_CLOSED_FOR: Final[dict[type[Exception], str]] = {
+    LoginRequired: "login",
+    AuthenticationFailed: "login",
+    TlsFailed: "tls",
+    ProtocolViolation: "protocol",
+    ReceiveRoomFull: "memory",
+    ChannelStuck: "slow",
+    NewcomerLate: "newcomer",
+    ChannelIdle: "idle",
+    SliceTruncated: "truncated",
+}
+"""What ends a connection, and how that is called; the first that fits counts."""
 COPY_BYTES_MAX: Final = 4 * 1024
 WRITE_BYTES: Final = 64 * 1024
+PART_S: Final = 0.5
 LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
@@ -43,13 +66,32 @@ class Connection:
     request waits for its turn.
     """
 
-    def __init__(self, channel: Channel, peer: str, context: Context, readers: Executor) -> None:
+    def __init__(
+        self,
+        channel: Channel,
+        peer: str,
+        context: Context,
+        readers: Executor,
+        *,
+        room: ReceiveRoom | None = None,
+        settled: Callable[[], None] = lambda: None,
+        tell: Callable[[dict[str, object]], None] | None = None,
+    ) -> None:
+        """``settled`` is called when the peer has said who it is, and what it wants first.
+
+        ``room``: for requests that have come in part, shared with other connections. ``tell`` logs
+        why this node has closed it.
+        """
         self._channel = channel
+        self._settled = settled
+        self._tell = tell or _tell
+        self._room = room or ReceiveRoom(context.settings.receive_bytes_max)
+        self._held_bytes = 0  # of the room
         self._peer = peer
-        self._host = "/" + peer.rpartition(":")[0]  # as Kafka writes it
         self._context = context
+        self._asking = Peer(context, peer.rpartition(":")[0], encrypted=channel.is_encrypted)
         self._readers = readers
-        self._sent = context.metrics.fetch_bytes["sendfile"]
+        self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
         self._frames = FrameSplitter(context.settings.frame_bytes_max)
         self._poll: Poll | None = None  # of the request being answered
@@ -73,14 +115,13 @@ class Connection:
     async def run(self) -> None:
         """Until the peer or ``stop`` ends it. Whatever goes wrong ends only this connection."""
         try:
+            await self._open()
             await self._serve()
-        except ProtocolViolation as error:
-            self._context.metrics.protocol_errors.inc()
-            self._log_closed("protocol", error)
-        except ChannelIdle as error:
-            self._log_closed("idle", error)
-        except SliceTruncated as error:
-            self._log_closed("truncated", error)
+        except tuple(_CLOSED_FOR) as error:
+            if isinstance(error, ProtocolViolation):
+                self._context.metrics.protocol_errors.inc()
+            why = next(why for kind, why in _CLOSED_FOR.items() if isinstance(error, kind))
+            self._log_closed(why, error)
         except ChannelEnded:
             logger.debug("connection ended", extra={"peer": self._peer})
         except Exception as error:
@@ -92,7 +133,45 @@ class Connection:
         finally:
             for late in self._late:
                 late.end()
+            self._let_go()
             self._channel.close()
+
+    async def _open(self) -> None:
+        """Until the peer has said who they are, where that is asked, and what they want first.
+
+        Raises TlsFailed, AuthenticationFailed.
+        """
+        await self._channel.open()
+        self._sent = self._context.metrics.fetch_bytes[self._channel.path]
+        if self._channel.peer_subject is not None:
+            self._asking.show(self._channel.peer_subject)
+        settings, may_ask = self._context.settings, self._asking.is_let_in
+        if not may_ask:
+            most = min(settings.frame_bytes_max, settings.newcomer_frame_bytes_max)
+            self._frames.frame_bytes_max = most
+        while not self._stopping:
+            request = self._frames.next_frame()
+            if request is None:
+                data = await self._channel.receive()
+                if not data:
+                    return
+                self._frames.feed(data)
+                if self._frames.awaited > LARGE_BYTES:
+                    self._held_bytes += self._room.take(len(data))
+                continue
+            self._let_go()
+            if may_ask:
+                self._settled()
+            await self._answer(request)
+            if self._asking.is_let_in:
+                self._settled()
+                self._frames.frame_bytes_max = settings.frame_bytes_max
+                return
+
+    def _let_go(self) -> None:
+        """The request is there as a whole, and its answering has limits of its own."""
+        self._room.give_back(self._held_bytes)
+        self._held_bytes = 0
 
     async def _serve(self) -> None:
         while not self._stopping:
@@ -112,7 +191,11 @@ class Connection:
                 if not data:
                     break
                 self._frames.feed(data)
+                if self._frames.awaited > LARGE_BYTES:
+                    self._held_bytes += self._room.take(len(data))
                 continue
+            if self._held_bytes:
+                self._let_go()
             await self._answer(request)
             if self._frames.buffered:
                 await asyncio.sleep(0)  # a client with many requests on the way is not alone
@@ -126,7 +209,7 @@ class Connection:
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
-            answer = await dispatch.answer(request, self._context, poll, self._readers, self._host)
+            answer = await dispatch.answer(request, self._asking, poll, self._readers)
             if isinstance(answer, Answer):
                 try:
                     await self._send(answer)
@@ -135,11 +218,23 @@ class Connection:
             elif answer is not None:
                 answer.wake = self._channel.wake
                 self._late.append(answer)
+            if isinstance(answer, Answer) and answer.is_last:
+                await self._part(poll)
+                raise AuthenticationFailed("the login has failed")
             if answer is not None and answer.throttle_ms:
                 now_s = asyncio.get_running_loop().time()
                 self._muted_until_s = now_s + answer.throttle_ms / 1000
         finally:
             self._poll = None
+
+    async def _part(self, poll: Poll) -> None:
+        """The client may close first: some do not look at an answer that the end comes with."""
+        timer = asyncio.get_running_loop().call_later(PART_S, poll.end)
+        try:
+            while not poll.ended:
+                await poll.wait()
+        finally:
+            timer.cancel()
 
     async def _rest(self, until_s: float) -> None:
         """What has been answered late is still sent; nothing is read (KIP-219)."""
@@ -191,7 +286,8 @@ class Connection:
 
     def _log_closed(self, reason: str, error: Exception) -> None:
         self._context.metrics.connections_closed.labels(reason).inc()
-        logger.warning(
-            "connection closed",
-            extra={"peer": self._peer, "reason": reason, "problem": str(error)},
-        )
+        self._tell({"peer": self._peer, "reason": reason, "problem": str(error)})
+
+
+def _tell(closed: dict[str, object]) -> None:
+    logger.warning("connection closed", extra=closed)

@@ -1,10 +1,15 @@
 """What the server needs of the rest of the node, as small protocols."""
 
+import ssl
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from streamlog.access.session import NOBODY, Session
+from streamlog.authority.access import Access
+from streamlog.authority.audit import Audit
+from streamlog.authority.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
 from streamlog.metadata.alteration import SettingChange
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from streamlog.partition.pending import Acknowledgement
     from streamlog.partition.producing import Appended
     from streamlog.record.produced import ProducedBatch
+    from streamlog.server.authenticator import Authenticator
     from streamlog.server.fetch_session import FetchSession
 
 
@@ -215,3 +221,20 @@ class Context:
     """All of the node's: to be shown, and what holds for streams that say nothing themselves."""
     fetch_sessions: "SessionCache[FetchSession]" = field(default_factory=SessionCache)
     throttles: Throttles = field(default_factory=Throttles)
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    """For those who come next; None: in the clear."""
+    authenticator: "Authenticator | None" = None
+    """None: nobody is asked who they are."""
+    session: Session = NOBODY
+    """Who asks: each connection has a context of its own, which differs in this from others."""
+    access: Access | None = None
+    """What they may do; None: everything. Where there is one, ``partitions`` and ``metadata`` are
+    without what they may not know of: see ``server.sight``."""
+    authority: Authority | None = None
+    """The rules in force; None: there are none."""
+    audit: Audit = field(default_factory=Audit)
+
+    @property
+    def authentication_on(self) -> bool:
+        """Clients and nodes have to prove who they are."""
+        return self.authenticator is not None

@@ -4,6 +4,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.server import acts, gates
 from streamlog.server.answer import Answer
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
@@ -11,12 +12,16 @@ from streamlog.server.handlers import (
     alter_client_quotas,
     alter_configs,
     alter_partition_reassignments,
+    alter_user_scram_credentials,
     api_versions,
+    create_acls,
     create_partitions,
     create_topics,
+    delete_acls,
     delete_groups,
     delete_records,
     delete_topics,
+    describe_acls,
     describe_client_quotas,
     describe_cluster,
     describe_configs,
@@ -24,6 +29,7 @@ from streamlog.server.handlers import (
     describe_log_dirs,
     describe_quorum,
     describe_topic_partitions,
+    describe_user_scram_credentials,
     elect_leaders,
     envelope,
     fetch,
@@ -43,9 +49,12 @@ from streamlog.server.handlers import (
     offset_for_leader_epoch,
     produce,
     quorum,
+    sasl_authenticate,
+    sasl_handshake,
     sync_group,
 )
 from streamlog.server.late_answer import LateAnswer
+from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
 from streamlog.server.quotas import UNCOUNTED, Charge
 from streamlog.wire import control, registry
@@ -57,6 +66,7 @@ _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
 WaitingHandler = Callable[[control.Message, int, Context, Asker], Awaitable[control.Message]]
+LoginHandler = Callable[[control.Message, int, Peer, Poll], Awaitable[control.Message]]
 
 _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_OFFSETS: list_offsets.handle,
@@ -71,6 +81,9 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.INIT_PRODUCER_ID: init_producer_id.handle,
     registry.DELETE_RECORDS: delete_records.handle,
     registry.OFFSET_FOR_LEADER_EPOCH: offset_for_leader_epoch.handle,
+    registry.DESCRIBE_ACLS: describe_acls.handle,
+    registry.CREATE_ACLS: create_acls.handle,
+    registry.DELETE_ACLS: delete_acls.handle,
     registry.DESCRIBE_CONFIGS: describe_configs.handle,
     registry.ALTER_CONFIGS: alter_configs.handle,
     registry.DESCRIBE_LOG_DIRS: describe_log_dirs.handle,
@@ -81,6 +94,8 @@ _HANDLERS: Final[dict[int, Handler]] = {
     registry.LIST_PARTITION_REASSIGNMENTS: list_partition_reassignments.handle,
     registry.DESCRIBE_CLIENT_QUOTAS: describe_client_quotas.handle,
     registry.ALTER_CLIENT_QUOTAS: alter_client_quotas.handle,
+    registry.DESCRIBE_USER_SCRAM_CREDENTIALS: describe_user_scram_credentials.handle,
+    registry.ALTER_USER_SCRAM_CREDENTIALS: alter_user_scram_credentials.handle,
     registry.VOTE: quorum.vote,
     registry.BEGIN_QUORUM_EPOCH: quorum.begin_epoch,
     registry.END_QUORUM_EPOCH: quorum.end_epoch,
@@ -103,27 +118,40 @@ _WAITING_HANDLERS: Final[dict[int, WaitingHandler]] = {
 """Their answers wait for others than this node, and as long as it takes."""
 
 
+_LOGIN_HANDLERS: Final[dict[int, LoginHandler]] = {
+    registry.SASL_HANDSHAKE: sasl_handshake.handle,
+    registry.SASL_AUTHENTICATE: sasl_authenticate.handle,
+}
+"""They change who the peer is."""
+
+
 def is_produce(request: bytes) -> bool:
     """Its answer may come late, and those behind it are looked at meanwhile."""
     return request[:2] == _PRODUCE_KEY
 
 
 async def answer(
-    request: bytes, context: Context, poll: Poll, threads: Executor, host: str = ""
+    request: bytes, peer: Peer, poll: Poll, threads: Executor
 ) -> Answer | LateAnswer | None:
     """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
-    answer fits. ``host``: from which it came.
+    answer fits.
     """
     cursor = Cursor(request, 0, ELEMENTS_MAX)
     header = read_request_header(cursor)
     api, version = header.api, header.version
+    client_id = header.client_id or ""
+    context = peer.context
+    if client_id != context.session.client_id:
+        context = peer.call(client_id)
     context.metrics.requests[api.name].inc()
+    if peer.is_guarded:
+        peer.admit(api)
     if version > api.version_max:
         return _newer_api_versions(header)
     charge = None
     if quotas := context.metadata.image.quotas:
         charge = context.throttles.charge(
-            header.client_id or "", quotas, context.settings.quota_window_ms, context.metrics
+            client_id, quotas, context.settings.quota_window_ms, context.metrics
         )
     response_header = encode_response_header(api, version, header.correlation_id)
     if api.key == registry.FETCH:
@@ -132,18 +160,34 @@ async def answer(
         produced = await produce.handle(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
     asked = control.read_request(cursor, api, version)
-    waiting = _WAITING_HANDLERS.get(api.key)
-    if waiting is not None:
-        values = await waiting(asked, version, context, Asker(header.client_id or "", host, poll))
-    else:
-        values = await _HANDLERS[api.key](asked, version, context)
+    values = await _values(header, asked, peer, poll)
+    if api.key in acts.ADMINISTRATIVE:
+        acts.tell(api, asked, values, context)
     throttle_ms = 0
     if charge is not None and api.key not in UNCOUNTED:
         charge.request()
         throttle_ms = charge.throttle_ms
         values = {**values, "throttle_time": throttle_ms}
     encoded = control.encode_response(api, version, values)
-    return Answer([frame(response_header, encoded)], throttle_ms=throttle_ms)
+    answered = [frame(response_header, encoded)]
+    return Answer(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
+
+
+async def _values(
+    header: RequestHeader, asked: control.Message, peer: Peer, poll: Poll
+) -> control.Message:
+    """What the handler answers, if it is asked."""
+    key, version, context = header.api.key, header.version, peer.context
+    if context.access is not None:
+        refused = gates.refusal(key, header.api.name, asked, context.access)
+        if refused is not None:
+            return refused
+    if key in _LOGIN_HANDLERS:
+        return await _LOGIN_HANDLERS[key](asked, version, peer, poll)
+    if key in _WAITING_HANDLERS:
+        asker = Asker(header.client_id or "", peer.host, poll)
+        return await _WAITING_HANDLERS[key](asked, version, context, asker)
+    return await _HANDLERS[key](asked, version, context)
 
 
 def _charged(

@@ -1,12 +1,21 @@
+from collections.abc import Iterable
 from uuid import UUID
 
+from kio.schema.errors import ErrorCode
+
+from streamlog.access.rules import Operation
 from streamlog.errors import (
     FencedLeaderEpoch,
+    GroupForbidden,
     NotLeader,
     PartitionNotFound,
+    StreamNotFound,
+    TopicForbidden,
     UnknownLeaderEpoch,
 )
+from streamlog.metadata.bindings import bound_subjects
 from streamlog.metadata.image import Image
+from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 
@@ -50,6 +59,49 @@ def _check_epoch(tp: TopicPartition, leader_epoch: int, partition: LocalPartitio
         raise FencedLeaderEpoch(f"{tp} is in epoch {here}, not {leader_epoch}")
     if leader_epoch > here:
         raise UnknownLeaderEpoch(f"{tp} is in epoch {here}, not {leader_epoch}")
+
+
+def check_topic(operation: Operation, name: str, context: Context) -> None:
+    """Raises TopicForbidden, and StreamNotFound where the caller may not even know of it."""
+    if context.access is not None:
+        context.access.check_topic(operation, name)
+
+
+def check_bindings(
+    config: StreamConfig, context: Context, known: StreamConfig | None = None
+) -> None:
+    """What a stream takes from NATS and has published there, beyond what it did as ``known``.
+    Raises TopicForbidden.
+    """
+    if context.access is not None:
+        before = frozenset[str]() if known is None else bound_subjects(known)
+        for subject in sorted(bound_subjects(config) - before):
+            context.access.check_subject(subject)
+
+
+def forbidden_topics(names: Iterable[str], context: Context) -> set[str]:
+    """Those that the caller may know of and not read; in groups' commits."""
+    found: set[str] = set()
+    if context.access is None:
+        return found
+    for name in set(names):
+        try:
+            context.access.check_topic(Operation.READ, name)
+        except TopicForbidden:
+            found.add(name)
+        except StreamNotFound:
+            pass
+    return found
+
+
+def group_refusal(operation: Operation, group: str, context: Context) -> ErrorCode:
+    """``none`` where the caller may do it; the same whether there is such a group or not."""
+    if context.access is not None:
+        try:
+            context.access.check_group(operation, group)
+        except GroupForbidden:
+            return ErrorCode.group_authorization_failed
+    return ErrorCode.none
 
 
 def is_other_cluster(cluster_id: str | None, context: Context) -> bool:

@@ -11,8 +11,12 @@ from typing import Final
 
 from streamlog.errors import ConfigError
 from streamlog.server.channel import Channel
+from streamlog.server.closings import Closings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
+from streamlog.server.newcomers import Newcomers
+from streamlog.server.receiving import ReceiveRoom
+from streamlog.server.tls_channel import TlsChannel
 
 logger = logging.getLogger(__name__)
 
@@ -36,6 +40,10 @@ class Listener:
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
         self._connections: dict[Connection, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()  # connections by the address they come from
+        settings = context.settings
+        self._newcomers = Newcomers(settings.newcomers_max, settings.newcomer_timeout_ms)
+        self._room = ReceiveRoom(settings.receive_bytes_max)
+        self._closings = Closings()
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
         self._stopping = asyncio.Event()  # set once
         self._ended = asyncio.Event()  # the port and every connection are closed
@@ -84,7 +92,10 @@ class Listener:
     def _close(self) -> None:
         if self._sock is not None:
             self._sock.close()
+        self._newcomers.close()
         self._readers.shutdown(wait=False)
+        if self._context.authenticator is not None:
+            self._context.authenticator.close()
         self._ended.set()
 
     async def stop(self, timeout_s: float = 2.0) -> None:
@@ -142,22 +153,51 @@ class Listener:
             self._refuse(sock, peer, "address limit", settings.connections_per_address_max)
             return
         sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        channel = Channel(sock, asyncio.get_running_loop(), settings.idle_timeout_ms)
-        connection = Connection(channel, peer, self._context, self._readers)
+        try:
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            channel = self._channel(sock)
+        except OSError:  # it has gone meanwhile
+            sock.close()
+            return
+        if not self._newcomers.admit(channel.end):
+            channel.close()
+            self._refuse(sock, peer, "newcomer", settings.newcomers_max)
+            return
+        connection = Connection(
+            channel,
+            peer,
+            self._context,
+            self._readers,
+            room=self._room,
+            settled=lambda: self._newcomers.settle(channel.end),
+            tell=self._tell,
+        )
         self._context.metrics.connections.inc()
         self._connections[connection] = task = tasks.create_task(connection.run())
         self._hosts[host] += 1
         task.add_done_callback(lambda _: self._forget(connection, channel, host))
 
+    def _channel(self, sock: socket.socket) -> Channel:
+        """Raises OSError."""
+        settings, context = self._context.settings, self._context.tls()
+        limits = settings.idle_timeout_ms, settings.send_timeout_ms
+        if context is None:
+            return Channel(sock, asyncio.get_running_loop(), *limits)
+        return TlsChannel.over(sock, context, asyncio.get_running_loop(), *limits)
+
     def _refuse(self, sock: socket.socket, peer: str, reason: str, limit: int) -> None:
         sock.close()
         self._context.metrics.connections_closed.labels(reason).inc()
-        extra = {"peer": peer, "reason": reason, "limit": limit}
-        logger.warning("connection closed", extra=extra)
+        self._tell({"peer": peer, "reason": reason, "limit": limit})
+
+    def _tell(self, closed: dict[str, object]) -> None:
+        """Of a connection that this node has closed; of many, of one a second with their number."""
+        if (told := self._closings.told(closed)) is not None:
+            logger.warning("connection closed", extra=told)
 
     def _forget(self, connection: Connection, channel: Channel, host: str) -> None:
+        self._newcomers.settle(channel.end)
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]
         self._hosts[host] -= 1

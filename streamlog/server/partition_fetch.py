@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
+from streamlog.authority.access import Access
 from streamlog.errors import (
     CorruptData,
     FencedLeaderEpoch,
@@ -43,14 +45,17 @@ class Caller(NamedTuple):
     """``wire.CONSUMER`` for who is no replica."""
     node_epoch: int
     rack: str
+    principal: str = ""
+    """Nobody else goes on with what it has asked for; of whoever may do everything: none."""
 
     @property
     def is_replica(self) -> bool:
         return self.replica_id >= 0
 
     @classmethod
-    def of(cls, request: wire.FetchRequest) -> "Caller":
-        return cls(NodeId(request.replica_id), request.replica_epoch, request.rack_id)
+    def of(cls, request: wire.FetchRequest, access: Access | None = None) -> "Caller":
+        principal = "" if access is None else access.principal
+        return cls(NodeId(request.replica_id), request.replica_epoch, request.rack_id, principal)
 
 
 class PartitionFetch:
@@ -182,6 +187,8 @@ class PartitionFetch:
             self._find_name(self._topic_id, context)
         find = led_partition if self._is_replica else readable_partition
         partition = find(self.tp, self.wanted.current_leader_epoch, context)
+        if context.access is not None:  # each time: what was allowed may not be any more
+            context.access.check_topic(Operation.READ, self.tp.stream)
         if self._topic_id is not None and partition.topic_id != self._topic_id:
             raise InconsistentTopicId(f"{self.tp}: the log here is another stream's of that name")
         self._partition = partition
@@ -202,7 +209,7 @@ class PartitionFetch:
             self.tp = TopicPartition(name, self.tp.partition)
 
     async def _read_for_replica(self, partition: LocalPartition, wanted_bytes: int) -> Slice | None:
-        replica_id, node_epoch, _ = self._caller
+        replica_id, node_epoch = self._caller.replica_id, self._caller.node_epoch
         found = await partition.read_for_follower(
             replica_id,
             node_epoch,

@@ -24,6 +24,8 @@ BUCKETS_MAX: Final = 10_000
 
 UNCOUNTED: Final = frozenset(
     {
+        registry.SASL_HANDSHAKE,
+        registry.SASL_AUTHENTICATE,
         registry.API_VERSIONS,  # a replica hurries its fetches by it
         registry.VOTE,
         registry.BEGIN_QUORUM_EPOCH,

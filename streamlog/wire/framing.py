@@ -5,6 +5,7 @@ from streamlog.errors import FrameTooLarge, MalformedFrame
 
 LENGTH_BYTES: Final = 4
 _LENGTH: Final = struct.Struct(">i")
+_HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ")
 
 
 class FrameSplitter:
@@ -14,9 +15,12 @@ class FrameSplitter:
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
+        """May be changed; what is longer is refused."""
         self._pending: bytes | bytearray = b""  # arrived; bytes: all in one go, as most requests do
         self._position = 0  # in _pending; what lies before it has been given out
+        self.awaited = 0
+        """How long the frame is of which only a part has come."""
 
     @property
     def buffered(self) -> int:
@@ -42,10 +46,12 @@ class FrameSplitter:
         (length,) = _LENGTH.unpack_from(pending, self._position)
         if length < 0:
             raise MalformedFrame(f"frame of length {length}")
-        if length > self._frame_bytes_max:
-            raise FrameTooLarge(f"frame of {length} bytes, allowed are {self._frame_bytes_max}")
+        if length > self.frame_bytes_max:
+            raise FrameTooLarge(_too_large(length, self.frame_bytes_max))
         if len(pending) < start + length:
+            self.awaited = length
             return None
+        self.awaited = 0
         self._position = start + length
         return bytes(memoryview(pending)[start : self._position])
 
@@ -53,3 +59,13 @@ class FrameSplitter:
 def frame(*parts: bytes) -> bytes:
     """One frame of these parts."""
     return b"".join((_LENGTH.pack(sum(map(len, parts))), *parts))
+
+
+def _too_large(length: int, allowed: int) -> str:
+    text = f"frame of {length} bytes, allowed are {allowed}"
+    begins = length.to_bytes(LENGTH_BYTES, "big")
+    if begins.startswith(b"\x16\x03"):
+        return f"{text} (it looks like TLS, which is not spoken here)"
+    if begins in _HTTP:
+        return f"{text} (it looks like HTTP, which is not spoken here)"
+    return text

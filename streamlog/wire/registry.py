@@ -17,15 +17,20 @@ LEAVE_GROUP: Final = 13
 SYNC_GROUP: Final = 14
 DESCRIBE_GROUPS: Final = 15
 LIST_GROUPS: Final = 16
+SASL_HANDSHAKE: Final = 17
 API_VERSIONS: Final = 18
 CREATE_TOPICS: Final = 19
 DELETE_TOPICS: Final = 20
 DELETE_RECORDS: Final = 21
 INIT_PRODUCER_ID: Final = 22
 OFFSET_FOR_LEADER_EPOCH: Final = 23
+DESCRIBE_ACLS: Final = 29
+CREATE_ACLS: Final = 30
+DELETE_ACLS: Final = 31
 DESCRIBE_CONFIGS: Final = 32
 ALTER_CONFIGS: Final = 33
 DESCRIBE_LOG_DIRS: Final = 35
+SASL_AUTHENTICATE: Final = 36
 CREATE_PARTITIONS: Final = 37
 DELETE_GROUPS: Final = 42
 ELECT_LEADERS: Final = 43
@@ -35,6 +40,8 @@ LIST_PARTITION_REASSIGNMENTS: Final = 46
 OFFSET_DELETE: Final = 47
 DESCRIBE_CLIENT_QUOTAS: Final = 48
 ALTER_CLIENT_QUOTAS: Final = 49
+DESCRIBE_USER_SCRAM_CREDENTIALS: Final = 50
+ALTER_USER_SCRAM_CREDENTIALS: Final = 51
 VOTE: Final = 52
 BEGIN_QUORUM_EPOCH: Final = 53
 END_QUORUM_EPOCH: Final = 54
@@ -76,12 +83,17 @@ APIS: Final[dict[int, Api]] = {
         Api(LIST_GROUPS, "ListGroups", 0, 5, 3),
         Api(DELETE_GROUPS, "DeleteGroups", 0, 2, 2),
         Api(OFFSET_DELETE, "OffsetDelete", 0, 0, 1),
+        Api(SASL_HANDSHAKE, "SaslHandshake", 0, 1, 2),  # 0 is refused: see its handler
+        Api(SASL_AUTHENTICATE, "SaslAuthenticate", 0, 2, 2),
         Api(API_VERSIONS, "ApiVersions", 0, 4, 3),
         Api(CREATE_TOPICS, "CreateTopics", 2, 7, 5),
         Api(DELETE_TOPICS, "DeleteTopics", 1, 6, 4),
         Api(INIT_PRODUCER_ID, "InitProducerId", 0, 6, 2),
         Api(DELETE_RECORDS, "DeleteRecords", 0, 2, 2),
         Api(OFFSET_FOR_LEADER_EPOCH, "OffsetForLeaderEpoch", 2, 4, 4),
+        Api(DESCRIBE_ACLS, "DescribeAcls", 1, 3, 2),
+        Api(CREATE_ACLS, "CreateAcls", 1, 3, 2),
+        Api(DELETE_ACLS, "DeleteAcls", 1, 3, 2),
         Api(DESCRIBE_CONFIGS, "DescribeConfigs", 1, 4, 4),
         Api(ALTER_CONFIGS, "AlterConfigs", 0, 2, 2),
         Api(DESCRIBE_LOG_DIRS, "DescribeLogDirs", 1, 4, 2),
@@ -92,6 +104,8 @@ APIS: Final[dict[int, Api]] = {
         Api(LIST_PARTITION_REASSIGNMENTS, "ListPartitionReassignments", 0, 0, 0),
         Api(DESCRIBE_CLIENT_QUOTAS, "DescribeClientQuotas", 0, 1, 1),
         Api(ALTER_CLIENT_QUOTAS, "AlterClientQuotas", 0, 1, 1),
+        Api(DESCRIBE_USER_SCRAM_CREDENTIALS, "DescribeUserScramCredentials", 0, 0, 0),
+        Api(ALTER_USER_SCRAM_CREDENTIALS, "AlterUserScramCredentials", 0, 0, 0),
         Api(DESCRIBE_CLUSTER, "DescribeCluster", 0, 2, 0),
         Api(DESCRIBE_TOPIC_PARTITIONS, "DescribeTopicPartitions", 0, 0, 0),
         Api(VOTE, "Vote", 2, 2, 0),  # this and what follows: between nodes

@@ -25,6 +25,7 @@ class Reader:
         self.partitions: dict[tuple[str, int], tuple[Any, ...]] = {}
         self.nodes: dict[int, dict[str, Any]] = {}
         self.quotas: dict[str | None, dict[str, Any]] = {}
+        self.users: dict[str, list[str]] = {}
 
     def read(self, event: Event) -> None:
         said = json.loads(event.value)
@@ -43,6 +44,13 @@ class Reader:
                 _change(self.nodes[said["node"]], said["changed"])
             case "quota_changed":
                 _change(self.quotas.setdefault(said["client_id"], {}), said["changed"])
+            case "user_added" | "user_changed":
+                assert (said["user"] in self.users) == (said["kind"] == "user_changed")
+                self.users[said["user"]] = said["mechanisms"]
+            case "user_removed":
+                del self.users[said["user"]]
+            case "decoy_secret_chosen":
+                pass
             case _:
                 key = name, said["partition"]
                 self.partitions[key] = (said["leader"], said["leader_epoch"], *said["isr"])
@@ -63,6 +71,7 @@ class Reader:
         assert self.nodes == {
             node_id: {"host": it.host, "fenced": it.fenced} for node_id, it in image.nodes.items()
         }
+        assert self.users == {name: sorted(it) for name, it in image.users.items()}
         limited = {key: quota for key, quota in self.quotas.items() if any(quota.values())}
         assert limited.keys() == set(image.quotas)
 

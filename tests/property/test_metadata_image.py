@@ -7,8 +7,10 @@ from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import controller
-from streamlog.metadata.commands import AlterQuota
+from streamlog.metadata.commands import AlterQuota, AlterUser
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.credential import StoredCredential
 from streamlog.metadata.image import Image
 from streamlog.metadata.quota import QUOTA_KEYS
 from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
@@ -31,6 +33,18 @@ quotas = st.builds(
     client_id=st.none() | NAMES,
     values=st.dictionaries(st.sampled_from(QUOTA_KEYS), st.none() | st.integers(1, 3)),
 )
+credentials = st.sampled_from(["AAAA", "BBBB"]).map(
+    lambda key: StoredCredential(
+        salt=key, iterations=8192, stored_key=key * 10 + "AAA=", server_key=key * 10 + "AAA="
+    )
+)
+users = st.builds(
+    AlterUser,
+    name=NAMES,
+    changed=st.dictionaries(st.just("SCRAM-SHA-256"), credentials),
+    removed=st.sampled_from([(), ("SCRAM-SHA-256",)]),
+    decoy_secret=st.sampled_from(["AAAA", "BBBB"]),
+)
 requests = st.lists(
     st.one_of(
         st.tuples(st.just("create"), configs),
@@ -38,6 +52,7 @@ requests = st.lists(
         st.tuples(st.just("delete"), NAMES),
         st.tuples(st.just("start"), NODES),
         st.tuples(st.just("quota"), quotas),
+        st.tuples(st.just("user"), users),
     ),
     max_size=40,
 )
@@ -53,6 +68,8 @@ def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
             return controller.delete_stream(image, name)
         case ("quota", AlterQuota() as command):
             return controller.alter_quota(image, command)
+        case ("user", AlterUser() as altered):
+            return alter_user(image, altered)
         case ("start", int(node)):
             return started(image, NodeId(node), UUID(int=number), port=node)
     raise AssertionError(request)

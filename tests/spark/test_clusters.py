@@ -5,6 +5,7 @@ Nodes and executors are killed in the middle of a job; its rows are those of a p
 
 import json
 import os
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,7 +23,6 @@ from tests.cluster import Cluster
 from tests.history import Lane
 from tests.server_process import ServerProcess, free_port, listens, wait_until
 from tests.threaded_node import ThreadedNode
-from tests.tls_relay import TlsRelay
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -227,12 +227,15 @@ def test_plans_and_event_logs_hold_no_secret(tmp_path: Path) -> None:
     issued.cert_chain_pems[0].write_to_path(str(files["certFile"]))
     files["keyFile"].write_bytes(encrypted(issued.private_key_pem.bytes(), secret))
     files["keyPasswordFile"].write_text(secret)
-    with ThreadedNode() as node, TlsRelay(node.address, authority) as relay:
-        node.call(lambda: node.node.metadata.register(relay.port))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.verify_mode = ssl.CERT_REQUIRED
+    authority.configure_trust(server)
+    authority.issue_cert("127.0.0.1").configure_cert(server)
+    with ThreadedNode(tls=lambda: server) as node:
         node.add_stream(STREAM)
         node.append(STREAM, [b"a", b"b"])
         options = {f"security.{name}": str(path) for name, path in files.items()}
-        options |= {"servers": f"127.0.0.1:{relay.port}", "subscribe": STREAM}
+        options |= {"servers": f"127.0.0.1:{node.node.port}", "subscribe": STREAM}
         events = tmp_path / "events"
         events.mkdir()
         conf = {"enabled": "true", "compress": "false", "dir": f"file://{events}"}

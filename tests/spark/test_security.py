@@ -9,10 +9,11 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import open_place
 from pyspark_streamlog.security import Security
 from pyspark_streamlog.snapshot import take_snapshot
-from streamlog.errors import ConfigError
+from streamlog.config import SaslSection
+from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
+from tests.authority import Authority
 from tests.threaded_node import ThreadedNode
-from tests.tls_relay import TlsRelay
 
 
 def security(**given: str) -> Security:
@@ -76,22 +77,76 @@ def test_a_key_may_have_a_password_in_a_file(tmp_path: Path) -> None:
 
 
 def test_records_are_read_through_tls(tmp_path: Path) -> None:
-    authority = trustme.CA()
-    ca_file = tmp_path / "ca.pem"
-    authority.cert_pem.write_to_path(str(ca_file))
-    with ThreadedNode() as node, TlsRelay(node.address, authority) as relay:
-        node.call(lambda: node.node.metadata.register(relay.port))  # where clients reach it
+    authority = Authority(tmp_path)
+    server, alice = authority.server(authority.issue("node"), "required"), authority.issue("alice")
+    with ThreadedNode(tls=lambda: server) as node:
         node.add_stream("orders")
         node.append("orders", [b"a", b"b"])
         given = {
-            "servers": f"localhost:{relay.port}",
+            "servers": f"localhost:{node.node.port}",
             "subscribe": "orders",
             "fetchTimeoutMs": "10000",
+            "security.caFile": str(authority.ca),
+            "security.certFile": str(alice.cert),
+            "security.keyFile": str(alice.key),
         }
-        options = ReadOptions.parse(
-            {**given, "subscribe": "orders", "security.caFile": str(ca_file)}
-        )
+        options = ReadOptions.parse(given)
         with open_place(options) as place:
             (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
         (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
         assert batch.to_pydict() == {"value": [b"a", b"b"]}
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"user": "alice"}, r"security\.passwordFile: is missing"),
+        ({"passwordFile": "/p"}, r"security\.user: is missing"),
+        ({"mechanism": "PLAIN"}, r"security\.mechanism: security\.user or security\.tokenFile"),
+        ({"mechanism": "GSSAPI", "user": "a"}, r"security\.mechanism: 'GSSAPI' is wrong"),
+        ({"user": "a", "tokenFile": "/t"}, r"security\.mechanism: OAUTHBEARER wants"),
+        (
+            {"mechanism": "PLAIN", "user": "a", "passwordFile": "/p", "tokenFile": "/t"},
+            r"security\.tokenFile: PLAIN has no use for it",
+        ),
+    ],
+)
+def test_logins_that_do_not_fit(given: dict[str, str], problem: str) -> None:
+    with pytest.raises(ConfigError, match=f"^{problem}"):
+        security(**given)
+
+
+def test_a_secret_is_named_by_its_file_and_read_where_it_is_used(tmp_path: Path) -> None:
+    word = tmp_path / "word"
+    given = security(user="alice", passwordFile=str(word))
+    login = given.login()
+    assert login is not None
+    assert (login.mechanism, login.user) == ("SCRAM-SHA-512", "alice")
+    with pytest.raises(ConfigError, match=r"^security\.passwordFile"):
+        login.secret()
+    word.write_text("hunter2\n")
+    assert login.secret() == "hunter2"
+    assert "hunter2" not in repr(given) + repr(login)
+    token = security(tokenFile=str(word)).login()
+    assert token is not None
+    assert (token.mechanism, token.secret()) == ("OAUTHBEARER", "hunter2")
+    assert security().login() is None
+
+
+def test_records_are_read_after_a_login(tmp_path: Path) -> None:
+    word = tmp_path / "word"
+    word.write_text("secret\n")
+    sasl = SaslSection(mechanisms=("SCRAM-SHA-512",), failure_delay_ms=0)
+    with ThreadedNode(sasl=sasl) as node:
+        node.call(lambda: node.node.metadata.add_user("alice", "secret"))
+        node.add_stream("orders")
+        node.append("orders", [b"a", b"b"])
+        given = {"servers": node.address, "subscribe": "orders", "security.user": "alice"}
+        options = ReadOptions.parse({**given, "security.passwordFile": str(word)})
+        with open_place(options) as place:
+            (task,) = place.cut(take_snapshot(place, options), 1 << 20, 1)
+        (batch,) = FetchReader(task, options, arrow_schema(["value"])).read()
+        assert batch.to_pydict() == {"value": [b"a", b"b"]}
+        word.write_text("wrong\n")
+        with pytest.raises(AuthenticationFailed), open_place(options) as place:
+            take_snapshot(place, options)

@@ -8,6 +8,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.bench.writing import print_figures
+from streamlog.cli.node_security import chosen_security
 from streamlog.cli.output import print_json
 from streamlog.errors import InvalidRequest
 
@@ -55,7 +56,7 @@ def consume(
     position = parse_position(start)
 
     async def consumed() -> Consumed:
-        async with Cluster.at(servers) as cluster:
+        async with Cluster.at(servers, security=chosen_security()) as cluster:
             partitions = (await cluster.topic(stream)).partitions
             numbers = range(len(partitions)) if partition is None else (partition,)
             readers = [

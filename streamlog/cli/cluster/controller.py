@@ -5,6 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from streamlog.cli.cluster.description import Description
+from streamlog.cli.node_security import chosen_security
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
@@ -43,7 +44,7 @@ def ask(servers: str, question: Callable[[Controller], Awaitable[T]]) -> T:
     from streamlog.client.cluster import Cluster
 
     async def asked() -> T:
-        async with Cluster.at(servers) as cluster:
+        async with Cluster.at(servers, security=chosen_security()) as cluster:
             return await question(Controller(cluster))
 
     return asyncio.run(asked())

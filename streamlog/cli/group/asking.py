@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
+from streamlog.cli.node_security import chosen_security
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
 if TYPE_CHECKING:
@@ -47,7 +48,9 @@ def ask(servers: str, question: Callable[[Asker], Awaitable[T]]) -> T:
     from streamlog.client.groups import Groups
 
     async def asked() -> T:
-        async with Cluster.at(servers, timeout_ms=TIMEOUT_MS) as cluster:
+        async with Cluster.at(
+            servers, timeout_ms=TIMEOUT_MS, security=chosen_security()
+        ) as cluster:
             await cluster.topology()
             try:
                 return await question(Asker(cluster, Groups(cluster)))

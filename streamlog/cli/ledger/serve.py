@@ -77,6 +77,7 @@ def serve(
 ) -> None:
     """Run one ordering node until it is told to stop (Ctrl-C, SIGTERM)."""
     from streamlog.app.logs import configure_logs
+    from streamlog.cli.login import cluster_at
     from streamlog.client.addresses import parse_addresses
     from streamlog.ledger.core.signing import Signer
     from streamlog.ledger.equipped import HttpAddress, equipped
@@ -89,8 +90,7 @@ def serve(
         "preferred_max_bytes": preferred_max_bytes,
         "absolute_max_bytes": absolute_max_bytes,
     }
-    given = {name: value for name, value in limits.items() if value is not None}
-    wanted = _wanted(channel, stream, genesis, given)
+    wanted = _wanted(channel, stream, genesis, {k: v for k, v in limits.items() if v is not None})
     name = _node_name(node or socket.gethostname())
     parse_addresses(servers)
     settings = NodeSettings(
@@ -99,6 +99,7 @@ def serve(
         nats=nats_settings(nats, creds),
         node=name,
         signer=None if key is None else Signer(name, read_seed(key)),
+        connect=cluster_at,
     )
     http = None if http_port is None else HttpAddress(http_host, http_port)
     ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)

@@ -7,6 +7,7 @@ from typing import Any, Final, Self, TypeVar
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.blocking.connection import TIMEOUT_MS, Connection
 from streamlog.client.list_offsets import found_in, request_for
+from streamlog.client.login import Login
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import NodeUnreachable, NotLeader, StreamlogError, Unavailable
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -30,20 +31,27 @@ class Cluster:
         *,
         timeout_ms: int = TIMEOUT_MS,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> None:
         self._servers = list(servers)
         self._timeout_ms = timeout_ms  # of silence
         self._tls = tls
+        self._login = login
         self._nodes: dict[NodeId, NodeInfo] = {}  # as last heard of
         self._topics: dict[str, TopicInfo] = {}  # as last asked for; forgotten when it proves wrong
         self._connections: dict[tuple[str, int], Connection] = {}
 
     @classmethod
     def at(
-        cls, servers: str, *, timeout_ms: int = TIMEOUT_MS, tls: ssl.SSLContext | None = None
+        cls,
+        servers: str,
+        *,
+        timeout_ms: int = TIMEOUT_MS,
+        tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> Self:
         """``servers``: ``host:port,host:port``. Raises ConfigError."""
-        return cls(parse_addresses(servers), timeout_ms=timeout_ms, tls=tls)
+        return cls(parse_addresses(servers), timeout_ms=timeout_ms, tls=tls, login=login)
 
     def __enter__(self) -> Self:
         return self
@@ -99,7 +107,7 @@ class Cluster:
 
     def connect(self, node: NodeInfo) -> Connection:
         """A new connection, the caller's to close. Raises NodeUnreachable, RequestTimedOut."""
-        return Connection.open(node.host, node.port, timeout_ms=self._timeout_ms, tls=self._tls)
+        return self._open(node.host, node.port)
 
     def ask(self, node: NodeInfo, key: int, values: Message) -> dict[str, Any]:
         """What this node answers. Raises NodeUnreachable, RequestTimedOut."""
@@ -182,9 +190,13 @@ class Cluster:
             del self._connections[host, port]
             connection = None
         if connection is None:
-            connection = Connection.open(host, port, timeout_ms=self._timeout_ms, tls=self._tls)
-            self._connections[host, port] = connection
+            connection = self._connections[host, port] = self._open(host, port)
         return connection
+
+    def _open(self, host: str, port: int) -> Connection:
+        return Connection.open(
+            host, port, timeout_ms=self._timeout_ms, tls=self._tls, login=self._login
+        )
 
 
 def _sizes(topics: Iterable[Message]) -> Iterator[tuple[TopicPartition, int]]:

@@ -2,11 +2,13 @@ import select
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from streamlog.client.addresses import reason
+from streamlog.client.login import RENEW_AT, Login
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
     FrameTooLarge,
@@ -15,6 +17,7 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
+from streamlog.tls.trouble import trouble
 from streamlog.wire import control, registry
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
@@ -49,6 +52,7 @@ class Connection:
         self._sock = sock
         self._address = address
         self._timeout_ms = timeout_ms
+        self._log_in_again: tuple[float, Login] | None = None  # when, monotonic, and as whom
         self._correlation_id = 0
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
         self._throttle_ms = 0  # for so long the node takes nothing in after its last answer
@@ -63,12 +67,18 @@ class Connection:
         *,
         timeout_ms: int = TIMEOUT_MS,
         tls: ssl.SSLContext | None = None,
+        login: Login | None = None,
     ) -> Self:
-        """Connects and agrees on versions. Raises NodeUnreachable and RequestTimedOut."""
+        """Connects, agrees on versions, and logs in where that is wanted.
+
+        Raises NodeUnreachable, RequestTimedOut, AuthenticationFailed, UnsupportedMechanism.
+        """
         address = f"{host}:{port}"
         connection = cls(_connected(host, port, timeout_ms, tls), address, timeout_ms)
         try:
             connection._agree()
+            if login is not None:
+                connection._log_in(login)
         except BaseException:
             connection.close()
             raise
@@ -107,6 +117,8 @@ class Connection:
         ``timeout_ms``: of silence, instead of the connection's. Produce goes this way, too: record
         bytes in, error codes out.
         """
+        if self._log_in_again is not None:
+            self._renew()
         api, version = self._agreed(key)
         body = control.encode_request(api, version, values)
         self._send(api, version, body, self._timeout_ms if timeout_ms is None else timeout_ms)
@@ -120,6 +132,8 @@ class Connection:
 
     def send_fetch(self, request: wire.FetchRequest) -> None:
         """The node works on it while the caller does something else; then ``receive_fetch``."""
+        if self._log_in_again is not None:
+            self._renew()
         api, version = self._agreed(registry.FETCH)
         body = wire.encode_request(request, version)
         self._send(api, version, body, self._timeout_ms + request.max_wait_ms)
@@ -142,6 +156,29 @@ class Connection:
         answer = self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
         self._versions = agreed_versions(answer, APIS)
+
+    def _log_in(self, login: Login) -> None:
+        """After any failure the connection is of no use."""
+        steps = login.steps(self._address)
+        try:
+            key, values = next(steps)
+            while True:
+                key, values = steps.send(self.request(key, values))
+        except StopIteration as end:
+            if end.value > 0:
+                self._log_in_again = time.monotonic() + end.value * RENEW_AT / 1000, login
+        except BaseException:
+            self.close()
+            raise
+
+    def _renew(self) -> None:
+        """Logs in again in good time before the session ends (KIP-368)."""
+        if self._log_in_again is None:
+            return
+        due_s, login = self._log_in_again
+        if time.monotonic() >= due_s:
+            self._log_in_again = None
+            self._log_in(login)
 
     def _agreed(self, key: int) -> tuple[Api, int]:
         version = self._versions.get(key)
@@ -202,6 +239,8 @@ class Connection:
         if isinstance(error, TimeoutError):
             text = f"{self._address}: {api.name} after {timeout_ms} ms"
             raise RequestTimedOut(text) from None
+        if isinstance(error, ssl.SSLError):
+            raise NodeUnreachable(f"{self._address}: TLS: {trouble(error)}") from None
         raise NodeUnreachable(f"{self._address}: {reason(error)}") from None
 
 
@@ -221,5 +260,4 @@ def _connected(host: str, port: int, timeout_ms: int, tls: ssl.SSLContext | None
         raise RequestTimedOut(f"{host}:{port}: no TLS after {timeout_ms} ms") from None
     except OSError as error:
         sock.close()
-        problem = getattr(error, "verify_message", None) or reason(error)
-        raise NodeUnreachable(f"{host}:{port}: TLS: {problem}") from None
+        raise NodeUnreachable(f"{host}:{port}: TLS: {trouble(error)}") from None

@@ -7,7 +7,8 @@ command, ``next_moves`` says what is to be done unasked; ``batches`` cuts a deci
   rules of leader and partition epochs; ``decision`` what comes out.
 - ``election`` who leads, who is in sync while nodes are away; ``isr`` what leaders propose;
   ``placement`` where replicas go; ``moves`` how they get there.
-- ``streams``, ``nodes`` the life of each; ``producers`` ids, ``quotas`` limits of clients.
+- ``streams``, ``nodes`` the life of each; ``producers`` ids, ``quotas`` limits of clients,
+  ``access_rules`` what they may do.
 
 Invariants: a leader is in the ISR, and every ISR within the replicas; a leader comes out of the ISR
 unless the stream or an operator allows another; who is elected is neither fenced nor without a

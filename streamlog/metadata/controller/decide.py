@@ -7,7 +7,17 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
 from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
-from streamlog.metadata.controller import election, isr, moves, nodes, producers, quotas, streams
+from streamlog.metadata.controller import (
+    access_rules,
+    election,
+    isr,
+    moves,
+    nodes,
+    producers,
+    quotas,
+    streams,
+    users,
+)
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
 from streamlog.metadata.image import Image
@@ -34,7 +44,7 @@ def decide(
     [stream, partition]); CreateStream, PlaceStream ``{"created"}``; AlterIsr ``{"verdicts":
     [...]}``, one for each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders
     ``{"moved", "left"}``; Heartbeat ``{"fenced"}``; AllocateProducerIds
-    ``{"first", "end"}``.
+    ``{"first", "end"}``; RemoveAccessRules ``{"removed"}``, for each filter its rules.
 
     A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
     epoch unfences it, and has partitions led that could not be without it. After StopNode nothing
@@ -69,7 +79,13 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
-        case commands.AllocateProducerIds() | commands.AlterQuota():
+        case (
+            commands.AllocateProducerIds()
+            | commands.AlterQuota()
+            | commands.AlterUser()
+            | commands.AddAccessRules()
+            | commands.RemoveAccessRules()
+        ):
             decision = _about_clients(image, command)
         case commands.RemoveNode():
             decision = nodes.remove_node(image, command, voters)
@@ -79,11 +95,24 @@ def decide(
 
 
 def _about_clients(
-    image: Image, command: commands.AllocateProducerIds | commands.AlterQuota
+    image: Image,
+    command: (
+        commands.AllocateProducerIds
+        | commands.AlterQuota
+        | commands.AlterUser
+        | commands.AddAccessRules
+        | commands.RemoveAccessRules
+    ),
 ) -> Decision:
-    if isinstance(command, commands.AlterQuota):
-        return quotas.alter_quota(image, command)
-    return producers.allocate_ids(image, command)
+    match command:
+        case commands.AlterQuota():
+            return quotas.alter_quota(image, command)
+        case commands.AlterUser():
+            return users.alter_user(image, command)
+        case commands.AllocateProducerIds():
+            return producers.allocate_ids(image, command)
+        case _:
+            return access_rules.change_rules(image, command)
 
 
 def _about_partitions(draft: Draft, command: Command) -> Decision:

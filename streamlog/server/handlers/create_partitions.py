@@ -9,6 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import InvalidStreamConfig, InvalidSubject, StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.alteration import SettingChange, altered
@@ -16,6 +17,7 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import PARTITIONS_MAX
 from streamlog.server.assignments import Assignments, check_assignments
 from streamlog.server.context import Context
+from streamlog.server.guards import check_topic
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
@@ -32,6 +34,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
         try:
             if counts[topic["name"]] > 1:
                 raise Refused(ErrorCode.invalid_request, NAMED_TWICE)
+            check_topic(Operation.ALTER, topic["name"], context)
             _check(topic, image)
             await _add(topic, image, request["validate_only"], context)
         except (InvalidStreamConfig, InvalidSubject) as error:

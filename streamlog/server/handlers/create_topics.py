@@ -23,6 +23,7 @@ from streamlog.metadata.settings_table import from_topic_configs, to_topic_confi
 from streamlog.metadata.stream import PARTITIONS_MAX, StreamConfig, check_stream_name
 from streamlog.server.assignments import NONE, Assignments, check_assignments, refuse
 from streamlog.server.context import Context
+from streamlog.server.guards import check_bindings
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
 from streamlog.server.turns import in_turns
@@ -49,8 +50,11 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
 async def _create(topic: Message, validate_only: bool, context: Context) -> dict[str, Any]:
     image = context.metadata.image
     try:
+        if context.access is not None:
+            context.access.check_creation(topic["name"])
         assignments = _assignments(topic, image)
         config = _config(topic, assignments, image)
+        check_bindings(config, context)
         stream = await _made(config, assignments, validate_only, context)
     except StreamlogError as error:
         return {"name": topic["name"], **told(error)}

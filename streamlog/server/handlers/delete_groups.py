@@ -2,10 +2,12 @@
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.reply import Reply
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 
@@ -21,6 +23,9 @@ async def handle(request: Message, _version: int, context: Context, asker: Asker
 
 
 def _delete(name: str, context: Context) -> Reply | ErrorCode:
+    refusal = group_refusal(Operation.DELETE, name, context)
+    if refusal is not ErrorCode.none:
+        return refusal
     return context.groups.call(
         name,
         lambda coordinator, token, now: coordinator.delete_group(name, token, now),

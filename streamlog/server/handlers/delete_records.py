@@ -9,12 +9,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.metadata.standstill import check_may_be_cut
 from streamlog.metadata.stream import check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
-from streamlog.server.guards import led_partition
+from streamlog.server.guards import check_topic, led_partition
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
@@ -53,6 +54,7 @@ async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
     """
     check_writable_by_clients(tp.stream)
     config = context.metadata.image.stream(tp.stream).config
+    check_topic(Operation.DELETE, tp.stream, context)
     check_may_be_cut(config)
     if config.deny_purge:
         raise InvalidRequest(f"{tp.stream!r} denies to be purged")

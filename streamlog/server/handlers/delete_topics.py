@@ -9,9 +9,10 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.server.context import Context
-from streamlog.server.guards import stream_named
+from streamlog.server.guards import check_topic, stream_named
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
@@ -37,6 +38,7 @@ async def _delete(name: str | None, topic_id: UUID | None, context: Context) -> 
     try:
         if stream is None:
             raise StreamNotFound(f"there is no stream {name!r}")
+        check_topic(Operation.DELETE, name, context)
         await context.metadata.delete_stream(name)
     except StreamlogError as error:
         return _result(name, topic_id, code_of(error), str(error))

@@ -12,10 +12,12 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.server.config_changes import NODE, TOPIC
 from streamlog.server.context import Context
+from streamlog.server.guards import check_topic
 from streamlog.server.newest import newest_image
 from streamlog.server.node_configs import shown_node_configs
 from streamlog.server.refusal import Refused, told
@@ -55,10 +57,13 @@ def _result(resource: Message, request: Message, image: Image, context: Context)
 def _configs(resource: Message, image: Image, context: Context) -> Iterable[ShownConfig]:
     kind, name = resource["resource_type"], resource["resource_name"]
     if kind == TOPIC:
+        check_topic(Operation.DESCRIBE_CONFIGS, name, context)
         return shown_topic_configs(image.stream(name).config, context.node_settings.log)
     if kind != NODE:
         text = f"resource type {kind}: only topics (2) and brokers (4) have configs"
         raise Refused(ErrorCode.invalid_request, text)
+    if context.access is not None:
+        context.access.check_cluster(Operation.DESCRIBE_CONFIGS)
     if name == "":
         return ()  # what holds for all nodes at once: there is no such thing
     if name != str(context.node_id):

@@ -9,9 +9,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.group import State
 from streamlog.groups.requests import DescribedGroup
 from streamlog.server.context import Context
+from streamlog.server.guards import group_refusal
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
@@ -25,6 +27,9 @@ async def handle(request: Message, version: int, context: Context) -> Message:
 
 
 def _describe(name: str, version: int, context: Context) -> dict[str, Any]:
+    refusal = group_refusal(Operation.DESCRIBE, name, context)
+    if refusal is not ErrorCode.none:
+        return _answer(DescribedGroup(name, "", "", ""), refusal)
     coordinator = context.groups.coordinator(name)
     if isinstance(coordinator, ErrorCode):
         return _answer(DescribedGroup(name, "", "", ""), coordinator)

@@ -9,6 +9,7 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata import raft_form as form
 from streamlog.metadata.commands import decode_command
 from streamlog.metadata.forwarding import encode_granted, encode_refused
+from streamlog.server.command_guard import check_command
 from streamlog.server.context import Context
 from streamlog.server.guards import is_other_cluster
 from streamlog.wire.control import Message
@@ -21,6 +22,8 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
         return {"response_data": None, "error_code": ErrorCode.inconsistent_cluster_id}
     try:
         command = decode_command(request["request_data"])
+        if context.access is not None:
+            check_command(command, context.access, forwarded=cluster_id is not None)
         data = encode_granted(
             await context.metadata.take(command, forwarded=cluster_id is not None)
         )

@@ -23,6 +23,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.authority.access import Access
+from streamlog.errors import ClusterForbidden
 from streamlog.server import metadata_fetch
 from streamlog.server.answer import Answer
 from streamlog.server.context import Context, Slice
@@ -58,17 +60,20 @@ async def handle(
     request = wire.read_request(cursor, version)
     if charge is not None:
         charge = _charged(charge, request)
+    if context.access is not None and _is_refused(request, context.access):
+        return _refused(header, version, ErrorCode.cluster_authorization_failed)
     if request.replica_id >= 0 and metadata_fetch.is_for(request):
         return await metadata_fetch.handle(request, version, header, context, poll)
     if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
         return await _answer_in_full(request, version, header, context, poll, charge=charge)
     session = context.fetch_sessions.use(request.session_id, _now_ms())
-    if session is None or session.caller != Caller.of(request):
+    if session is None or session.caller != Caller.of(request, context.access):
         return _refused(header, version, ErrorCode.fetch_session_id_not_found)
-    if session.busy or session.epoch != request.session_epoch:
-        return _refused(header, version, ErrorCode.invalid_fetch_session_epoch)
-    if session.by_id != (version >= wire.TOPIC_IDS_FROM):
-        return _refused(header, version, ErrorCode.fetch_session_topic_id_error)
+    is_next = not session.busy and session.epoch == request.session_epoch
+    if not is_next or session.by_id != (version >= wire.TOPIC_IDS_FROM):
+        by_name = ErrorCode.fetch_session_topic_id_error
+        code = by_name if is_next else ErrorCode.invalid_fetch_session_epoch
+        return _refused(header, version, code)
     session.epoch = wire.next_session_epoch(session.epoch)
     poll.yields = session.caller.is_replica
     try:
@@ -106,7 +111,7 @@ async def _answer_in_full(
     sessions = context.fetch_sessions
     if request.session_id != wire.NO_SESSION:
         sessions.remove(request.session_id)
-    caller, by_id = Caller.of(request), version >= wire.TOPIC_IDS_FROM
+    caller, by_id = Caller.of(request, context.access), version >= wire.TOPIC_IDS_FROM
     session: FetchSession | FetchOnce
     if request.session_epoch == wire.NEW_SESSION or caller.is_replica:
         session = FetchSession(caller, by_id=by_id)
@@ -176,6 +181,16 @@ def _charged(charge: Charge, request: wire.FetchRequest) -> Charge | None:
 def _throttle_ms(told: Sequence[PartitionFetch], charge: Charge) -> int:
     charge.fetched(sum(fetch.size_bytes for fetch in told))
     return charge.throttle_ms
+
+
+def _is_refused(request: wire.FetchRequest, access: Access) -> bool:
+    """Only nodes replicate, and they have no ``Access``."""
+    if request.replica_id < 0:
+        return False
+    try:
+        access.refuse_to_clients(f"Fetch as replica {request.replica_id}")
+    except ClusterForbidden:
+        return True
 
 
 def _refused(header: bytes, version: int, code: ErrorCode) -> Answer:

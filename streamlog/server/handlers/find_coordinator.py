@@ -12,7 +12,9 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.server.context import Context
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 _GROUP: Final = 0
@@ -34,6 +36,9 @@ async def _find(kind: int, key: str, context: Context) -> dict[str, Any]:
         return _nobody(NO_TRANSACTIONS, "transactions are not supported")
     if kind != _GROUP:
         return _nobody(ErrorCode.invalid_request, f"there are no coordinators of kind {kind}")
+    refusal = group_refusal(Operation.DESCRIBE, key, context)
+    if refusal is not ErrorCode.none:
+        return _nobody(refusal, "not allowed")
     node, error = await context.groups.find(key)
     if node is None:
         return _nobody(error, "no node coordinates this group just now")

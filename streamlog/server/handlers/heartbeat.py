@@ -3,13 +3,20 @@
 v3  static members (KIP-345)
 """
 
+from kio.schema.errors import ErrorCode
+
+from streamlog.access.rules import Operation
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
     group, caller = request["group_id"], caller_of(request)
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal}
     error = context.groups.heartbeat(
         group, lambda coordinator, now: coordinator.heartbeat(group, caller, now)
     )

@@ -14,10 +14,12 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.requests import Joined, JoinRequest
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of, result_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 _KNOWN_IDS_FROM: Final = 4
@@ -27,6 +29,9 @@ _SKIPPING_FROM: Final = 9
 
 async def handle(request: Message, version: int, context: Context, asker: Asker) -> Message:
     wanted = _join_request(request, version, asker)
+    refusal = group_refusal(Operation.READ, wanted.group, context)
+    if refusal is not ErrorCode.none:
+        return _answer(Joined(refusal, wanted.caller.member_id), version)
     reply = context.groups.call(
         wanted.group, lambda coordinator, token, now: coordinator.join(wanted, token, now)
     )

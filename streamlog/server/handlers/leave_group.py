@@ -8,9 +8,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of, result_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 _SEVERAL_FROM: Final = 3
@@ -18,6 +20,9 @@ _SEVERAL_FROM: Final = 3
 
 async def handle(request: Message, version: int, context: Context, asker: Asker) -> Message:
     group = request["group_id"]
+    refusal = group_refusal(Operation.READ, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "members": []}
     asked = request["members"] if version >= _SEVERAL_FROM else [request]
     callers = [caller_of(it) for it in asked]
     reply = context.groups.call(

@@ -8,6 +8,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation, ResourceType
 from streamlog.groups.coordinator import Coordinator
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
@@ -30,7 +31,19 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
         for coordinator in asked
         if isinstance(coordinator, Coordinator)
         for group in coordinator.listed()
-        if (not states or group.state.casefold() in states) and (not types or CLASSIC in types)
+        if (not states or group.state.casefold() in states)
+        and (not types or CLASSIC in types)
+        and _may_list(group.group, context)
     ]
     error = ErrorCode.coordinator_load_in_progress if is_loading else ErrorCode.none
     return {"error_code": error, "groups": groups}
+
+
+def _may_list(group: str, context: Context) -> bool:
+    """Whoever may not know of a group is not told of it."""
+    access, describe = context.access, Operation.DESCRIBE
+    return (
+        access is None
+        or access.allows_cluster(describe)
+        or access.allows(describe, ResourceType.GROUP, group)
+    )

@@ -13,10 +13,11 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVersion
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
-from streamlog.server.guards import led_partition
+from streamlog.server.guards import check_topic, led_partition
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
@@ -64,6 +65,7 @@ async def _partition(name: str, asked: Message, version: int, context: Context) 
         partition = led_partition(
             TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH), context
         )
+        check_topic(Operation.DESCRIBE, name, context)
         offset, timestamp_ms, epoch = await _find(partition, asked["timestamp"])
     except StreamlogError as error:
         code = code_of(error)

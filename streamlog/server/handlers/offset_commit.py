@@ -12,6 +12,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.requests import (
     Caller,
     CommitRequest,
@@ -22,13 +23,18 @@ from streamlog.metadata.image import Image
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
+from streamlog.server.guards import forbidden_topics, group_refusal
 from streamlog.wire.control import Message
 
 UNKNOWN = ErrorCode.unknown_topic_or_partition
 
 
 async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
-    wanted = _commit_request(request, context.metadata.image)
+    refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return _failed(request, refusal)
+    forbidden = forbidden_topics((it["name"] for it in request["topics"]), context)
+    wanted = _commit_request(request, context.metadata.image, forbidden)
     result: Any = {}
     if wanted.offsets:
         reply = context.groups.call(
@@ -41,17 +47,33 @@ async def handle(request: Message, _version: int, context: Context, asker: Asker
         result = dict.fromkeys(wanted.offsets, result)
     return {
         "topics": [
-            {"name": topic["name"], "partitions": list(_codes(topic, result))}
+            {"name": topic["name"], "partitions": list(_codes(topic, result, forbidden))}
             for topic in request["topics"]
         ]
     }
 
 
-def _commit_request(request: Message, image: Image) -> CommitRequest:
-    """Of the partitions that there are."""
+def _failed(request: Message, error: ErrorCode) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    {"partition_index": it["partition_index"], "error_code": error}
+                    for it in topic["partitions"]
+                ],
+            }
+            for topic in request["topics"]
+        ]
+    }
+
+
+def _commit_request(request: Message, image: Image, forbidden: set[str]) -> CommitRequest:
+    """Of the partitions that there are, and that the caller may read."""
     offsets: dict[PartitionId, OffsetToCommit] = {}
     for topic in request["topics"]:
-        stream = image.streams.get(topic["name"])
+        name = topic["name"]
+        stream = None if name in forbidden else image.streams.get(name)
         for it in topic["partitions"]:
             index = it["partition_index"]
             if stream is not None and 0 <= index < len(stream.partitions):
@@ -69,11 +91,14 @@ def _commit_request(request: Message, image: Image) -> CommitRequest:
     return CommitRequest(request["group_id"], caller, offsets, request.get("retention_time", -1))
 
 
-def _codes(topic: Message, result: dict[PartitionId, ErrorCode]) -> list[dict[str, Any]]:
+def _codes(
+    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
+) -> list[dict[str, Any]]:
+    unknown = ErrorCode.topic_authorization_failed if topic["name"] in forbidden else UNKNOWN
     return [
         {
             "partition_index": it["partition_index"],
-            "error_code": result.get((topic["name"], it["partition_index"]), UNKNOWN),
+            "error_code": result.get((topic["name"], it["partition_index"]), unknown),
         }
         for it in topic["partitions"]
     ]

@@ -7,21 +7,27 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.requests import PartitionId
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
+from streamlog.server.guards import forbidden_topics, group_refusal
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
     group = request["group_id"]
+    refusal = group_refusal(Operation.DELETE, group, context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "topics": []}
     places: list[PartitionId] = [
         (topic["name"], it["partition_index"])
         for topic in request["topics"]
         for it in topic["partitions"]
     ]
-    known = [place for place in places if _is_there(place, context)]
+    forbidden = forbidden_topics((name for name, _ in places), context)
+    known = [place for place in places if place[0] not in forbidden and _is_there(place, context)]
     reply = context.groups.call(
         group,
         lambda coordinator, token, now: coordinator.delete_offsets(group, known, token, now),
@@ -31,7 +37,7 @@ async def handle(request: Message, _version: int, context: Context, asker: Asker
         return {"error_code": result, "topics": []}
     return {
         "error_code": ErrorCode.none,
-        "topics": [_topic(topic, result) for topic in request["topics"]],
+        "topics": [_topic(topic, result, forbidden) for topic in request["topics"]],
     }
 
 
@@ -40,8 +46,12 @@ def _is_there(place: PartitionId, context: Context) -> bool:
     return stream is not None and 0 <= place[1] < len(stream.partitions)
 
 
-def _topic(topic: Message, result: dict[PartitionId, ErrorCode]) -> dict[str, Any]:
+def _topic(
+    topic: Message, result: dict[PartitionId, ErrorCode], forbidden: set[str]
+) -> dict[str, Any]:
     unknown = ErrorCode.unknown_topic_or_partition
+    if topic["name"] in forbidden:
+        unknown = ErrorCode.topic_authorization_failed
     return {
         "name": topic["name"],
         "partitions": [

@@ -15,10 +15,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
+from streamlog.groups.reply import Reply
 from streamlog.groups.requests import FoundOffset, PartitionId
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 _WHOLE_ERROR_FROM: Final = 2
@@ -30,13 +33,18 @@ async def handle(request: Message, version: int, context: Context, asker: Asker)
     several = version >= _SEVERAL_FROM
     asked = request["groups"] if several else [request]
     stable = request.get("require_stable", False)
-    confirming = [context.groups.confirm(it["group_id"]) for it in asked]
+    confirming = [_confirm(it["group_id"], context) for it in asked]
     answers = []
     for it, confirmed in zip(asked, confirming, strict=True):
         timeout_ms = context.groups.settings.commit_timeout_ms
         error = await result_of(confirmed, asker.poll, timeout_ms)
         answers.append(_group(it, error, version, context, stable))
     return {"groups": answers} if several else answers[0]
+
+
+def _confirm(group: str, context: Context) -> Reply | ErrorCode:
+    refusal = group_refusal(Operation.DESCRIBE, group, context)
+    return context.groups.confirm(group) if refusal is ErrorCode.none else refusal
 
 
 def _group(
@@ -49,8 +57,23 @@ def _group(
     if error is not ErrorCode.none or isinstance(coordinator, ErrorCode):
         told = _failed(topics or (), error) if version < _WHOLE_ERROR_FROM else []
         return {"group_id": group, "error_code": error, "topics": told}
-    found = coordinator.fetch(group, _places(topics), stable=stable)
+    found = _seen(coordinator.fetch(group, _places(topics), stable=stable), topics, context)
     return {"group_id": group, "error_code": ErrorCode.none, "topics": _topics(found)}
+
+
+def _seen(
+    found: dict[PartitionId, FoundOffset], topics: Iterable[Message] | None, context: Context
+) -> dict[PartitionId, FoundOffset]:
+    """Nothing was committed of a topic that the caller may not know of; where all are asked for, it
+    is left out.
+    """
+    access = context.access
+    if access is None:
+        return found
+    if topics is None:
+        return {place: it for place, it in found.items() if access.sees(place[0])}
+    nothing = FoundOffset(None, ErrorCode.none)
+    return {place: it if access.finds(place[0]) else nothing for place, it in found.items()}
 
 
 def _places(topics: Iterable[Message] | None) -> list[PartitionId] | None:

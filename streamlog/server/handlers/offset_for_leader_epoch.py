@@ -7,10 +7,11 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.server.context import Context
-from streamlog.server.guards import led_partition
+from streamlog.server.guards import check_topic, led_partition
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
@@ -37,6 +38,7 @@ def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
         partition = led_partition(
             TopicPartition(name, index), asked["current_leader_epoch"], context
         )
+        check_topic(Operation.DESCRIBE, name, context)
         end = partition.epoch_end(asked["leader_epoch"])
     except StreamlogError as error:
         return {"partition": index, "error_code": code_of(error)}

@@ -16,6 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
+from streamlog.access.rules import Operation
 from streamlog.errors import (
     InconsistentTopicId,
     InvalidRecord,
@@ -128,6 +129,8 @@ async def _take(
     """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
     check_writable_by_clients(tp.stream)
     _led(topic, tp, context)
+    if context.access is not None:
+        context.access.check_topic(Operation.WRITE, tp.stream)
     check_takes_records(context.metadata.image.stream(tp.stream).config)
     batch = await _checked(tp, records, context, threads)
     partition = _led(topic, tp, context)

@@ -8,14 +8,19 @@ The leader brings it for all; it is told when it is in the log.
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.rules import Operation
 from streamlog.groups.requests import Synced, SyncRequest
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of, result_of
+from streamlog.server.guards import group_refusal
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
+    refusal = group_refusal(Operation.READ, request["group_id"], context)
+    if refusal is not ErrorCode.none:
+        return {"error_code": refusal, "assignment": b""}
     wanted = SyncRequest(
         request["group_id"],
         caller_of(request),

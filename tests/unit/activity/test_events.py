@@ -4,10 +4,12 @@ from uuid import UUID
 
 import pytest
 
+from streamlog.access.rules import Rule
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, gap_event, next_metadata_offset
 from streamlog.metadata import records as facts
 from streamlog.metadata.commands import AlterQuota, RemoveNode
+from streamlog.metadata.credential import StoredCredential
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
@@ -146,6 +148,24 @@ def test_the_cluster_itself() -> None:
     assert told(world)[-1].subject == b"activity.quota_changed"
 
 
+def test_of_users_nothing_is_told_that_a_password_could_be_guessed_from() -> None:
+    world = LoggedWorld()
+    one, other = CREDENTIAL, CREDENTIAL.model_copy(update={"stored_key": "b3RoZXI="})
+    world.write([facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": one})])
+    both = {"SCRAM-SHA-256": other, "SCRAM-SHA-512": one}
+    world.write([facts.UserChanged.model_validate({"name": "alice", "credentials": both})])
+    world.write([facts.UserChanged(name="alice", credentials={})])
+    added, changed, removed = (fields(it) for it in last(world, 3))
+    assert (added["kind"], added["user"]) == ("user_added", "alice")
+    assert added["mechanisms"] == ["SCRAM-SHA-256"]
+    assert changed["kind"] == "user_changed"
+    assert changed["passwords_changed"] == ["SCRAM-SHA-256"]
+    assert removed == {"kind": "user_removed", "epoch": 1, "user": "alice"}
+    said = b"".join(event.value for event in told(world))
+    for secret in (one.salt, one.stored_key, one.server_key, other.stored_key):
+        assert secret.encode() not in said
+
+
 def test_every_kind_of_record_is_told() -> None:
     world = LoggedWorld(1)
     world.create("s", replicas=1)
@@ -169,6 +189,10 @@ def test_every_kind_of_record_is_told() -> None:
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
         AlterQuotaRecord,
+        facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": CREDENTIAL}),
+        facts.DecoySecretChosen(secret="c2VjcmV0"),
+        facts.AccessRuleAdded(rule=RULE),
+        facts.AccessRuleRemoved(rule=RULE),
     ]  # fmt: skip
     assert {type(record) for record in made} == set(facts._TYPES.values())
     offset = world.image.offset
@@ -177,6 +201,12 @@ def test_every_kind_of_record_is_told() -> None:
     assert [event.metadata_offset for event in events] == list(range(offset, offset + len(made)))
 
 
+CREDENTIAL = StoredCredential(
+    salt="c2FsdA==", iterations=8192, stored_key="c3RvcmVk", server_key="c2VydmVy"
+)
+RULE = Rule.of(
+    permission="allow", principal="User:a", operation="read", resource_type="topic", name="s"
+)
 AlterQuotaRecord = facts.QuotaChanged.model_validate(
     {"client_id": None, "quota": {"request_rate": 1}}
 )

@@ -2,14 +2,13 @@
 
 import contextlib
 import socket
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from uuid import UUID
 
 import pytest
-import trustme
 
 from streamlog.client.blocking import patience
 from streamlog.client.blocking.cluster import EARLIEST, LATEST, NOT_FOUND, Cluster
@@ -33,10 +32,10 @@ from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUCE
+from tests.authority import Authority
 from tests.kafka_node import CLUSTER_ID
 from tests.record_batches import HandRecord, hand_batch
 from tests.threaded_node import ThreadedNode
-from tests.tls_relay import TlsRelay
 
 FLIGHTS = TopicPartition("flights", 0)
 Talk = Callable[[socket.socket], None]
@@ -242,22 +241,20 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         patiently(ask, 0, about="flights")
 
 
-def test_tls(threaded: ThreadedNode) -> None:
-    authority, stranger = trustme.CA(), trustme.CA()
-    client = ssl.create_default_context()
-    authority.configure_trust(client)
-    with (
-        TlsRelay(threaded.address, authority) as relay,
-        Connection.open("localhost", relay.port, tls=client) as connection,
-    ):
-        assert connection.request(registry.METADATA, {"topics": []})["cluster_id"] == CLUSTER_ID
-    untrusting = ssl.create_default_context()
-    stranger.configure_trust(untrusting)
-    with (
-        TlsRelay(threaded.address, authority) as relay,
-        pytest.raises(NodeUnreachable, match=r"TLS: .*certificate"),
-    ):
-        Connection.open("localhost", relay.port, tls=untrusting)
+def test_tls(tmp_path: Path) -> None:
+    authority, stranger = Authority(tmp_path), Authority(tmp_path / "stranger")
+    server = authority.server(authority.issue("node"), "required")
+    alice = authority.client(authority.issue("alice"))
+    with ThreadedNode(tls=lambda: server) as node:
+        with Connection.open("localhost", node.node.port, tls=alice) as connection:
+            asked = connection.request(registry.METADATA, {"topics": []})
+            assert asked["cluster_id"] == CLUSTER_ID
+        for client, said in (
+            (stranger.client(), "its certificate is not accepted: "),
+            (authority.client(), "it wants a certificate, and we showed none"),
+        ):
+            with pytest.raises(NodeUnreachable, match=f"TLS: {said}"):
+                Connection.open("localhost", node.node.port, tls=client)
 
 
 def test_a_closed_connection_says_so(threaded: ThreadedNode) -> None:

@@ -1,13 +1,17 @@
 """The four pages, asked over a real socket."""
 
+import asyncio
 import socket
-from collections.abc import AsyncIterator
-from typing import NamedTuple
+from collections.abc import AsyncIterator, Callable, Coroutine
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import aiohttp
 import pytest
+import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
+from streamlog.config import HttpSection
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.partition_gauges import PartitionGauges
 from streamlog.console.readiness import Readiness
@@ -15,6 +19,9 @@ from streamlog.console.site import Site
 from streamlog.errors import ConfigError
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from tests.authority import Authority, Issued
+
+Runs = Callable[[Coroutine[Any, Any, None]], None]
 
 
 class Statistics(NamedTuple):
@@ -45,7 +52,7 @@ class World:
         self.cluster = ClusterStatistics("follower", 7, None, 42, True, 3, 1, 2)
         self.site = self.make(0)
 
-    def make(self, port: int) -> Site:
+    def make(self, port: int, **more: Any) -> Site:
         return Site(
             "127.0.0.1",
             port,
@@ -56,6 +63,7 @@ class World:
             ],
             readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
             loop_lag_s=lambda: 0.25,
+            **more,
         )
 
     async def get(self, path: str) -> tuple[int, str, str]:
@@ -176,3 +184,92 @@ async def test_the_cluster_s_gauges(world: World) -> None:
     _, _, text = await world.get("/metrics")
     assert "\nstreamlog_activity_offset 40.0\n" in text
     assert "\nstreamlog_partitions_auto_paused 1.0\n" in text
+
+
+# TLS, and who keeps others waiting
+
+
+def https(authority: Authority, own: Issued | None = None) -> aiohttp.TCPConnector:
+    return aiohttp.TCPConnector(ssl=authority.client(own))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_the_pages_over_tls_show_the_newest_certificate(tmp_path: Path, run: Runs) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("page")
+    context = authority.server(issued)
+
+    async def play() -> None:
+        nonlocal context
+        site = World().make(0, tls=lambda: context)
+        await site.start()
+        try:
+            seen = {await shown_by(site, authority)}
+            context = authority.server(authority.issue("page"))
+            assert await shown_by(site, authority) not in seen
+        finally:
+            await site.stop()
+
+    run(play())
+
+
+async def shown_by(site: Site, authority: Authority) -> str:
+    """The certificate's number; the page is there, too."""
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", site.port, ssl=authority.client(), server_hostname="localhost"
+    )
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    async with asyncio.timeout(10):
+        assert b"HTTP/1.1 200 OK" in await reader.read()
+    shown: str = writer.get_extra_info("ssl_object").getpeercert()["serialNumber"]
+    writer.close()
+    return shown
+
+
+async def test_pages_may_want_a_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = authority.server(authority.issue("page"), "required")
+    # What is asked is that of the newest context, too.
+    site = World().make(0, tls=lambda: context)
+    await site.start()
+    address = f"https://127.0.0.1:{site.port}/metrics"
+    prom = https(authority, authority.issue("prom"))
+    async with aiohttp.ClientSession(connector=prom) as known, known.get(address) as answer:
+        assert answer.status == 200
+    async with aiohttp.ClientSession(connector=https(authority)) as unknown:
+        with pytest.raises((aiohttp.ClientError, OSError)):
+            await unknown.get(address)
+    await site.stop()
+
+
+async def test_who_does_not_ask_in_time_is_cut_off_and_so_many_are_let_in() -> None:
+    limits = HttpSection(connections_max=2, request_timeout_ms=200)
+    site = World().make(0, limits=limits)
+    await site.start()
+    silent = await asyncio.open_connection("127.0.0.1", site.port)
+    slow = await asyncio.open_connection("127.0.0.1", site.port)
+    slow[1].write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
+    third = await asyncio.open_connection("127.0.0.1", site.port)
+    assert await gone(third[0]), "no room"
+    for reader, writer in (silent, slow):
+        assert await gone(reader)
+        writer.close()
+    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r")
+    await writer.drain()
+    await asyncio.sleep(0.01)
+    writer.write(b"\n\r\n")
+    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+    await asyncio.sleep(0.3)
+    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    assert b"HTTP/1.1 200 OK" in await reader.read(), "the time is for the first request"
+    writer.close()
+    third[1].close()
+    await site.stop()
+
+
+async def gone(reader: asyncio.StreamReader) -> bool:
+    try:
+        return await asyncio.wait_for(reader.read(1), 10) == b""
+    except ConnectionError:
+        return True

@@ -272,7 +272,7 @@ class OpenedInTurn:
         self.opened: list[Any] = []
         self.may_end: list[asyncio.Event] = []
 
-    async def open(self, host: str, port: int, *, timeout_ms: int) -> Any:
+    async def open(self, host: str, port: int, *, timeout_ms: int, security: Any) -> Any:
         connection, event = Mock(broken=False), asyncio.Event()
         self.opened.append(connection)
         self.may_end.append(event)

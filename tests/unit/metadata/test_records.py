@@ -4,8 +4,10 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptData
+from streamlog.metadata.credential import StoredCredential
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
+    DecoySecretChosen,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -19,6 +21,7 @@ from streamlog.metadata.records import (
     StreamCreated,
     StreamDeleted,
     StreamUpdated,
+    UserChanged,
     VotersChanged,
     decode_record,
     encode_record,
@@ -31,6 +34,9 @@ ID = UUID(int=7)
 CONFIG = StreamConfig.of(name="s", subjects=("a.>",), metadata={"k": "grüße"})
 CREATED = StreamCreated(stream_id=ID, config=CONFIG, created_ms=5)
 ONE = NodeId(1)
+CREDENTIAL = StoredCredential(
+    salt="c2FsdA==", iterations=8192, stored_key="c3RvcmVk", server_key="c2VydmVy"
+)
 
 RECORDS: list[MetadataRecord] = [
     NodeRegistered(
@@ -52,6 +58,9 @@ RECORDS: list[MetadataRecord] = [
     ProducerIdsAllocated(node_id=ONE, end=1000),
     QuotaChanged(client_id=None, quota=Quota(producer_byte_rate=1.5)),
     QuotaChanged(client_id="a", quota=Quota()),
+    UserChanged(name="a", credentials={"SCRAM-SHA-256": CREDENTIAL}),
+    UserChanged(name="a", credentials={}),
+    DecoySecretChosen(secret="c2VjcmV0"),
     VotersChanged.of(VoterSet.of([Voter(ONE, "::1", 9092, ID), Voter(NodeId(2), "h", 9092)])),
 ]  # fmt: skip
 

@@ -12,10 +12,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
+from streamlog.config import SaslSection
 from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.wire.registry import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient, at, wanted
 from tests.record_batches import HandRecord, hand_batch
@@ -25,6 +27,8 @@ FETCHES: Final = 10
 FETCH_BYTES: Final = 2**20
 CALLS_MAX: Final = 215
 """Of a fetch without its read, its client included: our functions, and what they call."""
+LOGIN_CALLS_MAX: Final = 1
+"""More, where everybody has to log in."""
 READ_CALLS_MAX: Final = 48
 """Of a read that goes on where another one ended."""
 SYSTEM_CALLS: Final = {"socket.recv": 1, "socket.send": 2, "sendfile": 1, "preadv": 1}
@@ -53,25 +57,53 @@ def name_of(function: object) -> str:
 
 
 async def test_a_fetch_takes_few_calls_and_wakes_the_loop_once(node: KafkaNode) -> None:
-    partition = await node.add_stream("flights")
-    for _ in range(110):
-        partition.append([bytes(10_000)])
+    await _fill(node)
     async with RawClient(node.port) as client:
-        request = wanted(at(0, max_bytes=FETCH_BYTES), max_wait_ms=500)
-        for _ in range(2):
-            await client.fetched(client.send_fetch(request))
-        costs: list[Counter[str]] = []
-        with counted() as calls:
-            for _ in range(FETCHES):
-                before = calls.copy()
-                client.send_fetch(request)
-                assert len(await client.frame()) > FETCH_BYTES * 0.9
-                costs.append(calls - before)
+        costs = await _costs(client)
+    calls = sum(costs, Counter[str]())
     assert calls["Channel.receive"] == 2 * FETCHES, "begun once and resumed once for each"
     assert not calls["Channel._mute"], "the loop is asked anew for each request"
     # On a busy machine a socket may be full in the midst of one, so the cheapest one counts.
     assert {name: min(cost[name] for cost in costs) for name in SYSTEM_CALLS} == SYSTEM_CALLS
     assert min(cost.total() for cost in costs) <= CALLS_MAX
+
+
+async def test_who_has_logged_in_costs_a_call_more(node: KafkaNode) -> None:
+    await _fill(node)
+    async with RawClient(node.port) as client:
+        open_to_all = await _costs(client)
+    sasl = SaslSection(mechanisms=("PLAIN",), plain_without_tls=True)
+    async with KafkaNode(sasl=sasl) as guarded:
+        guarded.metadata.add_user("alice", "secret")
+        await _fill(guarded)
+        async with RawClient(guarded.port) as client:
+            await client.ask(SASL_HANDSHAKE, 1, {"mechanism": "PLAIN"})
+            said = {"auth_bytes": b"\0alice\0secret"}
+            assert (await client.ask(SASL_AUTHENTICATE, 2, said))["error_code"] == 0
+            after_a_login = await _costs(client)
+    least = min(cost.total() for cost in open_to_all)
+    assert min(cost.total() for cost in after_a_login) <= least + LOGIN_CALLS_MAX
+
+
+async def _fill(node: KafkaNode) -> None:
+    partition = await node.add_stream("flights")
+    for _ in range(110):
+        partition.append([bytes(10_000)])
+
+
+async def _costs(client: RawClient) -> list[Counter[str]]:
+    """Of each fetch, once all is warm."""
+    request = wanted(at(0, max_bytes=FETCH_BYTES), max_wait_ms=500)
+    for _ in range(2):
+        await client.fetched(client.send_fetch(request))
+    costs: list[Counter[str]] = []
+    with counted() as calls:
+        for _ in range(FETCHES):
+            before = calls.copy()
+            client.send_fetch(request)
+            assert len(await client.frame()) > FETCH_BYTES * 0.9
+            costs.append(calls - before)
+    return costs
 
 
 def test_a_read_that_goes_on_takes_few_calls(tmp_path: Path) -> None:

@@ -2,14 +2,18 @@ import asyncio
 import os
 import resource
 import socket
+from pathlib import Path
 
 import pytest
 
-from streamlog.errors import ConfigError
+from streamlog.client.connection import Connection
+from streamlog.client.security import Security
+from streamlog.errors import ConfigError, NodeUnreachable
 from streamlog.server.listener import Listener
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import API_VERSIONS, APIS, METADATA
+from tests.authority import Authority
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
 
@@ -170,3 +174,72 @@ async def test_run_after_stop_ends_at_once(node: KafkaNode) -> None:
     listener.open()
     await listener.stop()
     await listener.run()
+
+
+# Who keeps others waiting
+
+
+async def test_who_does_not_ask_in_time_is_cut_off_and_who_has_asked_is_not() -> None:
+    async with KafkaNode(newcomer_timeout_ms=200) as node, RawClient(node.port) as known:
+        await known.ask(METADATA, 12, ALL_TOPICS)
+        async with RawClient(node.port) as silent, RawClient(node.port) as slow:
+            slow.write(b"\0\0\0\x20half")
+            assert await silent.closed()
+            assert await slow.closed()
+        assert node.metric("streamlog_connections_closed_total", reason="newcomer") == 2
+        await known.ask(METADATA, 12, ALL_TOPICS)
+
+
+async def test_of_newcomers_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with KafkaNode(newcomers_max=2) as node:
+        async with RawClient(node.port) as first, RawClient(node.port) as second:
+            async with RawClient(node.port) as third:
+                assert await third.closed(), "nobody has had a second yet"
+            monkeypatch.setattr("streamlog.server.newcomers.GRACE_S", 0.0)
+            async with RawClient(node.port) as fourth:
+                await fourth.ask(METADATA, 12, ALL_TOPICS)
+                assert await first.closed(), "it has been there for longest"
+                await second.ask(METADATA, 12, ALL_TOPICS)
+        assert node.metric("streamlog_connections_closed_total", reason="newcomer") == 2
+        assert not len(node.listener._newcomers)
+
+
+async def test_requests_in_part_have_a_room_together(caplog: pytest.LogCaptureFixture) -> None:
+    size = 900_000
+    async with KafkaNode(receive_bytes_max=1_048_576) as node:
+        part = size.to_bytes(4, "big") + bytes(size - 100_000)
+        async with RawClient(node.port) as one, RawClient(node.port) as two:
+            one.write(part)
+            await until(lambda: node.listener._room.taken_bytes > size - 250_000)
+            two.write(part)
+            assert await two.closed()
+            assert node.metric("streamlog_connections_closed_total", reason="memory") == 1
+            one.close()
+        await until(lambda: node.listener._room.taken_bytes == 0)
+        async with RawClient(node.port) as next_one:
+            await next_one.ask(METADATA, 12, ALL_TOPICS)
+
+
+async def test_tls_and_the_clear_do_not_mix(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    authority = Authority(tmp_path)
+    context = authority.server(authority.issue("node"))
+    async with KafkaNode(tls=lambda: context) as node:
+        async with RawClient(node.port) as clear:
+            clear.send(METADATA, 12, ALL_TOPICS)
+            await until(lambda: "connection closed" in caplog.messages)
+        (line,) = [it for it in caplog.records if it.message == "connection closed"]
+        assert (line.__dict__["reason"], line.__dict__["problem"]) == (
+            "tls",
+            "it does not speak TLS, or none that is spoken here",
+        )
+        security = Security(tls=authority.client)
+        async with await Connection.open("localhost", node.port, security=security) as sealed:
+            assert (await sealed.request(METADATA, ALL_TOPICS))["cluster_id"]
+    caplog.clear()
+    async with KafkaNode() as node:
+        with pytest.raises(NodeUnreachable, match="TLS: it"):
+            await Connection.open("localhost", node.port, security=security)
+        (line,) = [it for it in caplog.records if it.message == "connection closed"]
+        assert "it looks like TLS, which is not spoken here" in line.__dict__["problem"]

@@ -1,0 +1,114 @@
+"""Who asks over NATS, and what they may do."""
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from nats.aio.msg import Msg
+
+from streamlog.access.principal import ANONYMOUS, Principal
+from streamlog.access.session import Session
+from streamlog.authority.access import Access
+from streamlog.authority.authority import Authority
+from streamlog.authority.signature import KEY, NODE, Verifier, node_signature, sign
+from streamlog.config import Settings
+from streamlog.errors import AuthenticationFailed
+from streamlog.sections import AccessSection
+
+REQUEST_INFO: Final = "Nats-Request-Info"
+"""Set by nats-server where a request comes through a service import that is shared."""
+NAME_CHARS_MAX: Final = 250
+
+
+class Asking(NamedTuple):
+    """Who has sent one request; ``access`` None: whoever it is may do everything."""
+
+    session: Session
+    access: Access | None
+
+
+class Identity:
+    """Looks at the headers of requests."""
+
+    def __init__(
+        self,
+        authority: Authority,
+        settings: AccessSection,
+        node_secrets: Callable[[], Sequence[bytes]] = tuple,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._authority = authority
+        self._names = settings.nkeys
+        self._request_info = settings.nats_request_info
+        self._node_secrets = node_secrets
+        self._now_ms = now_ms
+        self._verifier = Verifier(settings.signature_window_ms, node_secrets, now_ms)
+
+    def of_client(self, message: Msg) -> Asking:
+        """Raises AuthenticationFailed for a wrong signature; without any it is nobody known."""
+        headers = message.headers or {}
+        session = Session()
+        if self._authority.enforced:
+            try:
+                session = Session(self._principal(message, headers))
+            except AuthenticationFailed as error:
+                self._authority.audit.not_authenticated(session, str(error), by="NATS")
+                raise
+        return Asking(session, self._authority.access_of(session))
+
+    def check_node(self, message: Msg) -> None:
+        """Raises AuthenticationFailed for what no node has sent."""
+        if self._authority.enforced:
+            try:
+                self._verifier.node(message.subject, message.data, message.headers or {})
+            except AuthenticationFailed as error:
+                self._authority.audit.not_authenticated(Session(), str(error), by="NATS, as a node")
+                raise
+
+    def as_node(self, subject: str, payload: bytes) -> dict[str, str] | None:
+        """Headers of what this node asks another one; None where nobody asks for them."""
+        found = self._node_secrets() if self._authority.enforced else ()
+        if not found:
+            return None
+        signature = node_signature(found[0])
+        return sign({NODE: "1"}, subject, payload, signature, now_ms=self._now_ms())
+
+    def _principal(self, message: Msg, headers: Mapping[str, str]) -> Principal:
+        if KEY in headers:
+            key = self._verifier.user(message.subject, message.data, headers)
+            return Principal.user(self._names.get(key, key))
+        if self._request_info and REQUEST_INFO in headers:
+            return Principal.user(_reported(headers[REQUEST_INFO]))
+        return ANONYMOUS
+
+
+def _reported(text: str) -> str:
+    """``<account>/<user>``, as far as NATS tells. Raises AuthenticationFailed."""
+    try:
+        info = json.loads(text)
+        parts = [info["acc"], info.get("user", "")]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise AuthenticationFailed(f"{REQUEST_INFO} does not tell an account") from None
+    name = "/".join(part for part in parts if isinstance(part, str) and part)
+    if not name or len(name) > NAME_CHARS_MAX:
+        raise AuthenticationFailed(f"{REQUEST_INFO} does not tell an account")
+    return name
+
+
+def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
+    """Of the file that all nodes share, read at each use: what is put in its place counts at once.
+
+    Lines, the first of which is signed with; with ``access.node_secret_file`` unset those of
+    ``sasl.node_password_file``.
+    """
+    path = settings.access.node_secret_file or getattr(settings.sasl, "node_password_file", None)
+    return tuple if path is None else lambda: _lines(path)
+
+
+def _lines(path: Path) -> Sequence[bytes]:
+    try:
+        return tuple(line.strip() for line in path.read_bytes().splitlines() if line.strip())
+    except OSError:
+        return ()

@@ -1,0 +1,58 @@
+"""What each verb of the management API needs. Closed: what is not in the tables needs ALTER."""
+
+from typing import Final
+
+from streamlog.access.rules import Operation
+from streamlog.authority.access import Access
+from streamlog.metadata.bindings import bound_subjects
+from streamlog.metadata.stream import StreamConfig
+
+OPEN: Final = frozenset({"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.CREATE"})
+"""They tell what the asker may see, and no more; CREATE looks at rights by itself."""
+
+ON_STREAM: Final[dict[str, Operation]] = {
+    "STREAM.UPDATE": Operation.ALTER_CONFIGS,
+    "STREAM.INFO": Operation.DESCRIBE,
+    "STREAM.DELETE": Operation.DELETE,
+    "STREAM.PURGE": Operation.DELETE,
+    "STREAM.MSG.GET": Operation.READ,
+    "STREAM.MSG.DELETE": Operation.DELETE,
+    "DIRECT.GET": Operation.READ,
+}
+"""With the stream that is named."""
+
+
+def check_verb(access: Access, verb: str, stream: str) -> None:
+    """``stream``: "" for what is about none. Raises TopicForbidden and ClusterForbidden; nothing of
+    a stream that the asker may not know of: the verb itself answers that there is none.
+    """
+    head = verb.removesuffix(f".{stream}") if stream else verb
+    if head in OPEN:
+        return
+    if head.startswith("CONSUMER."):
+        operation = Operation.DESCRIBE
+    elif head in ON_STREAM:
+        operation = ON_STREAM[head]
+    else:
+        access.check_cluster(Operation.ALTER)
+        return
+    if access.finds(stream):
+        access.check_topic(operation, stream)
+
+
+def check_bindings(access: Access, config: StreamConfig, known: StreamConfig | None = None) -> None:
+    """What a stream takes from NATS and has published there, beyond what it did as ``known``.
+    Raises TopicForbidden.
+    """
+    before = frozenset[str]() if known is None else bound_subjects(known)
+    for subject in sorted(bound_subjects(config) - before):
+        access.check_subject(subject)
+
+
+def check_update(access: Access, known: StreamConfig, config: StreamConfig) -> None:
+    """Other partitions and replicas are no configs to Kafka: they need ALTER. Raises
+    TopicForbidden.
+    """
+    if (known.partitions, known.replicas) != (config.partitions, config.replicas):
+        access.check_topic(Operation.ALTER, known.name)
+    check_bindings(access, config, known)

@@ -1,0 +1,71 @@
+"""Who is let in, and what they may do: the rules, the audit log, the passwords of HTTP."""
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from streamlog.access import scram
+from streamlog.access.principal import Principal
+from streamlog.access.rulebook import RuleBook
+from streamlog.access.session import Session
+from streamlog.admin.identity import Identity, node_secrets_of
+from streamlog.app.audit_file import AuditFile
+from streamlog.authority.audit import Audit
+from streamlog.authority.authority import Authority
+from streamlog.config import Settings
+from streamlog.console.access import HttpAccess, LogIn
+from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.server.authenticator import Authenticator
+
+
+class Admission:
+    """Of one node; ``open`` before anybody is answered, ``close`` after the last."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Callable[[], RuleBook],
+        authenticator: Authenticator | None,
+    ) -> None:
+        """``rules``: of the metadata, as they are now. Raises ConfigError."""
+        self.audit = Audit(settings.access.audit_lines_per_s)
+        self.authority = Authority(
+            settings.access, rules, self.audit, enforced=settings.authentication_on
+        )
+        self.identity = Identity(self.authority, settings.access, node_secrets_of(settings))
+        self.http = HttpAccess(
+            self.authority,
+            token_file=settings.http.token_file,
+            log_in=_log_in(authenticator) if settings.http.basic_auth else None,
+        )
+        self._file = AuditFile(settings.access.audit_file)
+
+    async def open(self) -> None:
+        """Raises ConfigError."""
+        self._file.open()
+        self.authority.load()
+
+    async def close(self) -> None:
+        self._file.close()
+
+
+def _log_in(authenticator: Authenticator | None) -> LogIn:
+    if authenticator is None:
+        problem = "there are no users where nobody logs in"
+        raise ConfigError("http.basic_auth", problem, "set sasl.mechanisms, or http.token_file")
+
+    async def log_in(user: str, password: str, host: str) -> Session:
+        """As PLAIN over SASL: failures are slowed down, and counted by address."""
+        if authenticator.failures.wait_s(host, time.monotonic()) > 0:
+            raise AuthenticationFailed("too many logins from this address have failed lately")
+        kind, known = authenticator.of_plain(user)
+        is_right = await asyncio.get_running_loop().run_in_executor(
+            authenticator.threads, scram.is_password, kind, password, known.credentials[0]
+        )
+        if not is_right or known.is_decoy:
+            authenticator.failures.add(host, time.monotonic())
+            await asyncio.sleep(authenticator.settings.failure_delay_ms / 1000)
+            raise AuthenticationFailed(scram.WRONG)
+        return Session(Principal.user(user), host, "http")
+
+    return log_in

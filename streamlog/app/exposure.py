@@ -1,0 +1,78 @@
+"""Closed by default: who is not asked who they are gets no further than this machine."""
+
+import ipaddress
+import logging
+import socket
+from typing import Final, NamedTuple
+
+from streamlog.config import Settings
+from streamlog.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+REMEDY: Final = (
+    "ask who they are (sasl.mechanisms, tls.client_auth), or listen on 127.0.0.1, or say that it"
+    " is meant"
+)
+
+
+class Door(NamedTuple):
+    """A port that others can reach."""
+
+    section: str
+    host: str
+    allowed: bool
+    """Said to be meant."""
+    authenticates: bool
+
+
+def check_exposure(settings: Settings) -> None:
+    """Raises ConfigError for a door that is open to whoever comes; warns where that is meant."""
+    for door in doors(settings):
+        if door.authenticates or is_local(door.host):
+            continue
+        if not door.allowed:
+            meant = "security.insecure"
+            meant += " or http.insecure" if door.section == "http" else ""
+            problem = f"{door.host} can be reached by others, and nobody is asked who they are"
+            raise ConfigError(f"{door.section}.host", problem, f"{REMEDY} ({meant} = true)")
+        extra = {"door": door.section, "host": door.host}
+        logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
+
+
+def doors(settings: Settings) -> tuple[Door, Door]:
+    """Of the socket API, and of HTTP."""
+    security, kafka, http = settings.security, settings.kafka, settings.http
+    return (
+        Door("kafka", kafka.host, security.insecure, authenticates_clients(settings)),
+        Door(
+            "http", http.host, security.insecure or http.insecure, authenticates_visitors(settings)
+        ),
+    )
+
+
+def authenticates_clients(settings: Settings) -> bool:
+    """Whoever comes to the socket API has to prove who they are."""
+    return settings.authentication_on
+
+
+def authenticates_visitors(settings: Settings) -> bool:
+    """Likewise for HTTP."""
+    auth = settings.http.tls_client_auth or settings.tls.client_auth
+    has_tls = bool(settings.http.tls_cert or settings.tls.cert) and settings.http.tls is not False
+    return has_tls and auth == "required"
+
+
+def is_local(host: str) -> bool:
+    """Only this machine can come there. What is no address at all is for the listener to tell."""
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        pass
+    try:
+        found = socket.getaddrinfo(
+            host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError:
+        return True
+    return all(ipaddress.ip_address(it[4][0]).is_loopback for it in found)

@@ -1,0 +1,40 @@
+"""Who this node is to others, and how it finds out who they are."""
+
+from collections.abc import Callable
+
+from streamlog.client.login import Login, secret_in
+from streamlog.config import Settings
+from streamlog.errors import ConfigError
+from streamlog.metadata.image import Image
+from streamlog.server.authenticator import Authenticator
+from streamlog.tls.certificates import KAFKA, Certificates
+
+
+def build_authenticator(
+    settings: Settings, image: Callable[[], Image], certificates: Certificates
+) -> Authenticator | None:
+    """None where whoever comes is believed. Reads files. Raises ConfigError."""
+    if not settings.authentication_on:
+        return None
+    sasl = settings.sasl
+    by_certificate = settings.tls.client_auth != "none"
+    if len(settings.cluster.voters) > 1 and sasl.node_user is None and not by_certificate:
+        problem = "is missing, and nodes show no certificates: none would let in another one"
+        remedy = "name the user, with sasl.node_password_file, or set tls.client_auth"
+        raise ConfigError("sasl.node_user", problem, remedy)
+    return Authenticator.load(sasl, image, lambda: _own_subject(certificates))
+
+
+def _own_subject(certificates: Certificates) -> str | None:
+    """Of what the socket API shows, which is shown to other nodes as well."""
+    own = certificates.shown.get(KAFKA)
+    return own.subject if own is not None else None
+
+
+def node_login(settings: Settings) -> Login | None:
+    """As whom this node goes to other nodes; None: with its certificate, or as nobody."""
+    sasl = settings.sasl
+    if sasl.node_user is None or sasl.node_password_file is None:
+        return None
+    secret = secret_in(sasl.node_password_file, "sasl.node_password_file")
+    return Login(sasl.node_mechanism, sasl.node_user, secret)

@@ -1,0 +1,25 @@
+"""What a connection to a node begins with, before anything is asked."""
+
+import ssl
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from streamlog.client.login import Login
+
+
+def _in_the_clear() -> ssl.SSLContext | None:
+    return None
+
+
+@dataclass(frozen=True, slots=True)
+class Security:
+    """Asked anew for each connection: certificates and passwords change while a program runs."""
+
+    tls: Callable[[], ssl.SSLContext | None] = _in_the_clear
+    """None: in the clear."""
+    login: Login | None = None
+    """None: nobody says who they are, but for a certificate."""
+
+
+NO_SECURITY: Final = Security()

@@ -1,0 +1,129 @@
+"""Who may read what over HTTP.
+
+Health and readiness are for everybody: a load balancer has no password. All else is open, too,
+unless ``http.token_file`` or ``http.basic_auth`` says otherwise; then it takes a token as a bearer
+or a user's password and DESCRIBE on the cluster. What a stream holds is for who may read it:
+handlers that show it ask ``may_read`` first.
+"""
+
+import asyncio
+import base64
+import binascii
+import hmac
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Final
+
+from aiohttp import web
+
+from streamlog.access.rules import Operation
+from streamlog.access.session import Session
+from streamlog.authority.access import Access
+from streamlog.authority.authority import Authority
+from streamlog.errors import AuthenticationFailed, ClusterForbidden, ConfigError, StreamlogError
+
+PUBLIC: Final = frozenset({"/healthz", "/readyz"})
+ACCESS: Final = "streamlog.access"
+"""Where a request has the ``Access`` of who asks; None: everything is allowed."""
+TOKEN_BYTES_MIN: Final = 16
+_CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+LogIn = Callable[[str, str, str], Awaitable[Session]]
+"""Of user, password and host. Raises AuthenticationFailed."""
+
+
+class HttpAccess:
+    """``middleware`` is aiohttp's."""
+
+    def __init__(
+        self, authority: Authority, *, token_file: Path | None = None, log_in: LogIn | None = None
+    ) -> None:
+        """``log_in``: None where users' passwords are not asked for."""
+        self._authority = authority
+        self._token_file = token_file
+        self._log_in = log_in
+
+        @web.middleware
+        async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._judge(request, handler)
+
+        self.middleware: Final = middleware
+
+    def check(self) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        if self._token_file is not None and not _tokens(self._token_file):
+            problem = f"{self._token_file} has no token of {TOKEN_BYTES_MIN} or more characters"
+            raise ConfigError("http.token_file", problem, "write one a line, and mind who reads it")
+
+    @property
+    def is_closed(self) -> bool:
+        return self._token_file is not None or self._log_in is not None
+
+    async def _judge(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        session = Session(host=request.remote or "")
+        if request.path not in PUBLIC and self.is_closed:
+            try:
+                session = await self._session(request, session)
+            except AuthenticationFailed as error:
+                self._authority.audit.not_authenticated(session, str(error), by="HTTP")
+                return web.Response(status=401, text=f"{error}\n", headers=_CHALLENGE)
+            except ClusterForbidden as error:
+                return web.Response(status=403, text=f"{error}\n")
+        request[ACCESS] = self._authority.access_of(session)
+        return await handler(request)
+
+    async def _session(self, request: web.Request, session: Session) -> Session:
+        """Raises AuthenticationFailed and ClusterForbidden."""
+        scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+        match scheme.lower():
+            case "bearer" if self._token_file is not None:
+                tokens = await asyncio.to_thread(_tokens, self._token_file)
+                if not sum(hmac.compare_digest(it, given.strip().encode()) for it in tokens):
+                    raise AuthenticationFailed("the token is not one of this node's")
+                return session
+            case "basic" if self._log_in is not None:
+                user, password = _user_and_password(given.strip())
+                session = await self._log_in(user, password, session.host)
+                access = self._authority.access_of(session)
+                if access is not None:
+                    access.check_cluster(Operation.DESCRIBE)
+                return session
+        raise AuthenticationFailed("say who you are")
+
+
+def may_read(request: web.Request, stream: str) -> bool:
+    """Whether the stream's records may be shown to who asks."""
+    access: Access | None = request.get(ACCESS)
+    if access is None:
+        return True
+    try:
+        access.check_topic(Operation.READ, stream)
+    except StreamlogError:
+        return False
+    return True
+
+
+def may_know(request: web.Request, stream: str) -> bool:
+    """Whether who asks may be told that there is such a stream."""
+    access: Access | None = request.get(ACCESS)
+    return access is None or access.sees(stream) or access.allows_cluster(Operation.DESCRIBE)
+
+
+def _user_and_password(given: str) -> tuple[str, str]:
+    try:
+        user, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
+    except (binascii.Error, UnicodeDecodeError):
+        colon = user = password = ""
+    if not (colon and user and password):
+        raise AuthenticationFailed("the Authorization header is malformed")
+    return user, password
+
+
+def _tokens(path: Path) -> list[bytes]:
+    """Read at each use: what is put in its place counts at once."""
+    try:
+        lines = path.read_bytes().splitlines()
+    except OSError:
+        return []
+    return [line.strip() for line in lines if len(line.strip()) >= TOKEN_BYTES_MIN]

@@ -1,0 +1,105 @@
+"""What a table of settings is, and those about who gets in; ``config`` has the rest."""
+
+from pathlib import Path
+from typing import Annotated, Literal, Self
+
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    field_validator,
+    model_validator,
+)
+from pydantic_settings import NoDecode
+
+ClientAuth = Literal["none", "optional", "required"]
+
+
+def split(value: object) -> object:
+    """A list in the environment is written with commas."""
+    if isinstance(value, str):
+        value = value.replace(" ", "").split(",")
+    return tuple(value) if isinstance(value, list) else value
+
+
+class Section(BaseModel):
+    """A table of the file: unknown keys are refused, values never change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class TlsSection(Section):
+    """Certificates of this node and of those who come to it; towards NATS there are ``nats.tls_*``.
+
+    PEM files, which are read again when they change.
+    """
+
+    cert: Path | None = None
+    """The node's own, with its chain; it shows it to other nodes, too."""
+    key: Path | None = None
+    key_password_file: Path | None = None
+    client_ca: Path | None = None
+    """Who vouches for clients and other nodes that come here."""
+    client_auth: ClientAuth = "none"
+    """Whether those who come must show a certificate."""
+    ca: Path | None = None
+    """Who vouches for other nodes where this one goes; default ``client_ca``, else the system's."""
+    crl: Path | None = None
+    """What these have revoked: a list of each of them. Without: nothing is looked up."""
+    min_version: Literal["1.2", "1.3"] = "1.2"
+    reload_check_ms: Annotated[int, Field(ge=0)] = 5_000
+    """How often the files are looked at; 0: at a SIGHUP only."""
+    kernel: bool = False
+    """Let the kernel encrypt, where it can: then sendfile stays."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if (self.cert is None) != (self.key is None):
+            raise ValueError("cert and key are needed, or neither")
+        if self.key_password_file is not None and self.key is None:
+            raise ValueError("key_password_file is for a key, and there is none")
+        if self.client_auth != "none" and self.client_ca is None:
+            raise ValueError(f"client_auth is {self.client_auth!r}, which needs client_ca")
+        return self
+
+
+class SecuritySection(Section):
+    """What is to be open although nobody is asked who they are."""
+
+    insecure: bool = False
+    """Listen on other addresses than this machine's own without authentication."""
+
+
+class AccessSection(Section):
+    """Who may do what, once clients have to prove who they are."""
+
+    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
+    """As in ``User:admin``: they may do everything but what only nodes may."""
+    file: Path | None = None
+    """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
+    count together: what either denies is denied."""
+    nkeys: dict[str, str] = Field(default_factory=dict)
+    """Names of those who sign requests over NATS, by their public keys, which begin with U; whoever
+    is not named here has the key as a name."""
+    nats_request_info: bool = False
+    """Believe what the header ``Nats-Request-Info`` says of who asks over NATS. Only where all who
+    may publish to the management API do so through a service import of another account."""
+    node_secret_file: Path | None = None
+    """What nodes sign with that they ask of each other over NATS, the same on each: lines of 16 or
+    more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
+    signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
+    """How old, or how far ahead, a signed request over NATS may be."""
+    audit_file: Path | None = None
+    """Where the audit log goes beside the node's log: a line of JSON for each event."""
+    audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
+    """Of acts, and as many of refusals; the number of those that were not told is told."""
+
+    @field_validator("super_users")
+    @classmethod
+    def _check_super_users(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        for each in value:
+            kind, colon, name = each.partition(":")
+            if not (kind and colon and name):
+                raise ValueError(f"{each!r}: write kind and name, as in User:admin")
+        return value

@@ -1,0 +1,192 @@
+"""Whom this node believes, and by which proof: of all its connections together."""
+
+import secrets
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamlog.access.failures import Failures
+from streamlog.access.principal import ANONYMOUS, Principal
+from streamlog.access.principal_rules import PrincipalRules
+from streamlog.access.scram import (
+    ITERATIONS,
+    Known,
+    Scram,
+    ServerExchange,
+    credential_of,
+    decoy_of,
+    salted_password,
+)
+from streamlog.client.login import lines_of
+from streamlog.config import SaslSection
+from streamlog.errors import ConfigError
+from streamlog.metadata.bootstrap_users import read_bootstrap_users
+from streamlog.metadata.credential import Credentials
+from streamlog.metadata.image import Image
+from streamlog.server.watched_file import WatchedFile
+
+if TYPE_CHECKING:
+    from streamlog.access.token import Verified
+    from streamlog.server.token_keys import TokenKeys
+
+NONCE_BYTES: Final = 24
+SECRET_BYTES: Final = 32
+WORKERS: Final = 2
+"""Threads that hash passwords of PLAIN: milliseconds each, which nobody else is to wait for."""
+NODE_PASSWORDS_MAX: Final = 4
+PLAIN: Final = "PLAIN"
+OAUTHBEARER: Final = "OAUTHBEARER"
+PASSWORDS_OF: Final = (Scram.SHA_256, Scram.SHA_512)
+"""Whose credentials passwords of PLAIN are held against: the first that a user has."""
+
+
+class Authenticator:
+    """``load`` at the start, ``close`` at the end."""
+
+    def __init__(
+        self,
+        settings: SaslSection,
+        image: Callable[[], Image],
+        *,
+        node_passwords: WatchedFile[list[str]] | None = None,
+        bootstrap_users: Mapping[str, Credentials],
+        token_keys: "TokenKeys | None" = None,
+        own_subject: Callable[[], str | None] = lambda: None,
+    ) -> None:
+        """``own_subject``: of the certificate that this node shows, as it is now."""
+        self.settings = settings
+        self.failures = Failures(settings.failures_per_address_max)
+        self._image = image
+        self._node_passwords = node_passwords
+        self._node_known: tuple[object, Known] | None = None  # and what it was made of
+        self._bootstrap_users = bootstrap_users
+        self._token_keys = token_keys
+        self._own_subject = own_subject
+        self._rules = PrincipalRules(settings.principal_mapping_rules)
+        self._secret = secrets.token_bytes(SECRET_BYTES)
+        """In place of the cluster's, which comes with its first user."""
+        self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="password")
+
+    @classmethod
+    def load(
+        cls,
+        settings: SaslSection,
+        image: Callable[[], Image],
+        own_subject: Callable[[], str | None] = lambda: None,
+    ) -> "Authenticator":
+        """Reads the files that the settings name. Raises ConfigError."""
+        passwords = None
+        if settings.node_password_file is not None:
+            passwords = WatchedFile(settings.node_password_file, _node_passwords)
+        users: Mapping[str, Credentials] = {}
+        if settings.bootstrap_file is not None:
+            users = read_bootstrap_users(settings.bootstrap_file)
+        return cls(
+            settings,
+            image,
+            node_passwords=passwords,
+            bootstrap_users=users,
+            token_keys=_token_keys(settings),
+            own_subject=own_subject,
+        )
+
+    def close(self) -> None:
+        self.threads.shutdown(wait=False)
+
+    def offered(self, *, encrypted: bool) -> tuple[str, ...]:
+        """Mechanisms, on a connection of that kind."""
+        settings = self.settings
+        if encrypted or settings.plain_without_tls:
+            return settings.mechanisms
+        return tuple(it for it in settings.mechanisms if it != PLAIN)
+
+    def scram(self, mechanism: str) -> ServerExchange:
+        scram = Scram(mechanism)
+        nonce = b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
+        return ServerExchange(scram, lambda user: self._known(scram, user), nonce)
+
+    def of_plain(self, user: str) -> tuple[Scram, Known]:
+        """What a password of PLAIN is held against."""
+        stored = {} if user == self.settings.node_user else self._credentials(user)
+        for scram in PASSWORDS_OF:
+            if scram.value in stored:
+                return scram, Known([stored[scram.value].credential])
+        scram = PASSWORDS_OF[0]
+        return scram, Known([decoy_of(scram, user, self._decoy_secret())], is_decoy=True)
+
+    def verified(self, token: str) -> "Verified":
+        """Raises AuthenticationFailed."""
+        assert self._token_keys is not None, "OAUTHBEARER is not offered"
+        return self._token_keys.verify(token, time.time())
+
+    def certified(self, subject: str) -> tuple[Principal, bool]:
+        """Whom a certificate of this subject, as RFC 4514 writes it, stands for; and is it a node?
+
+        Raises AuthenticationFailed.
+        """
+        principal = self._rules.principal(subject)
+        is_node = principal.name in self.settings.node_principals
+        return principal, is_node or subject == self._own_subject()
+
+    def is_node(self, user: str) -> bool:
+        """Of a user that has proved a password."""
+        return user == self.settings.node_user
+
+    def _known(self, scram: Scram, user: str) -> Known:
+        if user == self.settings.node_user:
+            if scram.value == self.settings.node_mechanism:
+                return self._node(scram)
+        elif (stored := self._credentials(user).get(scram.value)) is not None:
+            return Known([stored.credential])
+        return Known([decoy_of(scram, user, self._decoy_secret())], is_decoy=True)
+
+    def _credentials(self, user: str) -> Credentials:
+        """None of whoever is not there. The metadata's users come before those of the file."""
+        if user == ANONYMOUS.name:
+            return {}
+        return self._image().users.get(user) or self._bootstrap_users.get(user, {})
+
+    def _node(self, scram: Scram) -> Known:
+        """With a salt as a decoy has it, for nobody is to see who is a node's user, and who not."""
+        secret, user = self._decoy_secret(), self.settings.node_user
+        assert user is not None
+        assert self._node_passwords is not None
+        passwords = self._node_passwords.content()
+        made_of = secret, tuple(passwords)
+        if self._node_known is None or self._node_known[0] != made_of:
+            salt = decoy_of(scram, user, secret).salt
+            credentials = [
+                credential_of(scram, salted_password(scram, it, salt, ITERATIONS), salt, ITERATIONS)
+                for it in passwords
+            ]
+            self._node_known = made_of, Known(credentials)
+        return self._node_known[1]
+
+    def _decoy_secret(self) -> bytes:
+        chosen = self._image().decoy_secret
+        return b64decode(chosen) if chosen else self._secret
+
+
+def _node_passwords(path: Path) -> list[str]:
+    """A few: each is hashed anew with each change, while everybody waits. Raises ConfigError."""
+    key = "sasl.node_password_file"
+    passwords = lines_of(path, key)
+    if len(passwords) > NODE_PASSWORDS_MAX:
+        problem = f"{path} has {len(passwords)} passwords"
+        raise ConfigError(key, problem, f"keep {NODE_PASSWORDS_MAX} at most")
+    return passwords
+
+
+def _token_keys(settings: SaslSection) -> "TokenKeys | None":
+    """Raises ConfigError."""
+    if OAUTHBEARER not in settings.mechanisms:
+        return None
+    try:
+        from streamlog.server.token_keys import TokenKeys
+    except ImportError:
+        remedy = "pip install 'streamlog[oauth]'"
+        raise ConfigError("sasl.mechanisms", "OAUTHBEARER needs PyJWT", remedy) from None
+    return TokenKeys(settings)

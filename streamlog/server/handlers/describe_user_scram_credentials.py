@@ -1,0 +1,53 @@
+"""DescribeUserScramCredentials (50), version 0: who may log in by a password (KIP-554).
+
+Nothing that a password could be guessed from is told.
+"""
+
+from collections import Counter
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.access.scram import Scram
+from streamlog.metadata.credential import Credentials
+from streamlog.server.context import Context
+from streamlog.server.newest import newest_image
+from streamlog.server.refusal import NAMED_TWICE
+from streamlog.server.turns import in_turns
+from streamlog.wire.control import Message
+
+NUMBERS: Final = {Scram.SHA_256: 1, Scram.SHA_512: 2}
+"""The mechanisms as Kafka counts them."""
+
+
+async def handle(request: Message, _version: int, context: Context) -> Message:
+    users = (await newest_image(context)).users
+    asked = [it["name"] for it in request["users"] or ()] or sorted(users)
+    counts = Counter(asked)
+    results = []
+    async for name in in_turns(dict.fromkeys(asked)):
+        if counts[name] > 1:
+            results.append(_refused(name, ErrorCode.duplicate_resource, NAMED_TWICE))
+        elif name not in users:
+            text = f"there is no user {name!r} with a password"
+            results.append(_refused(name, ErrorCode.resource_not_found, text))
+        else:
+            results.append(_told(name, users[name]))
+    return {"error_code": ErrorCode.none, "error_message": None, "results": results}
+
+
+def _told(name: str, credentials: Credentials) -> dict[str, Any]:
+    infos = [
+        {"mechanism": NUMBERS[Scram(mechanism)], "iterations": stored.iterations}
+        for mechanism, stored in sorted(credentials.items())
+    ]
+    return {
+        "user": name,
+        "error_code": ErrorCode.none,
+        "error_message": None,
+        "credential_infos": infos,
+    }
+
+
+def _refused(name: str, code: ErrorCode, text: str) -> dict[str, Any]:
+    return {"user": name, "error_code": code, "error_message": text, "credential_infos": []}

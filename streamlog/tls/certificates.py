@@ -1,0 +1,167 @@
+"""A node's certificates: what its doors show, as it is now."""
+
+import ssl
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from streamlog.config import Settings
+from streamlog.errors import ConfigError
+from streamlog.sections import ClientAuth
+from streamlog.tls.certificate import Certificate
+from streamlog.tls.files import File, KeyPair, Trust, client_context, server_context
+
+KAFKA: Final = "kafka"
+HTTP: Final = "http"
+
+
+class _Loaded(NamedTuple):
+    """All of it at one time: what is read together fits together."""
+
+    doors: dict[str, ssl.SSLContext]
+    outgoing: ssl.SSLContext | None
+    shown: dict[str, Certificate]
+    """By door."""
+
+
+class Certificates:
+    """Loaded when made. Connections keep what they began with; the next ones have what is new."""
+
+    def __init__(self, settings: Settings) -> None:
+        """Raises ConfigError."""
+        self._settings = settings
+        self._plans = {door: plan for door, plan in _plans(settings).items() if plan is not None}
+        self._seen = self._fingerprint()
+        self._loaded = self._load()
+
+    def kafka(self) -> ssl.SSLContext | None:
+        """For those who come to the socket API; None: in the clear."""
+        return self._loaded.doors.get(KAFKA)
+
+    def http(self) -> ssl.SSLContext | None:
+        return self._loaded.doors.get(HTTP)
+
+    def outgoing(self) -> ssl.SSLContext | None:
+        """For other nodes, which have the same settings; None: in the clear."""
+        return self._loaded.outgoing
+
+    @property
+    def are_shown(self) -> bool:
+        """At some door."""
+        return bool(self._plans)
+
+    @property
+    def shown(self) -> dict[str, Certificate]:
+        """The certificate of each door that has one."""
+        return self._loaded.shown
+
+    @property
+    def have_changed(self) -> bool:
+        """Some file is another one since it was read, or tried to be."""
+        return bool(self._plans) and self._fingerprint() != self._seen
+
+    def reload(self) -> None:
+        """Raises ConfigError, and then keeps what there was; an expired one is of no use either."""
+        seen = self._fingerprint()
+        try:
+            loaded = self._load()
+            for door, certificate in loaded.shown.items():
+                if certificate.not_after <= datetime.now(UTC):
+                    raise _expired(self._plans[door].own.cert, certificate)
+        finally:
+            self._seen = seen
+        self._loaded = loaded
+
+    def _load(self) -> _Loaded:
+        tls = self._settings.tls
+        doors = {
+            door: server_context(
+                plan.own,
+                plan.clients,
+                plan.client_auth,
+                min_version=tls.min_version,
+                kernel=tls.kernel and door == KAFKA,
+            )
+            for door, plan in self._plans.items()
+        }
+        outgoing = None
+        if (plan := self._plans.get(KAFKA)) is not None:
+            ca = _file("tls.ca", tls.ca) or _file("tls.client_ca", tls.client_ca)
+            trust = Trust(ca, _file("tls.crl", tls.crl))
+            outgoing = client_context(plan.own, trust, min_version=tls.min_version)
+        return _Loaded(
+            doors, outgoing, {door: plan.own.certificate() for door, plan in self._plans.items()}
+        )
+
+    def _fingerprint(self) -> tuple[object, ...]:
+        tls = self._settings.tls
+        paths = {file.path for plan in self._plans.values() for file in plan.files}
+        if tls.ca is not None:
+            paths.add(tls.ca)
+        return tuple((path, _stamp(path)) for path in sorted(paths))
+
+
+class _Plan(NamedTuple):
+    """Of a door."""
+
+    own: KeyPair
+    clients: Trust
+    client_auth: ClientAuth
+
+    @property
+    def files(self) -> tuple[File, ...]:
+        return self.own.files + self.clients.files
+
+
+def _plans(settings: Settings) -> dict[str, _Plan | None]:
+    """Raises ConfigError for what contradicts itself."""
+    tls, http = settings.tls, settings.http
+    clients = Trust(_file("tls.client_ca", tls.client_ca), _file("tls.crl", tls.crl))
+    nodes_own = _pair("tls.", tls.cert, tls.key, tls.key_password_file)
+    https_own = _pair("http.tls_", http.tls_cert, http.tls_key, None) or nodes_own
+    auth = tls.client_auth if http.tls_client_auth is None else http.tls_client_auth
+    if auth != "none" and tls.client_ca is None:
+        problem = f"is {auth!r}, which needs tls.client_ca"
+        raise ConfigError("http.tls_client_auth", problem, "name the CA of clients there")
+    doors = {
+        KAFKA: (settings.kafka.tls, nodes_own, tls.client_auth, "tls.cert"),
+        HTTP: (http.tls, https_own, auth, "tls.cert or http.tls_cert"),
+    }
+    plans: dict[str, _Plan | None] = {}
+    for door, (wanted, own, client_auth, missing) in doors.items():
+        if wanted and own is None:
+            problem = f"is true, and there is no {missing}"
+            raise ConfigError(f"{door}.tls", problem, "name a certificate and its key")
+        plans[door] = None
+        if own is not None and wanted is not False:
+            plans[door] = _Plan(own, clients, client_auth)
+    if tls.client_auth != "none" and plans[KAFKA] is None:
+        problem = f"is {tls.client_auth!r}, and the socket API has no TLS"
+        raise ConfigError("tls.client_auth", problem, "set tls.cert and tls.key, or remove it")
+    return plans
+
+
+def _pair(
+    prefix: str, cert: Path | None, key: Path | None, password: Path | None
+) -> KeyPair | None:
+    own, its_key = _file(f"{prefix}cert", cert), _file(f"{prefix}key", key)
+    if own is None or its_key is None:
+        return None
+    return KeyPair(own, its_key, _file(f"{prefix}key_password_file", password))
+
+
+def _file(setting: str, path: Path | None) -> File | None:
+    return None if path is None else File(setting, path)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+def _expired(file: File, certificate: Certificate) -> ConfigError:
+    problem = f"{file.path} has expired at {certificate.not_after:%Y-%m-%d %H:%M:%S} UTC"
+    return ConfigError(file.setting, problem, "have it renewed")

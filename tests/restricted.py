@@ -1,0 +1,93 @@
+"""Requests of somebody who may not do everything, straight into dispatch."""
+
+from concurrent.futures import Executor, ThreadPoolExecutor
+from contextlib import nullcontext
+from dataclasses import replace
+
+from streamlog.access.principal import Principal
+from streamlog.access.rulebook import RuleBook
+from streamlog.access.rules import Rule
+from streamlog.access.session import Session
+from streamlog.authority.audit import Audit, Refusal
+from streamlog.authority.authority import Authority
+from streamlog.sections import AccessSection
+from streamlog.server import dispatch
+from streamlog.server.answer import Answer
+from streamlog.server.context import Context
+from streamlog.server.peer import Peer
+from streamlog.server.poll import Poll
+from streamlog.server.sight import seen_by
+
+ALICE = Session(Principal.user("alice"), "10.0.0.1", "raw")
+
+
+def rule(text: str, permission: str = "allow") -> Rule:
+    """As in ``read topic orders-*``."""
+    operation, kind, name = text.split(" ")
+    prefixed = len(name) > 1 and name.endswith("*")
+    return Rule.of(
+        permission=permission,
+        principal="User:alice",
+        operation=operation,
+        resource_type=kind,
+        pattern_type="prefixed" if prefixed else "literal",
+        name=name.removesuffix("*") if prefixed else name,
+    )
+
+
+class Heard(Audit):
+    """Remembers what it is told, and tells nobody."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refusals: list[Refusal] = []
+        self.acts: list[tuple[str, tuple[str, ...]]] = []
+
+    def refused(self, refusal: Refusal) -> None:
+        self.refusals.append(refusal)
+
+    def acted(self, session, act, resources=(), outcome="none", **_):  # type: ignore[no-untyped-def]
+        self.acts.append((act, tuple(resources)))
+
+
+class Asker:
+    """One principal at one node. ``rules`` may be changed at any time."""
+
+    def __init__(
+        self,
+        context: Context,
+        *rules: str,
+        session: Session = ALICE,
+        super_users: tuple[str, ...] = (),
+        enforced: bool = True,
+    ) -> None:
+        self.rules = RuleBook.of(*map(rule, rules))
+        self.audit = Heard()
+        authority = Authority(
+            AccessSection(super_users=super_users), lambda: self.rules, self.audit,
+            enforced=enforced,
+        )  # fmt: skip
+        node = replace(context, authority=authority, audit=self.audit)
+        self._peer = Peer(node, session.host)
+        self._peer.context = seen_by(session, node)
+        self._threads: Executor = ThreadPoolExecutor(1)
+
+    @property
+    def context(self) -> Context:
+        return self._peer.context
+
+    async def ask(self, request: bytes) -> bytes | None:
+        """The answer's frame without records, if there is one. Raises what dispatch does."""
+        poll = Poll(lambda _end, _follow: nullcontext())
+        poll.end()  # whatever would wait is answered now
+        answer = await dispatch.answer(request, self._peer, poll, self._threads)
+        if answer is None:
+            return None
+        if isinstance(answer, Answer):
+            answer.close()
+            return b"".join(answer.pieces)
+        answer.end()
+        return bytes(answer.frame())
+
+    def close(self) -> None:
+        self._threads.shutdown()

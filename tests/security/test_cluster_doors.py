@@ -1,0 +1,98 @@
+"""Three nodes that know each other: what they ask of each other is done, and by nobody else."""
+
+import json
+import time
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import nats
+import pytest
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+from nats.aio.client import Client
+
+from streamlog.authority.signature import KEY, sign
+from tests.guarded_node import ADMIN, GuardedNode, librdkafka
+from tests.server_process import NatsServer, wait_until
+
+
+@pytest.fixture(scope="module")
+def nodes(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[GuardedNode]]:
+    directory = tmp_path_factory.mktemp("guarded-cluster")
+    server = NatsServer(directory)
+    server.start()
+    nodes = [GuardedNode(directory / f"node-{n}", server.url, sync="os") for n in (1, 2, 3)]
+    try:
+        for number, node in enumerate(nodes, 1):
+            node.join(number, nodes)
+            node.spawn()
+        for node in nodes:
+            node.wait_ready()
+        yield nodes
+        for node in nodes:
+            node.ask_to_stop()
+        assert [node.wait(30) for node in nodes] == [0, 0, 0]
+    finally:
+        for node in nodes:
+            node.kill()
+        server.kill()
+
+
+@pytest.fixture
+async def client(nodes: list[GuardedNode]) -> AsyncIterator[Client]:
+    connected = await nats.connect(nodes[0].nats_url)
+    yield connected
+    await connected.close()
+
+
+async def test_replicas_keep_up_and_nodes_ask_each_other(
+    nodes: list[GuardedNode], client: Client
+) -> None:
+    """Records are committed by all, and whoever is asked knows what another node leads."""
+    first = nodes[0]
+    admin = AdminClient(librdkafka(first, ADMIN))
+    names = [f"r{number}" for number in range(4)]
+    made = admin.create_topics([NewTopic(name, 1, replication_factor=3) for name in names])
+    for future in made.values():
+        future.result(30)
+    told: list[Any] = []
+    producer = Producer(librdkafka(first, ADMIN, **{"acks": "all"}))
+    for name in names:
+        producer.produce(name, b"x", on_delivery=lambda error, _: told.append(error))
+    assert producer.flush(30) == 0
+    assert told == [None] * len(names)
+    topics = admin.list_topics(timeout=10).topics
+    leaders = {topics[name].partitions[0].leader for name in names}
+    assert len(leaders) > 1, "the leaders are spread"
+    for name in names * 3:  # any of the nodes answers
+        subject = f"$JS.streamlog.API.STREAM.INFO.{name}"
+        key = first.admin_key
+        now_ms = time.time_ns() // 1_000_000
+        headers = sign({KEY: key.public}, subject, b"", key.sign, now_ms=now_ms)
+        answer = json.loads((await client.request(subject, timeout=10, headers=headers)).data)
+        assert answer["state"]["messages"] == 1, answer
+
+
+def test_a_rule_holds_on_every_node(nodes: list[GuardedNode]) -> None:
+    first = nodes[0]
+    file = first.password_file("reader")
+    first.admin("user", "add", "reader", "--new-password-file", str(file))
+    first.admin("acl", "add", "-p", "User:reader", "-o", "describe", "-t", "r1")
+
+    def sees(node: GuardedNode) -> set[str]:
+        return set(AdminClient(librdkafka(node, "reader")).list_topics(timeout=10).topics)
+
+    for node in nodes:
+        wait_until(lambda node=node: sees(node) == {"r1"}, "the rule does not hold")  # type: ignore[misc]
+    first.admin("acl", "rm", "--yes", "-p", "User:reader")
+    for node in nodes:
+        wait_until(lambda node=node: sees(node) == set(), "the rule still holds")  # type: ignore[misc]
+
+
+def test_an_operator_asks_any_node(nodes: list[GuardedNode]) -> None:
+    servers = ",".join(node.kafka for node in nodes)
+    done = nodes[0].cli("cluster", "quorum", "--servers", servers, user=ADMIN)
+    assert done.code == 0, done
+    refused = nodes[0].cli("cluster", "drain", "2", "--servers", servers, user="reader")
+    assert refused.code == 1
+    assert "may not" in refused.err

@@ -1,0 +1,52 @@
+"""The HTTP door: health for everybody, the rest for who has a token, or a password and a right."""
+
+import base64
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.guarded_node import TOKEN, GuardedNode
+
+
+def get(node: GuardedNode, path: str, authorization: str | None = None) -> tuple[int, str]:
+    address = f"http://127.0.0.1:{node.http_port}{path}"
+    headers = {} if authorization is None else {"Authorization": authorization}
+    try:
+        request = urllib.request.Request(address, headers=headers)
+        with urllib.request.urlopen(request, timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+
+
+def basic(user: str, password: str) -> str:
+    return "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()
+
+
+def test_health_is_for_everybody(guarded: GuardedNode) -> None:
+    assert get(guarded, "/healthz")[0] == 200
+    assert get(guarded, "/readyz")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        None, "Bearer guessed", "Bearer ", "Bearer", f"bearer{TOKEN}", "Basic !", "Basic YQ==",
+        basic("admin", "wrong"), basic("stranger", "x"),
+        basic("node", "node-secret-of-this-cluster"), f"Digest {TOKEN}",
+    ],
+)  # fmt: skip
+def test_who_is_not_known_reads_nothing(guarded: GuardedNode, authorization: str | None) -> None:
+    for path in ("/metrics", "/", "/no-such-page"):
+        status, text = get(guarded, path, authorization)
+        assert status == 401
+        assert "streamlog_" not in text
+    assert any(it.get("by") == "HTTP" for it in guarded.audited())
+
+
+def test_a_token_and_a_password_let_in(guarded: GuardedNode) -> None:
+    assert get(guarded, "/metrics", f"Bearer {TOKEN}")[0] == 200
+    assert get(guarded, "/metrics", basic("admin", "admin-secret"))[0] == 200
+    assert get(guarded, "/metrics", basic("reader", "reader-secret"))[0] == 403

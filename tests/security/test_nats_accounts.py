@@ -1,0 +1,105 @@
+"""Who asks, as nats-server itself reports it where a request comes from another account."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.msg import Msg
+
+from streamlog.access.rulebook import RuleBook
+from streamlog.admin.identity import REQUEST_INFO, Identity
+from streamlog.authority.authority import Authority
+from streamlog.errors import AuthenticationFailed
+from streamlog.sections import AccessSection
+from tests.restricted import Heard
+from tests.server_process import NatsServer
+
+SUBJECT = "$JS.streamlog.API.INFO"
+CONFIG = """
+accounts {
+  LOG { users: [{user: log, password: p}, {user: inside, password: p}]
+        exports: [{service: "$JS.streamlog.API.>"}] }
+  APP { users: [{user: alice, password: p}, {user: bob, password: p}]
+        imports: [{service: {account: LOG, subject: "$JS.streamlog.API.>"}, share: true}] }
+  SHY { users: [{user: carol, password: p}]
+        imports: [{service: {account: LOG, subject: "$JS.streamlog.API.>"}}] }
+}
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[NatsServer]:
+    server = NatsServer(tmp_path)
+    config = tmp_path / "accounts.conf"
+    config.write_text(CONFIG)
+    server.command += ["-c", str(config)]
+    server.start()
+    yield server
+    server.kill()
+
+
+def identity(**settings: Any) -> Identity:
+    section = AccessSection(**settings)
+    authority = Authority(section, RuleBook, Heard(), enforced=True)
+    return Identity(authority, section)
+
+
+@pytest.fixture
+async def heard(server: NatsServer) -> AsyncIterator[Callable[..., Any]]:
+    """What a user's request is when it comes to us."""
+    ours = await nats.connect(server.url, user="log", password="p")
+    came: asyncio.Queue[Msg] = asyncio.Queue()
+    await ours.subscribe("$JS.streamlog.API.>", cb=came.put)
+    await ours.flush()
+
+    async def ask(user: str, **headers: str) -> Msg:
+        theirs = await nats.connect(server.url, user=user, password="p")
+        try:
+            await theirs.publish(SUBJECT, b"", reply="reply", headers=headers or None)
+            await theirs.flush()
+            async with asyncio.timeout(10):
+                return await came.get()
+        finally:
+            await theirs.close()
+
+    yield ask
+    await ours.close()
+
+
+async def test_an_import_that_shares_tells_the_user(heard: Callable[..., Any]) -> None:
+    known = identity(nats_request_info=True)
+    for user in ("alice", "bob"):
+        session = known.of_client(await heard(user)).session
+        assert str(session.principal) == f"User:APP/{user}"
+
+
+async def test_what_a_user_forges_is_overwritten(heard: Callable[..., Any]) -> None:
+    forged = json.dumps({"acc": "APP", "user": "bob"})
+    message = await heard("alice", **{REQUEST_INFO: forged})
+    session = identity(nats_request_info=True).of_client(message).session
+    assert str(session.principal) == "User:APP/alice"
+
+
+async def test_an_import_that_does_not_share_tells_the_account(heard: Callable[..., Any]) -> None:
+    session = identity(nats_request_info=True).of_client(await heard("carol")).session
+    assert str(session.principal) == "User:SHY"
+
+
+async def test_who_is_in_the_account_itself_could_forge(heard: Callable[..., Any]) -> None:
+    """Hence it has to be asked for, and nobody else may publish there."""
+    forged = json.dumps({"acc": "APP", "user": "bob"})
+    message = await heard("inside", **{REQUEST_INFO: forged})
+    assert str(identity().of_client(message).session.principal) == "User:ANONYMOUS"
+    believed = identity(nats_request_info=True).of_client(message).session
+    assert str(believed.principal) == "User:APP/bob"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"user":"bob"}', '{"acc":7}', '{"acc":""}'])
+def test_what_tells_no_account_is_refused(text: str) -> None:
+    message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: text})
+    with pytest.raises(AuthenticationFailed):
+        identity(nats_request_info=True).of_client(message)

@@ -1,0 +1,188 @@
+"""The management API's door over NATS: who signs is known, who forges or repeats is refused."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator
+from typing import Any
+
+import nats
+import pytest
+from nats.aio.client import Client
+from nats.errors import NoRespondersError
+
+from streamlog.admin.nodes import subject_of
+from streamlog.authority.signature import (
+    KEY,
+    NODE,
+    NONCE,
+    SIGNATURE,
+    TIME,
+    node_signature,
+    sign,
+)
+from streamlog.model import NodeId
+from tests.guarded_node import GuardedNode
+from tests.secured_nats import KeyPair
+
+PREFIX = "$JS.streamlog.API."
+
+
+class Asker:
+    def __init__(self, client: Client, key: KeyPair | None = None) -> None:
+        self._client = client
+        self._key = key
+
+    def headers(self, subject: str, data: bytes, ago_ms: int = 0) -> dict[str, str]:
+        assert self._key is not None
+        now_ms = time.time_ns() // 1_000_000 - ago_ms
+        return sign({KEY: self._key.public}, subject, data, self._key.sign, now_ms=now_ms)
+
+    async def ask(self, verb: str, body: Any = None) -> dict[str, Any]:
+        data = json.dumps(body).encode() if body is not None else b""
+        headers = None if self._key is None else self.headers(PREFIX + verb, data)
+        return await self.send(PREFIX + verb, data, headers)
+
+    async def send(
+        self, subject: str, data: bytes, headers: dict[str, str] | None
+    ) -> dict[str, Any]:
+        message = await self._client.request(subject, data, timeout=10, headers=headers)
+        found: dict[str, Any] = json.loads(message.data.splitlines()[0])
+        return found
+
+
+@pytest.fixture
+async def client(guarded: GuardedNode) -> AsyncIterator[Client]:
+    connected = await nats.connect(guarded.nats_url)
+    yield connected
+    await connected.close()
+
+
+def code(answer: dict[str, Any]) -> int:
+    return int(answer.get("error", {}).get("code", 0))
+
+
+async def test_who_says_nothing_sees_nothing(guarded: GuardedNode, client: Client) -> None:
+    asker = Asker(client)
+    assert (await asker.ask("STREAM.NAMES"))["streams"] == []
+    assert (await asker.ask("INFO"))["streams"] == 0
+    for verb, body in (
+        ("STREAM.INFO.orders", None),
+        ("STREAM.DELETE.orders", None),
+        ("STREAM.PURGE.orders", None),
+        ("STREAM.MSG.GET.orders", {"seq": 1}),
+        ("STREAM.MSG.DELETE.orders", {"seq": 1}),
+        ("STREAM.UPDATE.orders", {"name": "orders", "subjects": ["orders"]}),
+        ("CONSUMER.NAMES.orders", None),
+    ):
+        there = await asker.ask(verb, body)
+        other = None if body is None else json.loads(json.dumps(body).replace("orders", "none"))
+        missing = await asker.ask(verb.replace("orders", "none"), other)
+        assert there == missing, verb
+        assert code(there) == 404, verb
+    made = await asker.ask("STREAM.CREATE.mine", {"name": "mine", "subjects": ["mine"]})
+    assert code(made) == 403
+    assert code(await asker.ask("META.LEADER.STEPDOWN")) in (403, 503)
+    refused = [it for it in guarded.audited() if it.get("principal") == "User:ANONYMOUS"]
+    assert {it["resource"] for it in refused if it["event"] == "refused"} >= {"orders", "mine"}
+    assert {it["act"] for it in refused if it["event"] == "act"} >= {"STREAM.DELETE"}
+
+
+async def test_messages_are_for_who_may_read(guarded: GuardedNode, client: Client) -> None:
+    admin, alice = Asker(client, guarded.admin_key), Asker(client, guarded.alice_key)
+    found = await admin.ask("STREAM.MSG.GET.secret", {"seq": 1})
+    assert found["message"]["seq"] == 1
+    assert code(await alice.ask("STREAM.MSG.GET.secret", {"seq": 1})) == 404
+    user = f"User:{guarded.alice_key.public}"
+    rule = ("-p", user, "-t", "secret")
+    await asyncio.to_thread(
+        guarded.admin, "acl", "add", "-p", user, "-o", "describe", "-t", "secret"
+    )
+    assert code(await alice.ask("STREAM.INFO.secret")) == 0
+    assert code(await alice.ask("STREAM.MSG.GET.secret", {"seq": 1})) == 403
+    assert code(await alice.ask("STREAM.DELETE.secret")) == 403
+    await asyncio.to_thread(guarded.admin, "acl", "add", *rule, "-o", "read")
+    assert code(await alice.ask("STREAM.MSG.GET.secret", {"seq": 1})) == 0
+    await asyncio.to_thread(guarded.admin, "acl", "rm", "--yes", "-p", user)
+    assert code(await alice.ask("STREAM.INFO.secret")) == 404
+
+
+async def test_direct_gets_likewise(guarded: GuardedNode, client: Client) -> None:
+    admin = Asker(client, guarded.admin_key)
+    config = {"name": "direct", "subjects": ["direct"], "allow_direct": True}
+    assert code(await admin.ask("STREAM.CREATE.direct", config)) == 0
+    ack = await client.request("direct", b"x", timeout=10)
+    assert b'"seq":1' in ack.data.replace(b" ", b"")
+    subject = f"{PREFIX}DIRECT.GET.direct"
+    data = b'{"seq":1}'
+    with pytest.raises(NoRespondersError):  # as where no such stream is
+        await client.request(subject, data, timeout=10)
+    signed = admin.headers(subject, data)
+    assert (await client.request(subject, data, timeout=10, headers=signed)).data == b"x"
+
+
+async def test_a_signature_counts_once_for_its_request_and_its_time(
+    guarded: GuardedNode, client: Client
+) -> None:
+    admin = Asker(client, guarded.admin_key)
+    subject, data = f"{PREFIX}STREAM.INFO.secret", b""
+    good = admin.headers(subject, data)
+    assert code(await admin.send(subject, data, good)) == 0
+    other = admin.headers(subject, data)
+    for headers, sent_to, sent in (
+        (good, subject, data),  # again
+        (other, f"{PREFIX}STREAM.DELETE.secret", data),
+        (other, subject, b'{"deleted_details":true}'),
+        (admin.headers(subject, data, ago_ms=60_000), subject, data),
+        (admin.headers(subject, data, ago_ms=-60_000), subject, data),
+        (other | {KEY: guarded.alice_key.public}, subject, data),
+        (other | {KEY: "UNONSENSE"}, subject, data),
+        (other | {NONCE: "x" * 24}, subject, data),
+        (other | {NONCE: "short"}, subject, data),
+        (other | {SIGNATURE: "!"}, subject, data),
+        (other | {TIME: "soon"}, subject, data),
+        ({KEY: guarded.admin_key.public}, subject, data),
+    ):
+        assert code(await admin.send(sent_to, sent, headers)) == 401, headers
+    assert code(await admin.send(subject, data, other)) == 0
+    reasons = {it["reason"] for it in guarded.audited() if it.get("by") == "NATS"}
+    assert any("signed" in reason for reason in reasons)
+
+
+async def test_what_nats_reports_is_not_believed_unasked(
+    guarded: GuardedNode, client: Client
+) -> None:
+    """Anybody can write such a header."""
+    info = json.dumps({"acc": "$G", "user": "admin"})
+    asker = Asker(client)
+    subject = f"{PREFIX}STREAM.INFO.secret"
+    assert code(await asker.send(subject, b"", {"Nats-Request-Info": info})) == 404
+
+
+async def test_nodes_answer_nodes_alone(guarded: GuardedNode, client: Client) -> None:
+    asker = Asker(client)
+    subject = subject_of("streamlog", NodeId(1), "PURGE")
+    data = json.dumps({"stream": "orders", "partition": 0}).encode()
+    wrong = sign({NODE: "1"}, subject, data, node_signature(b"guessed"), now_ms=now())
+    admin = Asker(client, guarded.admin_key).headers(subject, data)
+    for headers in (None, wrong, admin):
+        assert code(await asker.send(subject, data, headers)) == 401
+    secret = (guarded.directory / "node-password").read_bytes().strip()
+    subject = subject_of("streamlog", NodeId(1), "NO_SUCH_VERB")
+    right = sign({NODE: "1"}, subject, data, node_signature(secret), now_ms=now())
+    assert code(await asker.send(subject, data, right)) not in (0, 401)
+    reader = Asker(client, guarded.admin_key)
+    assert (await reader.ask("STREAM.INFO.orders"))["state"]["messages"] == 10
+
+
+def now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+async def test_commands_sign_with_the_nkey_of_nats(guarded: GuardedNode) -> None:
+    seed = guarded.admin_key.write(guarded.directory / "admin.nk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("NATS_URL", guarded.nats_url)
+        assert "secret" not in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out
+        patch.setenv("NATS_NKEY", str(seed))
+        assert "secret" in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out

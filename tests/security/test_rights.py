@@ -1,0 +1,246 @@
+"""API by API: what is refused without the right, and that the right suffices."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+from kio.schema.errors import ErrorCode
+
+from streamlog.metadata.commands import Command
+from streamlog.metadata.forwarding import Granted
+from streamlog.wire import control, registry
+from streamlog.wire.cursor import Cursor
+from streamlog.wire.header import encode_request_header, read_response_header
+from streamlog.wire.registry import APIS
+from tests.kafka_node import KafkaNode
+from tests.restricted import Asker
+
+TOPIC = ErrorCode.topic_authorization_failed
+UNKNOWN = ErrorCode.unknown_topic_or_partition
+GROUP = ErrorCode.group_authorization_failed
+CLUSTER = ErrorCode.cluster_authorization_failed
+SEEN = "describe_configs topic orders"
+"""It may be known of."""
+
+
+class Case(NamedTuple):
+    """A request, the rule that it needs, and what it is answered without."""
+
+    key: int
+    request: dict[str, Any]
+    right: str
+    hidden: ErrorCode
+    seen: ErrorCode | None = None
+    """Where the stream may be known of; None: likewise."""
+    version: int | None = None
+
+
+def topics(**partition: Any) -> list[dict[str, Any]]:
+    return [{"name": "orders", "topic": "orders", "partitions": [partition]}]
+
+
+ACL = {
+    "resource_type": 2, "resource_name": "x", "resource_pattern_type": 3, "principal": "User:x",
+    "host": "*", "operation": 3, "permission_type": 3,
+}  # fmt: skip
+FILTER = {
+    "resource_type_filter": 1, "resource_name_filter": None, "pattern_type_filter": 1,
+    "principal_filter": "User:x", "host_filter": None, "operation": 1, "permission_type": 1,
+}  # fmt: skip
+NEW = {
+    "name": "new", "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": [],
+}  # fmt: skip
+QUOTA = {
+    "entity": [{"entity_type": "client-id", "entity_name": "c"}],
+    "ops": [{"key": "request_rate", "value": 5.0, "remove": False}],
+}  # fmt: skip
+CONFIG = {
+    "resource_type": 2, "resource_name": "orders",
+    "configs": [{"name": "retention.ms", "config_operation": 0, "value": "100000"}],
+}  # fmt: skip
+DESCRIBED = {"resource_type": 2, "resource_name": "orders", "configuration_keys": None}
+MEMBER = {"group_id": "g", "generation_id": 1, "member_id": "m"}
+
+CASES = [
+    Case(registry.LIST_OFFSETS,
+         {"replica_id": -1, "isolation_level": 0,
+          "topics": topics(partition_index=0, timestamp=-1)},
+         "describe topic orders", UNKNOWN, TOPIC),
+    Case(registry.OFFSET_FOR_LEADER_EPOCH,
+         {"replica_id": -1,
+          "topics": topics(partition=0, current_leader_epoch=-1, leader_epoch=0)},
+         "describe topic orders", UNKNOWN, TOPIC),
+    Case(registry.METADATA, {"topics": [{"name": "orders", "topic_id": None}]},
+         "describe topic orders", UNKNOWN, ErrorCode.none),
+    Case(registry.DESCRIBE_TOPIC_PARTITIONS,
+         {"topics": [{"name": "orders"}], "response_partition_limit": 10, "cursor": None},
+         "describe topic orders", UNKNOWN, ErrorCode.none),
+    Case(registry.CREATE_TOPICS, {"topics": [NEW], "validate_only": False},
+         "create topic new", TOPIC),
+    Case(registry.CREATE_TOPICS, {"topics": [NEW], "validate_only": True},
+         "create cluster kafka-cluster", TOPIC),
+    Case(registry.DELETE_TOPICS, {"topics": [{"name": "orders", "topic_id": None}]},
+         "delete topic orders", UNKNOWN, TOPIC),
+    Case(registry.DELETE_RECORDS, {"topics": topics(partition_index=0, offset=1)},
+         "delete topic orders", UNKNOWN, TOPIC),
+    Case(registry.CREATE_PARTITIONS,
+         {"topics": [{"name": "orders", "count": 2, "assignments": None}],
+          "validate_only": False},
+         "alter topic orders", UNKNOWN, TOPIC),
+    Case(registry.INCREMENTAL_ALTER_CONFIGS, {"resources": [CONFIG], "validate_only": False},
+         "alter_configs topic orders", UNKNOWN, TOPIC),
+    Case(registry.ALTER_CONFIGS, {"resources": [CONFIG], "validate_only": False},
+         "alter_configs topic orders", UNKNOWN, TOPIC),
+    Case(registry.DESCRIBE_CONFIGS, {"resources": [DESCRIBED], "include_synonyms": False},
+         "describe_configs topic orders", UNKNOWN),
+    Case(registry.DESCRIBE_CONFIGS,
+         {"resources": [{**DESCRIBED, "resource_type": 4, "resource_name": "7"}],
+          "include_synonyms": False},
+         "describe_configs cluster kafka-cluster", CLUSTER),
+    Case(registry.FIND_COORDINATOR, {"key_type": 0, "coordinator_keys": ["g"]},
+         "describe group g", GROUP),
+    Case(registry.HEARTBEAT, MEMBER, "read group g", GROUP),
+    Case(registry.SYNC_GROUP, {**MEMBER, "assignments": []}, "read group g", GROUP),
+    Case(registry.LEAVE_GROUP, {"group_id": "g", "members": [{"member_id": "m"}]},
+         "read group g", GROUP),
+    Case(registry.JOIN_GROUP,
+         {"group_id": "g", "session_timeout": 10_000, "rebalance_timeout": 1, "member_id": "",
+          "protocol_type": "consumer", "protocols": [{"name": "range", "metadata": b""}]},
+         "read group g", GROUP),
+    Case(registry.OFFSET_FETCH, {"groups": [{"group_id": "g", "topics": None}]},
+         "describe group g", GROUP),
+    Case(registry.OFFSET_COMMIT,
+         {"group_id": "g", "generation_id_or_member_epoch": -1, "member_id": "",
+          "topics": topics(partition_index=0, committed_offset=1, committed_metadata="")},
+         "read group g", GROUP),
+    Case(registry.DESCRIBE_GROUPS, {"groups": ["g"]}, "describe group g", GROUP),
+    Case(registry.DELETE_GROUPS, {"groups_names": ["g"]}, "delete group g", GROUP),
+    Case(registry.OFFSET_DELETE, {"group_id": "g", "topics": topics(partition_index=0)},
+         "delete group g", GROUP),
+    Case(registry.INIT_PRODUCER_ID,
+         {"transactional_id": None, "transaction_timeout": 1},
+         "write topic anything", CLUSTER),
+    Case(registry.INIT_PRODUCER_ID,
+         {"transactional_id": None, "transaction_timeout": 1},
+         "idempotent_write cluster kafka-cluster", CLUSTER),
+    Case(registry.DESCRIBE_ACLS, FILTER, "describe cluster kafka-cluster", CLUSTER),
+    Case(registry.CREATE_ACLS, {"creations": [ACL]}, "alter cluster kafka-cluster", CLUSTER),
+    Case(registry.DELETE_ACLS, {"filters": [FILTER]}, "alter cluster kafka-cluster", CLUSTER),
+    Case(registry.DESCRIBE_LOG_DIRS, {"topics": None}, "describe cluster kafka-cluster", CLUSTER),
+    Case(registry.ELECT_LEADERS,
+         {"election_type": 0, "topic_partitions": None, "timeout": 1},
+         "alter cluster kafka-cluster", CLUSTER),
+    Case(registry.ALTER_PARTITION_REASSIGNMENTS, {"timeout": 1, "topics": []},
+         "alter cluster kafka-cluster", CLUSTER),
+    Case(registry.LIST_PARTITION_REASSIGNMENTS, {"timeout": 1, "topics": None},
+         "describe cluster kafka-cluster", CLUSTER),
+    Case(registry.DESCRIBE_CLIENT_QUOTAS, {"components": [], "strict": False},
+         "describe_configs cluster kafka-cluster", CLUSTER),
+    Case(registry.ALTER_CLIENT_QUOTAS, {"entries": [QUOTA], "validate_only": False},
+         "alter_configs cluster kafka-cluster", CLUSTER),
+    Case(registry.DESCRIBE_USER_SCRAM_CREDENTIALS, {"users": None},
+         "describe cluster kafka-cluster", CLUSTER),
+    Case(registry.ALTER_USER_SCRAM_CREDENTIALS,
+         {"deletions": [{"name": "nobody", "mechanism": 1}], "upsertions": []},
+         "alter cluster kafka-cluster", CLUSTER),
+]  # fmt: skip
+
+
+@pytest.fixture
+async def node() -> AsyncIterator[KafkaNode]:
+    made = KafkaNode()
+
+    async def take(command: Command, *, forwarded: bool) -> Granted:
+        return await made.metadata.request(command)
+
+    made.metadata.take = take  # type: ignore[method-assign]
+    made.listener.open()
+    made.metadata.register(9092)
+    (await made.add_stream("orders")).append([b"x"] * 10)
+    yield made
+    await made.listener.stop()
+    made.close()
+
+
+def codes_in(answer: Any) -> Iterator[int]:
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            if key == "error_code":
+                yield int(value)
+            else:
+                yield from codes_in(value)
+    elif isinstance(answer, list | tuple):
+        for item in answer:
+            yield from codes_in(item)
+
+
+async def codes(node: KafkaNode, case: Case, *rules: str) -> set[ErrorCode]:
+    """All errors of the answer."""
+    asker, api = Asker(node.context, *rules), APIS[case.key]
+    version = api.version_max if case.version is None else case.version
+    body = control.encode_request(api, version, case.request)
+    frame = await asker.ask(encode_request_header(api, version, 7, "raw") + body)
+    asker.close()
+    cursor = Cursor((frame or b"")[4:])
+    read_response_header(cursor, api, version)
+    found = codes_in(control.read_response(cursor, api, version))
+    return {ErrorCode(code) for code in found if code}
+
+
+def name_of(case: Case) -> str:
+    return f"{APIS[case.key].name}: {case.right}"
+
+
+REFUSALS = {TOPIC, GROUP, CLUSTER, UNKNOWN}
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+async def test_without_the_right_it_is_refused(node: KafkaNode, case: Case) -> None:
+    assert await codes(node, case) == {case.hidden}
+    if case.seen is not None:
+        expected = {case.seen} - {ErrorCode.none}
+        assert await codes(node, case, SEEN) == expected
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+async def test_the_right_suffices(node: KafkaNode, case: Case) -> None:
+    """What else may be wrong with it is no matter of rights."""
+    found = await codes(node, case, case.right, "read topic orders")
+    assert found.isdisjoint({TOPIC, GROUP, CLUSTER}), found
+
+
+@pytest.mark.parametrize("case", CASES, ids=name_of)
+async def test_nothing_is_asked_where_nobody_logs_in(node: KafkaNode, case: Case) -> None:
+    asker = Asker(node.context, enforced=False)
+    assert asker.context.access is None
+    assert asker.context.metadata is node.metadata
+    asker.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed"),
+    [
+        (("create topic new",), False),
+        (("create topic new", "create topic secret.feed"), True),
+        (("create cluster kafka-cluster",), True),
+    ],
+)
+async def test_a_stream_over_somebody_elses_subject(
+    node: KafkaNode, rules: tuple[str, ...], allowed: bool
+) -> None:
+    config = {"name": "subject", "value": "secret.feed"}
+    request = {"topics": [{**NEW, "configs": [config]}], "validate_only": False}
+    case = Case(registry.CREATE_TOPICS, request, "", TOPIC)
+    assert await codes(node, case, *rules) == (set() if allowed else {TOPIC})
+    assert ("new" in node.metadata.image.streams) == allowed
+
+
+@pytest.mark.parametrize("key", ["subject", "streamlog.republish"])
+async def test_nor_by_another_config(node: KafkaNode, key: str) -> None:
+    value = "secret.feed" if key == "subject" else "orders -> secret.feed"
+    change = {"name": key, "config_operation": 0, "value": value}
+    request = {"resources": [{**CONFIG, "configs": [change]}], "validate_only": False}
+    case = Case(registry.INCREMENTAL_ALTER_CONFIGS, request, "", TOPIC)
+    alter = "alter_configs topic orders"
+    assert await codes(node, case, alter) == {TOPIC}
+    assert await codes(node, case, alter, "create topic secret.*") == set()

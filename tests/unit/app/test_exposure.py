@@ -1,0 +1,72 @@
+"""Nobody gets in from elsewhere without being asked who they are, unless that is said."""
+
+import logging
+from typing import Any
+
+import pytest
+
+from streamlog.app.exposure import check_exposure, is_local
+from streamlog.config import Settings
+from streamlog.errors import ConfigError
+
+CERT = {"cert": "/c.pem", "key": "/k.pem", "client_ca": "/ca.pem"}
+MUTUAL = {**CERT, "client_auth": "required"}
+OUT = {"host": "0.0.0.0"}
+
+
+def settings(**sections: dict[str, Any]) -> Settings:
+    return Settings(node={"data_dir": "data"}, **sections)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("host", "local"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        ("0.0.0.0", False),
+        ("::", False),
+        ("", False),
+        ("192.0.2.1", False),
+        ("no such host.invalid", True),
+    ],
+)
+def test_what_is_local(host: str, local: bool) -> None:
+    assert is_local(host) == local
+
+
+@pytest.mark.parametrize(
+    ("sections", "key"),
+    [
+        ({"kafka": OUT}, "kafka.host"),
+        ({"http": OUT}, "http.host"),
+        ({"kafka": OUT, "tls": CERT}, "kafka.host"),
+        ({"kafka": OUT, "tls": {**CERT, "client_auth": "optional"}}, "kafka.host"),
+        ({"kafka": OUT, "http": {**OUT, "insecure": True}}, "kafka.host"),
+        ({"http": {**OUT, "tls_client_auth": "none"}, "tls": MUTUAL}, "http.host"),
+        ({"http": {**OUT, "tls": False}, "tls": MUTUAL}, "http.host"),
+    ],
+)
+def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) -> None:
+    with pytest.raises(ConfigError, match="nobody is asked who they are") as caught:
+        check_exposure(settings(**sections))
+    assert caught.value.key == key
+    assert "security.insecure" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("sections", "warned"),
+    [
+        ({}, []),
+        ({"kafka": OUT, "http": OUT, "tls": MUTUAL}, []),
+        ({"kafka": OUT, "http": OUT, "security": {"insecure": True}}, ["kafka", "http"]),
+        ({"kafka": OUT, "tls": MUTUAL, "http": {**OUT, "tls": False, "insecure": True}}, ["http"]),
+    ],
+)
+def test_what_is_meant_is_warned_of(
+    sections: dict[str, dict[str, Any]], warned: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.WARNING):
+        check_exposure(settings(**sections))
+    assert [it.__dict__["door"] for it in caplog.records] == warned
