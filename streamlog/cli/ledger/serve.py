@@ -7,6 +7,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.ledger.options import KeyFile, read_seed
+from streamlog.cli.login import cluster_at
 from streamlog.cli.nats_settings import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 
@@ -99,6 +100,7 @@ def serve(
         nats=nats_settings(nats, creds),
         node=name,
         signer=None if key is None else Signer(name, read_seed(key)),
+        connect=cluster_at,
     )
     http = None if http_port is None else HttpAddress(http_host, http_port)
     ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)
