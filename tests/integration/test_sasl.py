@@ -23,6 +23,10 @@ ADMIN_PASSWORD = "the first of all"
 NODE_PASSWORD = "among ourselves"
 PASSWORD = "correct horse, battery=staple"
 MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN", "OAUTHBEARER")
+ACCESS: dict[str, object] = {
+    "super_users": [f"User:{name}" for name in ("admin", "alice", "bob", "dora")]
+}
+"""What those who are let in may do is another test's affair."""
 VALUES = [b"one", b"two", b"three"]
 
 
@@ -85,7 +89,8 @@ def sasl_settings(folder: Path) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
-    with Cluster(folder / "cluster", settings={"sasl": sasl_settings(folder)}) as cluster:
+    settings = {"sasl": sasl_settings(folder), "access": ACCESS}
+    with Cluster(folder / "cluster", settings=settings) as cluster:
         guarded = Guarded(cluster, folder)
         guarded.add("alice", PASSWORD)
         yield guarded
@@ -247,6 +252,7 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     settings: dict[str, dict[str, object]] = {
         "tls": {**authority.issue("node").settings(), "client_ca": str(authority.ca)},
         "http": {"tls": False},
+        "access": ACCESS,
         "sasl": {
             **sasl_settings(folder),
             "plain_without_tls": False,

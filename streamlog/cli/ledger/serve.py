@@ -7,6 +7,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.ledger.options import KeyFile, read_seed
+from streamlog.cli.login import cluster_at
 from streamlog.cli.nats_settings import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 
