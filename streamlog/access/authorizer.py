@@ -7,9 +7,7 @@ everything, whatever the rules say.
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
-from streamlog.access.principal import Principal
 from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.access.rules import (
     ANYBODY,
@@ -114,16 +112,9 @@ def _takes_in(wide: Rule, narrow: Rule) -> bool:
     return narrow.name.startswith(wide.name)
 
 
-NOBODY_MAY: Final = Authorizer()
-
-
 def asking_host(host: str) -> str:
     """A peer's address in the spelling of rules; what is no address matches ``*`` alone."""
     try:
         return canonical_host(host)
     except ValueError:
         return ""
-
-
-def is_super(principal: Principal, authorizer: Authorizer) -> bool:
-    return str(principal) in authorizer.super_users
