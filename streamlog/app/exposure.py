@@ -57,10 +57,11 @@ def authenticates_clients(settings: Settings) -> bool:
 
 
 def authenticates_visitors(settings: Settings) -> bool:
-    """Likewise for HTTP."""
+    """Likewise for HTTP; a token or a password over the network wants TLS as well."""
     auth = settings.http.tls_client_auth or settings.tls.client_auth
     has_tls = bool(settings.http.tls_cert or settings.tls.cert) and settings.http.tls is not False
-    return has_tls and auth == "required"
+    has_secrets = settings.http.token_file is not None or settings.http.basic_auth
+    return has_tls and (auth == "required" or has_secrets)
 
 
 def is_local(host: str) -> bool:

@@ -46,6 +46,7 @@ def test_what_is_local(host: str, local: bool) -> None:
         ({"kafka": OUT, "http": {**OUT, "insecure": True}}, "kafka.host"),
         ({"http": {**OUT, "tls_client_auth": "none"}, "tls": MUTUAL}, "http.host"),
         ({"http": {**OUT, "tls": False}, "tls": MUTUAL}, "http.host"),
+        ({"http": {**OUT, "tls": False, "token_file": "/t"}, "tls": MUTUAL}, "http.host"),
     ],
 )
 def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) -> None:
@@ -60,6 +61,7 @@ def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) 
     [
         ({}, []),
         ({"kafka": OUT, "http": OUT, "tls": MUTUAL}, []),
+        ({"http": {**OUT, "token_file": "/t"}, "tls": {**MUTUAL, "client_auth": "none"}}, []),
         ({"kafka": OUT, "http": OUT, "security": {"insecure": True}}, ["kafka", "http"]),
         ({"kafka": OUT, "tls": MUTUAL, "http": {**OUT, "tls": False, "insecure": True}}, ["http"]),
     ],
