@@ -6,6 +6,7 @@ A new API without a gate, or whose handler forgets to look, fails here.
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from functools import partial
+from itertools import count
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -32,6 +33,7 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.server import command_guard
 from streamlog.server.gates import GATES
+from streamlog.server.session_cache import SessionCache
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import encode_request_header, read_response_header
@@ -45,6 +47,7 @@ from streamlog.wire.registry import (
     VOTE,
     Api,
 )
+from tests import random_requests
 from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
 from tests.random_requests import SPOKEN, RandomRequests
 from tests.raw_client import at, wanted
@@ -52,6 +55,15 @@ from tests.restricted import Asker
 
 RANDOM_REQUESTS = 12
 """For each API and version."""
+
+
+NAMES = ("flights", "flights", "flights", "ships", "nowhere", "group", "member", "subject")
+"""Most requests are about the stream that matters."""
+
+
+@pytest.fixture(autouse=True)
+def _to_the_point(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(random_requests, "NAMES", NAMES)
 
 
 def name_of(spoken: tuple[Api, int]) -> str:
@@ -135,7 +147,11 @@ async def test_what_may_not_be_known_of_answers_as_what_is_not_there(
             node.metadata.take = partial(take, node)  # type: ignore[method-assign]
             for name in names:
                 identify(node, name, ids[name])
-            context = replace(node.context, address=lambda: ("here", 9092))
+            context = replace(
+                node.context,
+                address=lambda: ("here", 9092),
+                fetch_sessions=SessionCache(random_id=count(1).__next__),  # alike, for once
+            )
             askers.append(Asker(context, *RIGHTS))
         for seed in range(RANDOM_REQUESTS):
             data = request(*spoken, seed, tuple(ids.values()))
