@@ -78,7 +78,6 @@ def serve(
 ) -> None:
     """Run one ordering node until it is told to stop (Ctrl-C, SIGTERM)."""
     from streamlog.app.logs import configure_logs
-    from streamlog.cli.login import cluster_at
     from streamlog.client.addresses import parse_addresses
     from streamlog.ledger.core.signing import Signer
     from streamlog.ledger.equipped import HttpAddress, equipped
