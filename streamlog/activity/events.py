@@ -131,6 +131,8 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             known = before.quotas.get(client_id, NO_QUOTA)
             changed = _changed(known.model_dump(), quota.model_dump())
             return "quota_changed", {"client_id": client_id, "changed": changed}
+        case facts.FeatureLevelChanged(level=level):
+            return "feature_level_changed", {"level": level}
     raise AssertionError(f"{type(record).__name__} is not told")
 
 

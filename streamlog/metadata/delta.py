@@ -10,8 +10,10 @@ from immutables import Map
 
 from streamlog.errors import CorruptData
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
+from streamlog.metadata.features import FIRST, check_known
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
+    FeatureLevelChanged,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -46,6 +48,7 @@ class ImageDelta:
         producer_ids_end: int = 0,
         names: Map[bytes, str],
         quotas: Map[str | None, Quota],
+        level: int = FIRST,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -53,6 +56,7 @@ class ImageDelta:
         self.producer_ids_end = producer_ids_end
         self.names = names
         self.quotas = quotas
+        self.level = level
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -62,7 +66,9 @@ class ImageDelta:
         self._open: dict[str, list[PartitionImage]] = {}  # partitions of touched streams
 
     def apply(self, record: MetadataRecord, offset: int) -> None:
-        """Raises CorruptData if the record cannot follow what was applied before it."""
+        """Raises CorruptData if the record cannot follow what was applied before it, and
+        FeatureLevelUnknown.
+        """
         match record:
             case PartitionChanged():
                 self._partition_changed(record, offset)
@@ -78,12 +84,8 @@ class ImageDelta:
                 self._deleted(record, offset)
             case VotersChanged():
                 self.voters = record.voter_set
-            case ProducerIdsAllocated():
-                if record.end < self.producer_ids_end:
-                    raise CorruptData(f"metadata record at {offset} takes back producer ids")
-                self.producer_ids_end = record.end
-            case QuotaChanged():
-                self._quota_changed(record)
+            case ProducerIdsAllocated() | QuotaChanged() | FeatureLevelChanged():
+                self._cluster_changed(record, offset)
             case QuorumLeader():
                 pass
             case _:
@@ -146,6 +148,22 @@ class ImageDelta:
                 self.nodes = self.nodes.delete(node_id)
                 return
         self.nodes = self.nodes.set(node_id, known)
+
+    def _cluster_changed(
+        self, record: ProducerIdsAllocated | QuotaChanged | FeatureLevelChanged, offset: int
+    ) -> None:
+        match record:
+            case ProducerIdsAllocated():
+                if record.end < self.producer_ids_end:
+                    raise CorruptData(f"metadata record at {offset} takes back producer ids")
+                self.producer_ids_end = record.end
+            case FeatureLevelChanged():
+                check_known(record.level)
+                if record.level < self.level:
+                    raise CorruptData(f"metadata record at {offset} takes back a feature level")
+                self.level = record.level
+            case QuotaChanged():
+                self._quota_changed(record)
 
     def _quota_changed(self, record: QuotaChanged) -> None:
         if record.quota != NO_QUOTA:

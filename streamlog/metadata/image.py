@@ -18,8 +18,10 @@ from streamlog.metadata.entries import (
     StreamImage,
     partition_changed,
 )
+from streamlog.metadata.features import FIRST
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
+    FeatureLevelChanged,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -81,6 +83,8 @@ class Image:
     """The offset of the image that this one was made of; makes ``changes`` cheap."""
     touched: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of the streams that differ from that image."""
+    level: int = FIRST
+    """See ``features``."""
 
     def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound."""
@@ -135,6 +139,7 @@ class Image:
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
+            level=delta.level,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -155,6 +160,8 @@ class Image:
 
     def records(self) -> Iterator[MetadataRecord]:
         """Records that build this image out of an empty one; what a snapshot holds."""
+        if self.level != FIRST:
+            yield FeatureLevelChanged(level=self.level)
         if self.voters:
             yield VotersChanged.of(self.voters)
         if self.producer_ids_end:
@@ -175,13 +182,14 @@ class Image:
         return ImageDelta(
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
+            level=self.level,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
         return Image(
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.names,
-            parent_offset=self.offset, touched=frozenset(delta.touched),
+            parent_offset=self.offset, touched=frozenset(delta.touched), level=delta.level,
         )  # fmt: skip
 
 
