@@ -8,6 +8,7 @@ import typer
 
 from streamlog import __version__
 from streamlog.cli import (
+    backup,
     bench,
     cluster,
     dev,
@@ -17,6 +18,7 @@ from streamlog.cli import (
     publish,
     quota,
     read,
+    restore,
     serve,
     stream,
 )
@@ -37,6 +39,8 @@ app.add_typer(cluster.app, name="cluster")
 app.add_typer(quota.app, name="quota")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(backup.app, name="backup")
+app.add_typer(restore.app, name="restore")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
 for command in COMMANDS:
