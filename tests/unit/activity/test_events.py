@@ -168,6 +168,7 @@ def test_every_kind_of_record_is_told() -> None:
         ),
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
+        facts.FeatureLevelChanged(level=2),
         AlterQuotaRecord,
     ]  # fmt: skip
     assert {type(record) for record in made} == set(facts._TYPES.values())
