@@ -9,11 +9,10 @@ epochs are a matter of the cluster that leads: the records get the new leaders'.
 producers belong to the cluster that gave them, and are left out.
 """
 
-import asyncio
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, TypeVar
 
 from crc32c import crc32c
 
@@ -22,8 +21,22 @@ from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.piece import batches_of, check_piece
 from streamlog.client.cluster import Cluster
 from streamlog.client.patience import patiently
-from streamlog.errors import InvalidRequest, StreamExists, StreamlogError, StreamNotFound
-from streamlog.metadata.commands import Command, CreateStream, UpdateStream, encode_command
+from streamlog.errors import (
+    InvalidRequest,
+    NotLeader,
+    PartitionNotFound,
+    StreamExists,
+    StreamlogError,
+    StreamNotFound,
+    UnknownTopicId,
+)
+from streamlog.metadata.commands import (
+    AwaitApplied,
+    Command,
+    CreateStream,
+    UpdateStream,
+    encode_command,
+)
 from streamlog.metadata.stream import StreamConfig, is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import CRC_POSITION, CRC_START, BatchHeader
@@ -35,6 +48,8 @@ from streamlog.wire.produce import ACKS_AS_STORED
 REQUEST_BYTES: Final = 1024 * 1024
 COMMIT_TIMEOUT_MS: Final = 30_000
 PATIENCE_MS: Final = 60_000
+T = TypeVar("T")
+
 MARK: Final = "being restored from backup"
 
 _PRODUCER: Final = slice(43, 57)
@@ -81,11 +96,12 @@ async def restore_stream(
     wanted = _wanted(backup, target, subjects, replicas)
     mark = f"{MARK} {folder.manifest.backup_id}, stream {backup.stream_id.hex}"
     restored = Restored(wanted.name, len(backup.partitions))
-    restored.resumed = await _begin(cluster, wanted, mark)
+    is_new = await _begin(cluster, wanted, mark)
+    restored.resumed = not is_new
     for partition in backup.partitions:
         tp = TopicPartition(wanted.name, partition.number)
         path = folder.partition(backup, partition.number)
-        restored.offsets += await _restore(cluster, tp, path, partition, whole=whole)
+        restored.offsets += await _restore(cluster, tp, path, partition, whole=whole, is_new=is_new)
     await _command(cluster, UpdateStream(config=wanted))
     return restored
 
@@ -116,7 +132,7 @@ def _wanted(
 
 
 async def _begin(cluster: Cluster, wanted: StreamConfig, mark: str) -> bool:
-    """Have the stream there, and read-only; whether it was, by an earlier run."""
+    """Have the stream there, and read-only; whether it is new, and not of an earlier run."""
     blank = wanted.changed(
         description=mark, readonly=True, sealed=False, republish="", retention_bytes=-1,
         retention_messages=-1, retention_ms=-1, max_messages_per_subject=-1,
@@ -124,27 +140,30 @@ async def _begin(cluster: Cluster, wanted: StreamConfig, mark: str) -> bool:
         allow_rollup=False, deny_purge=False,
     )  # fmt: skip
     try:
-        await cluster.topology([wanted.name])
-        known = True
-    except StreamNotFound:
-        known = False
-    cluster.forget(wanted.name)
-    try:
-        await _command(cluster, CreateStream(config=blank))
+        made = await _command(cluster, CreateStream(config=blank))
     except StreamExists:
         raise StreamExists(
             f"there is a stream {wanted.name!r} already; restore under another name (--as), or"
             " remove it first"
         ) from None
-    return known
+    # Whom we ask who leads it must not mean a stream of before that had the name.
+    await _command(cluster, AwaitApplied(offset=made["offset"], wait_ms=PATIENCE_MS))
+    cluster.forget(wanted.name)
+    return bool(made["result"]["created"])
 
 
 async def _restore(
-    cluster: Cluster, tp: TopicPartition, path: Path, backup: PartitionBackup, *, whole: bool
+    cluster: Cluster,
+    tp: TopicPartition,
+    path: Path,
+    backup: PartitionBackup,
+    *,
+    whole: bool,
+    is_new: bool,
 ) -> int:
     """How many offsets there are to it; what is there already is not sent again."""
     start = backup.start_offset if whole else max(backup.start_offset, backup.log_start_offset)
-    end = await patiently(lambda: cluster.latest_offset(tp), PATIENCE_MS, about=str(tp))
+    end = 0 if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
     first = next((it.base_offset for it in backup.pieces if it.next_offset > start), start)
     for waiting in _requests(_batches(path, backup, first, end)):
         await _send(cluster, tp, waiting)
@@ -213,7 +232,7 @@ async def _send(cluster: Cluster, tp: TopicPartition, records: bytes) -> None:
             cluster.forget(tp.stream)
             raise
 
-    await patiently(send, PATIENCE_MS, about=str(tp))
+    await _eventually(cluster, tp, send)
 
 
 async def _forget_below(cluster: Cluster, tp: TopicPartition, offset: int) -> None:
@@ -229,13 +248,24 @@ async def _forget_below(cluster: Cluster, tp: TopicPartition, offset: int) -> No
         answer = await cluster.ask(node, registry.DELETE_RECORDS, request)
         check(answer["topics"][0]["partitions"][0]["error_code"], str(tp))
 
-    await patiently(ask, PATIENCE_MS, about=str(tp))
+    await _eventually(cluster, tp, ask)
 
 
-async def _command(cluster: Cluster, command: Command) -> None:
-    """Both that are asked for here may be asked for twice."""
+async def _eventually(cluster: Cluster, tp: TopicPartition, ask: Callable[[], Awaitable[T]]) -> T:
+    """Nodes hear of a new stream one after the other, and of an old one's end."""
 
-    async def ask() -> None:
-        await asyncio.wait_for(cluster.command(encode_command(command)), 2 * PATIENCE_MS / 1000)
+    async def asked() -> T:
+        try:
+            return await ask()
+        except (StreamNotFound, PartitionNotFound, UnknownTopicId) as error:
+            cluster.forget(tp.stream)
+            raise NotLeader(str(error)) from error
 
-    await patiently(ask, PATIENCE_MS)
+    return await patiently(asked, PATIENCE_MS, about=str(tp))
+
+
+async def _command(cluster: Cluster, command: Command) -> dict[str, Any]:
+    """Those that are given here may be given twice."""
+    return await patiently(
+        lambda: cluster.command(encode_command(command), timeout_ms=2 * PATIENCE_MS), PATIENCE_MS
+    )
