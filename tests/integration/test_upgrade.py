@@ -1,4 +1,4 @@
-"""Rolling from the version before feature levels to this one, and what there is no way back from."""
+"""Rolling from the version before feature levels to this one, and no way back from there."""
 
 import json
 import subprocess
