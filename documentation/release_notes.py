@@ -1,4 +1,4 @@
-"""The notes of one release, out of CHANGELOG.md: ``python -m documentation.release_notes 0.1.0``."""
+"""A release's notes, out of CHANGELOG.md: ``python -m documentation.release_notes 0.1.0``."""
 
 import re
 import sys

@@ -10,10 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from kio.schema.errors import ErrorCode
 
-from streamlog.backup.manifest import decode_manifest
-from tests.cluster import Cluster
+from streamlog.backup.manifest import decode_manifest, encode_manifest
+from streamlog.client.cluster import Cluster
+from streamlog.model import TopicPartition
+from streamlog.wire import registry
+from streamlog.wire.produce import ACKS_AS_STORED
+from tests import cluster as processes
 from tests.cluster_cli import Cli
+from tests.log_folder import make_batch
 from tests.server_process import program, wait_until
 from tests.small_disk import mounted
 
@@ -167,6 +173,28 @@ def test_what_is_no_backup(one: Cli, tmp_path: Path) -> None:
     assert "has no backup.json" in one.refused(f"restore stream {tmp_path}/other x")
 
 
+async def test_nobody_writes_like_a_restore_into_a_stream_of_others(one: Cli) -> None:
+    made(one, "open", count=3)
+    batch = make_batch(3, [b"smuggled"])
+    async with Cluster.at(one.servers) as nodes:
+        leader, _ = await nodes.leader(TopicPartition("open", 0))
+        data = {
+            "topic_id": (await nodes.topic("open")).topic_id,
+            "partition_data": [{"index": 0, "records": batch}],
+        }
+        request = {
+            "transactional_id": None,
+            "acks": ACKS_AS_STORED,
+            "timeout": 5_000,
+            "topic_data": [data],
+        }
+        answer = await nodes.ask(leader, registry.PRODUCE, request)
+    (result,) = answer["responses"][0]["partition_responses"]
+    assert result["error_code"] == ErrorCode.invalid_request
+    assert "is not read-only" in result["error_message"]
+    assert len(rows(one, "open")) == 3
+
+
 def test_unknown_streams_and_the_nodes_own(one: Cli, backup: str) -> None:
     made(one, "known", count=1)
     assert "no stream 'absent'" in one.refused(f"backup take {backup} --stream absent")
@@ -182,8 +210,6 @@ def test_another_clusters_backup(one: Cli, backup: str) -> None:
     one.ok(f"backup take {backup} --stream ours")
     path = Path(backup, "backup.json")
     manifest = decode_manifest(path.read_bytes(), "")
-    from streamlog.backup.manifest import encode_manifest
-
     path.write_bytes(encode_manifest(manifest.model_copy(update={"cluster_id": "theirs"})))
     assert "is a backup of cluster theirs" in one.refused(f"backup take {backup}")
 
@@ -242,8 +268,8 @@ def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> No
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[processes.Cluster]:
+    with processes.Cluster(tmp_path_factory.mktemp("cluster")) as cluster:
         cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
         cluster.command_without_servers("publish", "orders", "v", "--count", "200", "--ack")
         yield cluster
@@ -275,7 +301,9 @@ def consumed(servers: str, group: str, count: int) -> list[int]:
     return offsets
 
 
-def test_a_cluster_comes_back_from_folders_alone(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_cluster_comes_back_from_folders_alone(
+    cluster: processes.Cluster, tmp_path: Path
+) -> None:
     """The nodes' folders are lost, all of them, and made anew: with the groups' offsets."""
     assert consumed(cluster.servers, "readers", 120) == list(range(120))
     before = cluster.command("read", "orders", "--json").splitlines()
@@ -303,7 +331,9 @@ def test_a_cluster_comes_back_from_folders_alone(cluster: Cluster, tmp_path: Pat
         assert verified.returncode == 0
 
 
-def test_a_killed_restore_of_a_cluster_begins_anew(cluster: Cluster, tmp_path: Path) -> None:
+def test_a_killed_restore_of_a_cluster_begins_anew(
+    cluster: processes.Cluster, tmp_path: Path
+) -> None:
     backup, target = tmp_path / "backup", tmp_path / "node"
     cluster.command("backup", "take", str(backup))
     target.mkdir()
