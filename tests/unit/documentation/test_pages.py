@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import yaml
-from typer.testing import CliRunner
+from typer.main import get_command
 
 from documentation import configuration
 from documentation.links import (
@@ -87,10 +87,7 @@ def test_commands_exist(page: Path) -> None:
 
 def is_known(words: tuple[str, ...]) -> bool:
     """The first words are a command's; what follows may be its arguments."""
-    command: Any = CliRunner
-    from typer.main import get_command
-
-    command = get_command(app)
+    command: Any = get_command(app)
     for word in words:
         inner = getattr(command, "commands", None)
         if inner is None:
@@ -116,11 +113,11 @@ def test_a_runbook_has_commands_with_options_that_exist(page: Path) -> None:
         program, *words = shlex.split(step.command)
         if program != "streamlog":
             continue
-        options = [word for word in words if word.startswith("--")]
-        depth = 1 if words[0] in {"read"} else 2
-        shown = CliRunner().invoke(app, [*words[:depth], "--help"], env={"COLUMNS": "200"})
-        assert shown.exit_code == 0, step
-        assert [it for it in options if it not in shown.output] == [], step
+        command: Any = get_command(app)
+        for word in words[: 1 if words[0] == "read" else 2]:
+            command = command.commands[word]
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in words if word.startswith("--")} <= known, step
 
 
 def test_every_runbook_is_in_the_list() -> None:
