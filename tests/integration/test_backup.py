@@ -1,5 +1,6 @@
 """Backups of a running cluster and of its folders; streams and clusters made of them again."""
 
+import asyncio
 import json
 import shutil
 import signal
@@ -173,13 +174,20 @@ def test_what_is_no_backup(one: Cli, tmp_path: Path) -> None:
     assert "has no backup.json" in one.refused(f"restore stream {tmp_path}/other x")
 
 
-async def test_nobody_writes_like_a_restore_into_a_stream_of_others(one: Cli) -> None:
+def test_nobody_writes_like_a_restore_into_a_stream_of_others(one: Cli) -> None:
     made(one, "open", count=3)
-    batch = make_batch(3, [b"smuggled"])
-    async with Cluster.at(one.servers) as nodes:
-        leader, _ = await nodes.leader(TopicPartition("open", 0))
+    result = asyncio.run(smuggled(one.servers, "open", make_batch(3, [b"smuggled"])))
+    assert result["error_code"] == ErrorCode.invalid_request
+    assert "is not read-only" in result["error_message"]
+    assert len(rows(one, "open")) == 3
+
+
+async def smuggled(servers: str, stream: str, batch: bytes) -> dict[str, Any]:
+    """What the leader answers."""
+    async with Cluster.at(servers) as nodes:
+        leader, _ = await nodes.leader(TopicPartition(stream, 0))
         data = {
-            "topic_id": (await nodes.topic("open")).topic_id,
+            "topic_id": (await nodes.topic(stream)).topic_id,
             "partition_data": [{"index": 0, "records": batch}],
         }
         request = {
@@ -190,9 +198,7 @@ async def test_nobody_writes_like_a_restore_into_a_stream_of_others(one: Cli) ->
         }
         answer = await nodes.ask(leader, registry.PRODUCE, request)
     (result,) = answer["responses"][0]["partition_responses"]
-    assert result["error_code"] == ErrorCode.invalid_request
-    assert "is not read-only" in result["error_message"]
-    assert len(rows(one, "open")) == 3
+    return dict(result)
 
 
 def test_unknown_streams_and_the_nodes_own(one: Cli, backup: str) -> None:
@@ -331,7 +337,7 @@ def test_a_cluster_comes_back_from_folders_alone(
         assert verified.returncode == 0
 
 
-def test_a_killed_restore_of_a_cluster_begins_anew(
+def test_a_killed_restore_begins_anew_and_one_node_can_do_for_three(
     cluster: processes.Cluster, tmp_path: Path
 ) -> None:
     backup, target = tmp_path / "backup", tmp_path / "node"
@@ -346,3 +352,13 @@ def test_a_killed_restore_of_a_cluster_begins_anew(
     verified = subprocess.run([program("streamlog"), "log", "verify", str(target)], check=False)
     assert verified.returncode == 0
     assert not (target / "restoring").exists()
+    alone = processes.ClusterNode(9, tmp_path / "alone", data_dir=target)
+    alone.configure({"nats": {"servers": [cluster.nats.url]}, "cluster": {"id": "copy"}})
+    try:
+        alone.spawn()
+        alone.wait_ready()
+        asked = [program("streamlog"), "read", "orders", "--servers", alone.kafka]
+        read = subprocess.run(asked, check=True, capture_output=True, text=True)
+        assert len(read.stdout.splitlines()) == 200
+    finally:
+        alone.kill()
