@@ -2,24 +2,46 @@
 #   docker run -p 9092:9092 -p 9464:9464 -v streamlog:/var/lib/streamlog \
 #     -e STREAMLOG_NATS__SERVERS=nats://nats:4222 -e STREAMLOG_KAFKA__ADVERTISED_HOST=localhost \
 #     -e STREAMLOG_SECURITY__INSECURE=true streamlog    # or with certificates: docs/security.md
-FROM python:3.13-slim AS build
-RUN apt-get update && apt-get install -y --no-install-recommends gcc libc6-dev && rm -rf /var/lib/apt/lists/*
+#
+# What is installed is named with its checksums in deploy/*.lock (`make lock` makes them anew). For the same
+# image to the byte, name the two below by their digests, too: --build-arg PYTHON=python@sha256:...
+ARG PYTHON=python:3.13-slim-bookworm
+
+FROM ${PYTHON} AS build
+# hadolint ignore=DL3008
+RUN apt-get update \
+    && apt-get install -y --no-install-recommends gcc libc6-dev \
+    && rm -rf /var/lib/apt/lists/*
 WORKDIR /src
+COPY deploy/requirements.lock deploy/build.lock /locks/
+RUN python -m venv /opt/streamlog \
+    && python -m venv --system-site-packages /build \
+    && /opt/streamlog/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /locks/requirements.lock \
+    && /build/bin/pip install --no-cache-dir --require-hashes -r /locks/build.lock
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY streamlog streamlog
 COPY spark spark
-RUN python -m venv /opt/streamlog && /opt/streamlog/bin/pip install --no-cache-dir .
+ARG SOURCE_DATE_EPOCH=0
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
+    && /opt/streamlog/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
+    && /opt/streamlog/bin/python -W error -c 'import streamlog.record.codec' \
+    && /opt/streamlog/bin/pip uninstall --yes pip
 
-FROM python:3.13-slim
-RUN useradd --system --uid 10001 streamlog && install -d -o streamlog -g streamlog /var/lib/streamlog
+FROM ${PYTHON}
+LABEL org.opencontainers.image.title="streamlog" \
+      org.opencontainers.image.description="NATS in, Kafka out, Spark over" \
+      org.opencontainers.image.licenses="Apache-2.0"
+RUN useradd --system --uid 10001 streamlog \
+    && install -d -o streamlog -g streamlog /var/lib/streamlog
 COPY --from=build /opt/streamlog /opt/streamlog
 ENV PATH=/opt/streamlog/bin:$PATH \
+    PYTHONDONTWRITEBYTECODE=1 \
     STREAMLOG_NODE__DATA_DIR=/var/lib/streamlog \
     STREAMLOG_KAFKA__HOST=0.0.0.0 \
     STREAMLOG_HTTP__HOST=0.0.0.0
-USER streamlog
+USER 10001
 VOLUME /var/lib/streamlog
 EXPOSE 9092 9464
 STOPSIGNAL SIGTERM
-HEALTHCHECK --interval=10s --timeout=3s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/healthz', timeout=2)"]
+HEALTHCHECK --interval=10s --timeout=3s --start-period=30s CMD ["python", "-c", "import urllib.request as u; u.urlopen('http://127.0.0.1:9464/healthz', timeout=2)"]
 CMD ["streamlog", "serve"]

@@ -6,8 +6,10 @@ INSTALLED := $(VENV)/.installed
 PARALLEL := tests/unit tests/property tests/simulation
 SOURCES := pyproject.toml setup.py $(shell find streamlog -name '*.pyx' -o -name '*.pxd')
 
+LOCKED := --quiet --universal --python-version 3.11 --generate-hashes --no-header --no-annotate
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters compatibility clean
+.PHONY: help setup demo demo-keep test test-slow lint bench bench-clusters compatibility docs lock clean
 
 help: ## Say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -56,8 +58,18 @@ bench-clusters: setup ## Three nodes beside three JetStream servers
 compatibility: setup ## Kafka clients of several languages against three nodes: docs/compatibility.md
 	$(BIN)/python -m compatibility
 
+docs: setup ## The pages made out of the code, and the site in site/
+	$(BIN)/python -m documentation
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(BIN)/mkdocs build --strict --quiet
+
+lock: setup ## Name the dependencies of the image with their checksums
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv
+	$(BIN)/uv pip compile pyproject.toml $(LOCKED) --output-file deploy/requirements.lock
+	printf 'setuptools>=77\nCython>=3.1\n' | $(BIN)/uv pip compile - $(LOCKED) --output-file deploy/build.lock
+
 clean: ## Remove what was built, not the environment
-	rm -rf build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find streamlog -name '*.so' -delete
 	find streamlog -name '*.c' -delete
 	rm -f $(INSTALLED)

@@ -83,8 +83,11 @@ class NatsSection(Section):
     servers: Addresses = ("nats://127.0.0.1:4222",)
     """With ``tls://`` nothing is said in the clear."""
     user: str | None = None
+    """With ``password``."""
     password: SecretStr | None = None
+    """Better in the environment."""
     token: SecretStr | None = None
+    """Instead of user and password; better in the environment."""
     nkey_seed: Path | None = None
     """A file with the seed of an NKey, which begins with SU."""
     credentials: Path | None = None
@@ -145,6 +148,7 @@ class ClusterSection(Section):
     voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
     """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
     heartbeat_ms: Annotated[int, Field(ge=10)] = 500
+    """How often a node tells the controller that it is alive."""
     session_ms: Annotated[int, Field(ge=100)] = 3_000
     """A node that is not heard of for so long is fenced: others lead in its place."""
     lease_ms: Annotated[int, Field(ge=100)] = 2_400
@@ -152,6 +156,7 @@ class ClusterSection(Section):
     election_timeout_ms: Annotated[int, Field(ge=50)] = 1_000
     """A voter that does not hear of a quorum leader for one to two of these stands for election."""
     request_timeout_ms: Annotated[int, Field(ge=50)] = 2_000
+    """Between voters, and to the controller."""
     leader_rebalance_ms: Annotated[int, Field(ge=0)] = 30_000
     """How often leaders are moved back to preferred replicas; 0: only when asked to."""
 
@@ -168,6 +173,7 @@ class ReplicationSection(Section):
     replica_lag_time_ms: Annotated[int, Field(ge=100)] = 10_000
     """A follower that has not been caught up for so long leaves the in-sync replicas."""
     fetch_wait_ms: Annotated[int, Field(ge=10)] = 500
+    """How long a leader may let a fetch wait for records."""
     fetch_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 16 * MIB
     retry_ms: Annotated[int, Field(ge=1)] = 100
     """The pause after a leader could not be reached."""
@@ -322,14 +328,21 @@ class LogSection(Section):
     """How logs are kept; a stream's own configuration overrides what it names."""
 
     sync: SyncPolicy = "commit"
+    """When to fdatasync: ``commit``: before the ack; ``interval``; ``os``: when it likes."""
     sync_interval_ms: Annotated[int, Field(ge=1)] = 1_000
+    """With ``sync = "interval"``: how much a power cut may take."""
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] = 256 * MIB
+    """A batch that would make a segment larger goes into a new one."""
     segment_age_ms: Annotated[int, Field(ge=100)] = 7 * 86_400_000
+    """A batch that comes so long after a segment's first one goes into a new one."""
     index_interval_bytes: Annotated[int, Field(ge=0)] = 4 * KIB
+    """One index entry for about so many bytes."""
     auto_pause_ms: Annotated[int, Field(ge=0)] = 0
     """A partition that nobody has written to for so long closes its files; 0: never."""
     retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
+    """How often it is looked whether segments are past their limits."""
     checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
+    """How often it is noted what is committed, and what is synced."""
     open_files_max: Annotated[int, Field(ge=0)] = 0
     """Over all logs; 0: three quarters of what the process may have open. With fewer than there are
     partitions in use, an append may have to open its file."""

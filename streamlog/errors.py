@@ -59,6 +59,7 @@
         BlockNotReady             a ledger's block is yet to be cut
         ChannelNotReady           a ledger's channel does not order just now
         RequestTimedOut
+      FeatureLevelUnknown         the metadata was written by a later streamlog
       CorruptData                 bytes on disk or wire are not what was written
         CorruptBatch
         CorruptFile               an index, a checkpoint or another small file
@@ -325,6 +326,10 @@ class ChannelNotReady(Unavailable):
 
 class RequestTimedOut(Unavailable):
     """No answer in the time allowed. Whether it was done is unknown."""
+
+
+class FeatureLevelUnknown(StreamlogError):
+    """The metadata is of a feature level that this streamlog does not know."""
 
 
 class CorruptData(StreamlogError):

@@ -4,6 +4,7 @@ What is known of leaders and in-sync replicas comes from stock Kafka clients and
 """
 
 import json
+import os
 import subprocess
 import time
 import urllib.error
@@ -170,13 +171,16 @@ class Cluster:
         settings: Settings | None = None,
         nats: Nats | None = None,
         make_node: Callable[[int, Path], ClusterNode] = ClusterNode,
+        started: Sequence[int] = (),
     ) -> None:
+        """``started``: at first only these, by default all."""
         directory.mkdir(parents=True, exist_ok=True)
         self.nats: Nats = nats or NatsServer(directory)
         self.nodes = {i: make_node(i, directory / f"node-{i}") for i in range(1, nodes + 1)}
         self.voters = [self.nodes[i].voter for i in range(1, (voters or nodes) + 1)]
         """As the configuration lists them; the others are observers until they are made voters."""
         self.settings = settings or {}
+        self._started = tuple(started)
         for node in self.nodes.values():
             node.configure(self.settings_of(node))
 
@@ -194,7 +198,7 @@ class Cluster:
     def __enter__(self) -> Self:
         try:
             self.nats.start()
-            self.start()
+            self.start(*self._started)
         except BaseException:
             self.close()
             raise
@@ -245,12 +249,17 @@ class Cluster:
     def command(self, *arguments: str) -> str:
         """``streamlog <arguments> --servers …`` of all running nodes; what it prints."""
         servers = ",".join(node.kafka for node in self.running())
+        return self.command_without_servers(*arguments, "--servers", servers)
+
+    def command_without_servers(self, *arguments: str) -> str:
+        """One that goes over NATS."""
         done = subprocess.run(
-            [program("streamlog"), *arguments, "--servers", servers],
+            [program("streamlog"), *arguments],
             capture_output=True,
             text=True,
             check=False,
             timeout=60,
+            env={**os.environ, "NATS_URL": self.nats.url},
         )
         assert done.returncode == 0, f"{arguments}: {done.stdout}{done.stderr}"
         return done.stdout

@@ -10,7 +10,9 @@ import pytest
 from streamlog.cli.program import main
 from tests.server_process import wait_until
 
-ASKING: Final = {"stream info", "stream move", "stream cancel-move"}
+ASKING: Final = {
+    "stream info", "stream move", "stream cancel-move", "backup take", "restore stream",
+}  # fmt: skip
 
 
 class Done(NamedTuple):
@@ -33,6 +35,7 @@ class Cli:
         words = [*text.split(), *more]
         command = " ".join(words[:2])
         asks = words[0] in {"cluster", "group", "read"} or command in ASKING
+        asks = asks and "--path" not in words
         if asks and "--servers" not in words and command != "cluster force-quorum":
             words += ["--servers", self.servers]
         out, err = (io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2))

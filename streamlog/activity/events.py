@@ -148,6 +148,8 @@ def _of_clients(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return "access_rule_added", rule.model_dump(mode="json")
         case facts.AccessRuleRemoved(rule=rule):
             return "access_rule_removed", rule.model_dump(mode="json")
+        case facts.FeatureLevelChanged(level=level):
+            return "feature_level_changed", {"level": level}
     raise AssertionError(f"{type(record).__name__} is not told")
 
 

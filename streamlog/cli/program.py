@@ -9,6 +9,7 @@ import typer
 from streamlog import __version__
 from streamlog.cli import (
     acl,
+    backup,
     bench,
     cluster,
     dev,
@@ -18,6 +19,7 @@ from streamlog.cli import (
     publish,
     quota,
     read,
+    restore,
     serve,
     stream,
     user,
@@ -42,6 +44,8 @@ app.add_typer(user.app, name="user")
 app.add_typer(acl.app, name="acl")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(backup.app, name="backup")
+app.add_typer(restore.app, name="restore")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
 for command in COMMANDS:

@@ -4,10 +4,17 @@ Any node takes a command and hands it on; ``decode_command`` is what came over t
 """
 
 import json
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from streamlog.access.filters import RuleFilter
 from streamlog.access.rules import Rule
@@ -124,6 +131,16 @@ class Heartbeat(Command):
     """Partitions whose log this node cannot write: it must neither lead them nor be in sync."""
     full: bool = False
     """There is no room on its disk: others that have room are to lead, and it is not in sync."""
+    levels: tuple[int, int] | None = None
+    """The feature levels that it knows; not said to a controller that may not understand."""
+
+    @model_serializer(mode="wrap")
+    def _as_ever(self, encode: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """What is not said does not show: controllers of before refuse what they do not know."""
+        body: dict[str, Any] = encode(self)
+        if self.levels is None:
+            del body["levels"]
+        return body
 
 
 class StopNode(Command):
@@ -264,8 +281,18 @@ class AwaitApplied(Command):
     wait_ms: int
 
 
+class RaiseLevel(Command):
+    """Have the cluster at this feature level, if all nodes know it."""
+
+    level: int
+
+
 class DescribeCluster(Command):
     """What the node knows of quorum and nodes; nothing is changed."""
+
+
+class ExportMetadata(Command):
+    """All that is committed of the metadata, as a snapshot; nothing is changed."""
 
 
 _TYPES: dict[str, type[Command]] = {
@@ -296,8 +323,10 @@ _TYPES: dict[str, type[Command]] = {
         AddVoter,
         RemoveVoter,
         TransferController,
+        RaiseLevel,
         AwaitApplied,
         DescribeCluster,
+        ExportMetadata,
     )
 }
 

@@ -12,11 +12,13 @@ from streamlog.access.rulebook import RuleBook
 from streamlog.errors import CorruptData
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
+from streamlog.metadata.features import FIRST, check_known
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
     AccessRuleAdded,
     AccessRuleRemoved,
     DecoySecretChosen,
+    FeatureLevelChanged,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -57,6 +59,7 @@ class ImageDelta:
         users: Map[str, Credentials],
         decoy_secret: str,
         rules: RuleBook,
+        level: int = FIRST,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -67,6 +70,7 @@ class ImageDelta:
         self.users = users
         self.decoy_secret = decoy_secret
         self.rules = rules
+        self.level = level
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -76,7 +80,9 @@ class ImageDelta:
         self._open: dict[str, list[PartitionImage]] = {}  # partitions of touched streams
 
     def apply(self, record: MetadataRecord, offset: int) -> None:
-        """Raises CorruptData if the record cannot follow what was applied before it."""
+        """Raises CorruptData if the record cannot follow what was applied before it, and
+        FeatureLevelUnknown.
+        """
         match record:
             case PartitionChanged():
                 self._partition_changed(record, offset)
@@ -92,10 +98,8 @@ class ImageDelta:
                 self._deleted(record, offset)
             case VotersChanged():
                 self.voters = record.voter_set
-            case ProducerIdsAllocated():
-                if record.end < self.producer_ids_end:
-                    raise CorruptData(f"metadata record at {offset} takes back producer ids")
-                self.producer_ids_end = record.end
+            case ProducerIdsAllocated() | FeatureLevelChanged():
+                self._cluster_changed(record, offset)
             case (
                 QuotaChanged()
                 | UserChanged()
@@ -185,6 +189,20 @@ class ImageDelta:
                     self.users = self.users.delete(name)
             case DecoySecretChosen(secret=secret):
                 self.decoy_secret = secret
+
+    def _cluster_changed(
+        self, record: ProducerIdsAllocated | FeatureLevelChanged, offset: int
+    ) -> None:
+        match record:
+            case ProducerIdsAllocated():
+                if record.end < self.producer_ids_end:
+                    raise CorruptData(f"metadata record at {offset} takes back producer ids")
+                self.producer_ids_end = record.end
+            case FeatureLevelChanged():
+                check_known(record.level)
+                if record.level < self.level:
+                    raise CorruptData(f"metadata record at {offset} takes back a feature level")
+                self.level = record.level
 
     def _created(self, record: StreamCreated, offset: int) -> None:
         name = record.config.name

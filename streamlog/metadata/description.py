@@ -1,24 +1,33 @@
 """What DescribeCluster answers: the quorum and the nodes, as one node knows them. Pure."""
 
+from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
 from typing import Any
 
 from streamlog.metadata.entries import Load
+from streamlog.metadata.features import LEVEL_MAX, LevelRange
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId
 from streamlog.raft.quorum import Raft
 
 
 def describe(
-    raft: Raft, image: Image, now_ms: int, heard_of: AbstractSet[NodeId]
+    raft: Raft,
+    image: Image,
+    now_ms: int,
+    heard_of: AbstractSet[NodeId],
+    levels: Mapping[NodeId, LevelRange],
 ) -> dict[str, Any]:
     """JSON. ``replicas`` is known to the leader alone, and empty elsewhere.
 
-    ``heard_of``: the nodes that the controller has heard of in its own time in office.
+    ``heard_of``: the nodes that the controller has heard of in its own time in office; ``levels``:
+    what they know by their own word.
     """
     end_offset = raft.log.end_offset
     return {
         "controller": raft.leader,
+        "level": image.level,
+        "level_max": LEVEL_MAX,
         "epoch": raft.epoch,
         "high_watermark": raft.high_watermark,
         "voters": [
@@ -50,6 +59,7 @@ def describe(
                 "heard": node_id in heard_of,
                 "draining": node.draining,
                 "full": node.full,
+                "levels": levels.get(node_id),
                 "replicas": image.loads.get(node_id, Load()).replicas,
                 "leaders": image.loads.get(node_id, Load()).leaders,
             }

@@ -18,6 +18,7 @@ from streamlog.metadata.commands import (
     ReportLeader,
 )
 from streamlog.metadata.controller import Decision, decide, next_moves
+from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, NodeImage
 from streamlog.metadata.quorum import Quorum, clock_ms
@@ -92,10 +93,12 @@ class Duties:
             self._moves_due_ms = 0
             self._changed.set()
         self.sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
+        self.sessions.told(beat.node_id, beat.levels)
         self._heard.set()
+        granted = Granted(0, {})
         if node.fenced or node.full or beat.offline or beat.full:
-            return await self._quorum.decide(self.decision(beat))
-        return Granted(0, {})
+            granted = await self._quorum.decide(self.decision(beat))
+        return granted._replace(result={**granted.result, "levels": KNOWN})
 
     def is_believed(self, report: ReportLeader) -> bool:
         """Whether enough others have said the same lately."""

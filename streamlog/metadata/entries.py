@@ -32,6 +32,11 @@ class NodeImage:
     full: bool = False
     """Has no room on its disk: leads and is in sync only where no live member has any."""
 
+    @property
+    def has_address(self) -> bool:
+        """Not so in a cluster made of a backup, before the node has registered there."""
+        return self.port > 0
+
 
 @dataclass(frozen=True, slots=True)
 class PartitionImage:

@@ -20,10 +20,12 @@ from streamlog.metadata.entries import (
     StreamImage,
     partition_changed,
 )
+from streamlog.metadata.features import FIRST
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
     AccessRuleAdded,
     DecoySecretChosen,
+    FeatureLevelChanged,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -92,6 +94,8 @@ class Image:
     """The offset of the image that this one was made of; makes ``changes`` cheap."""
     touched: frozenset[str] = field(default=frozenset(), compare=False)
     """Names of the streams that differ from that image."""
+    level: int = FIRST
+    """See ``features``."""
 
     def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound."""
@@ -147,6 +151,7 @@ class Image:
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
+            level=delta.level,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -167,6 +172,8 @@ class Image:
 
     def records(self) -> Iterator[MetadataRecord]:
         """Records that build this image out of an empty one; what a snapshot holds."""
+        if self.level != FIRST:
+            yield FeatureLevelChanged(level=self.level)
         if self.voters:
             yield VotersChanged.of(self.voters)
         if self.producer_ids_end:
@@ -194,6 +201,7 @@ class Image:
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
             users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
+            level=self.level,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
@@ -201,7 +209,7 @@ class Image:
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
-            parent_offset=self.offset, touched=frozenset(delta.touched),
+            parent_offset=self.offset, touched=frozenset(delta.touched), level=delta.level,
         )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from uuid import UUID
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
+from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.lease import Lease
 from streamlog.model import NodeId, TopicPartition
@@ -55,6 +56,8 @@ class Membership:
         self._applied_offset = applied_offset
         self._needs_no_lease = needs_no_lease
         self._hurry = asyncio.Event()
+        self._tells_levels = False
+        """The controller has told which feature levels it knows, so it understands ours."""
 
     async def register(self, wanted: RegisterNode) -> int:
         """Until the controller accepts it; the metadata offset to be applied then.
@@ -116,13 +119,15 @@ class Membership:
             sent_at = time.monotonic()
             try:
                 async with asyncio.timeout(self._session_s):
-                    await self._grant(self._heartbeat())
+                    granted = await self._grant(self._heartbeat())
             except StaleNode:
                 self.lease.end()
                 raise
             except (StreamlogError, TimeoutError) as error:
                 logger.debug("heartbeat failed", extra={"error": str(error)})
+                self._tells_levels = False
             else:
+                self._tells_levels = "levels" in granted.result
                 self._extend(sent_at)
             pause_s = max(0.0, sent_at + self._heartbeat_s - time.monotonic())
             try:
@@ -138,6 +143,7 @@ class Membership:
             offset=self._applied_offset(),
             offline=tuple((tp.stream, tp.partition) for tp in sorted(self.offline)),
             full=self.full,
+            levels=KNOWN if self._tells_levels else None,
         )
 
     def _extend(self, sent_at: float) -> None:

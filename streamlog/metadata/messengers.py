@@ -112,5 +112,8 @@ class Messengers:
         voter = replica.voters.by_id.get(node_id)
         if voter is not None:
             return Address(voter.host, voter.port)
-        node = replica.newest.nodes.get(node_id) or replica.configured.by_id.get(node_id)
-        return None if node is None else Address(node.host, node.port)
+        node = replica.newest.nodes.get(node_id)
+        if node is not None and node.has_address:
+            return Address(node.host, node.port)
+        configured = replica.configured.by_id.get(node_id)
+        return None if configured is None else Address(configured.host, configured.port)

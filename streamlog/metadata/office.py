@@ -21,8 +21,10 @@ from streamlog.metadata.commands import (
     AwaitApplied,
     Command,
     DescribeCluster,
+    ExportMetadata,
     FenceNode,
     Heartbeat,
+    RaiseLevel,
     RegisterNode,
     RemoveVoter,
     ReportLeader,
@@ -32,11 +34,13 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.description import describe
 from streamlog.metadata.duties import Duties
+from streamlog.metadata.features import raised
 from streamlog.metadata.forwarding import Granted, decode_result
 from streamlog.metadata.image import Image
 from streamlog.metadata.peers import Peers
 from streamlog.metadata.quorum import Quorum, clock_ms
 from streamlog.metadata.records import VotersChanged
+from streamlog.metadata.snapshot import encode_snapshot
 from streamlog.metadata.voting import with_voter, without_voter
 from streamlog.model import NodeId
 from streamlog.raft.events import Resign
@@ -57,6 +61,7 @@ REPEATABLE: Final = (
     AlterQuota,
     AwaitApplied,
     DescribeCluster,
+    ExportMetadata,
 )
 """Twice is as good as once."""
 
@@ -148,6 +153,10 @@ class Office:
                 granted = await self._duties.heartbeat(command)
             case DescribeCluster():
                 granted = Granted(0, self._description())
+            case ExportMetadata():
+                granted = await self._export()
+            case RaiseLevel():
+                granted = await self._raise_level(command)
             case TransferController():
                 granted = self._transfer(command)
             case AddVoter() | RemoveVoter():
@@ -163,8 +172,24 @@ class Office:
         return granted
 
     def _description(self) -> dict[str, Any]:
-        heard_of = self._duties.sessions.heard_of
-        return describe(self._quorum.replica.raft, self._quorum.newest, clock_ms(), heard_of)
+        sessions, now_ms = self._duties.sessions, clock_ms()
+        levels = sessions.known_levels(now_ms)
+        return describe(
+            self._quorum.replica.raft, self._quorum.newest, now_ms, sessions.heard_of, levels
+        )
+
+    async def _raise_level(self, command: RaiseLevel) -> Granted:
+        def decided(image: Image) -> Decision:
+            told = self._duties.sessions.known_levels(clock_ms())
+            records = raised(image.level, command.level, image.nodes, told)
+            return Decision(records, {"before": image.level, "level": command.level})
+
+        return await self._quorum.decide(decided)
+
+    async def _export(self) -> Granted:
+        image = self._quorum.replica.image
+        data = await asyncio.to_thread(encode_snapshot, image)
+        return Granted(image.offset, {"snapshot": data.decode()})
 
     def _transfer(self, command: TransferController) -> Granted:
         successor, voters = command.node_id, self._quorum.replica.voters

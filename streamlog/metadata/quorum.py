@@ -21,6 +21,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata import records as facts
 from streamlog.metadata.controller import Decision, batches
+from streamlog.metadata.features import LEVEL_MAX, check_writable
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
 from streamlog.metadata.messengers import Messengers
@@ -281,6 +282,7 @@ class Quorum:
                 continue
             try:
                 decision = wish.decide(image)
+                check_writable(decision.records, image.level)
             except StreamlogError as error:
                 _fail(wish.answer, error)
                 continue
@@ -312,6 +314,8 @@ class Quorum:
         records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self._node_id)]
         if not self.replica.newest.voters:
             records.append(facts.VotersChanged.of(self.replica.voters))
+        if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
+            records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
         await self._propose(records)
 
     async def _drive(self, steps: Iterator[Outgoing]) -> None:

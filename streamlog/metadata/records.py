@@ -25,6 +25,14 @@ class MetadataRecord(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     VERSION: ClassVar[int] = 1
+    LEVEL: ClassVar[int] = 1
+    """The feature level from which on it may be written; see ``features``."""
+
+
+class FeatureLevelChanged(MetadataRecord):
+    """Whatever follows may be of this level. It only grows."""
+
+    level: int
 
 
 # Nodes
@@ -221,6 +229,7 @@ class AccessRuleRemoved(MetadataRecord):
 _TYPES: dict[str, type[MetadataRecord]] = {
     kind.__name__: kind
     for kind in (
+        FeatureLevelChanged,
         NodeRegistered,
         NodeFenced,
         NodeDraining,

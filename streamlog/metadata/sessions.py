@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.metadata.commands import ReportLeader
+from streamlog.metadata.features import LevelRange
 from streamlog.metadata.image import Image, PartitionImage
 from streamlog.model import NO_LEADER, NodeId
 
@@ -47,10 +48,13 @@ class Sessions:
         self._report_window_ms = report_window_ms
         self._sessions: dict[NodeId, _Session] = {}
         self._reports: dict[_Reported, dict[NodeId, int]] = {}  # who said so, and when
+        self.levels: dict[NodeId, LevelRange] = {}
+        """What nodes have said that they know, of those that have."""
 
     def started(self, image: Image, now_ms: int) -> None:
         """A controller begins: every node that is not fenced gets a whole session from now on."""
         self._reports.clear()
+        self.levels.clear()
         self._sessions = {
             node.node_id: _Session(node.epoch, now_ms + self._session_ms, was_heard=False)
             for node in image.nodes.values()
@@ -63,6 +67,18 @@ class Sessions:
         if known is not None and node_epoch < known.node_epoch:
             return
         self._sessions[node_id] = _Session(node_epoch, now_ms + self._session_ms)
+
+    def told(self, node_id: NodeId, levels: tuple[int, int] | None) -> None:
+        """Which feature levels it knows; None: it does not say."""
+        if levels is None:
+            self.levels.pop(node_id, None)
+        else:
+            self.levels[node_id] = LevelRange(*levels)
+
+    def known_levels(self, now_ms: int) -> dict[NodeId, LevelRange]:
+        """Of the nodes whose session lasts."""
+        live = self.live(now_ms)
+        return {node: levels for node, levels in self.levels.items() if node in live}
 
     def gone(self, node_id: NodeId) -> None:
         """The process is known to have ended: its session is over. It can be heard of again."""

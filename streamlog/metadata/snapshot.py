@@ -11,7 +11,7 @@ from pathlib import Path
 
 from crc32c import crc32c
 
-from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.errors import CorruptFile, FeatureLevelUnknown, StreamlogError
 from streamlog.log.disk import Disk
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import decode_record, encode_record
@@ -53,7 +53,7 @@ def encode_snapshot(image: Image) -> bytes:
 
 
 def decode_snapshot(data: bytes, where: str) -> Image:
-    """CorruptFile if ``data`` is not what was encoded."""
+    """CorruptFile if ``data`` is not what was encoded; FeatureLevelUnknown."""
     checksum, _, content = data.partition(b"\n")
     if checksum != b"crc32c %d" % crc32c(content):
         raise CorruptFile(f"{where}: the checksum is wrong")
@@ -67,9 +67,9 @@ def decode_snapshot(data: bytes, where: str) -> Image:
     except (ValueError, KeyError, TypeError):
         raise CorruptFile(f"{where}: the first line is damaged") from None
     try:
-        records = [decode_record(line) for line in body.splitlines()]
+        records = (decode_record(line) for line in body.splitlines())  # a level comes first
         return image.restored(records, offset=offset, epoch=epoch)
-    except CorruptFile:
+    except (CorruptFile, FeatureLevelUnknown):
         raise
     except StreamlogError as error:
         raise CorruptFile(f"{where}: {error}") from None

@@ -48,7 +48,9 @@ def with_addresses(voters: VoterSet, nodes: Mapping[NodeId, NodeImage]) -> Voter
     """Voters listen where they have registered, whatever was configured once."""
     by_id = voters.by_id
     return VoterSet.of(
-        replace(it, host=node.host, port=node.port) if (node := nodes.get(it.node_id)) else it
+        replace(it, host=node.host, port=node.port)
+        if (node := nodes.get(it.node_id)) and node.has_address
+        else it
         for it in by_id.values()
     )
 

@@ -19,6 +19,7 @@ from streamlog.partition.following import Following
 from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.producing import Appended, Producing
 from streamlog.partition.reader import Reader
+from streamlog.partition.restoring import restore_batches
 from streamlog.partition.shortening import forget_below
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
@@ -96,7 +97,7 @@ class Partition:
         self.erasing = Erasing(
             self.state,
             appended=self._keep_and_tell,
-            failed=self._append_failed,
+            failed=self.append_failed,
             foreseen=self.subjects.drop,
             lost=self.subjects.forget,
         )
@@ -232,7 +233,7 @@ class Partition:
                 run, time.time_ns() // 1_000_000, ack, started, leader_epoch=leader_epoch
             )
         except StreamlogError as error:
-            self._append_failed(error)
+            self.append_failed(error)
             raise
         metrics.append_batches.count += 1
         metrics.append_records.count += count
@@ -240,7 +241,7 @@ class Partition:
         self._keep_and_tell()
         return base_offset
 
-    def _append_failed(self, error: StreamlogError) -> None:
+    def append_failed(self, error: StreamlogError) -> None:
         self._metrics.append_failures.labels(type(error).__name__).inc()
         if isinstance(error, StorageFailed) and self.state.failure is error:
             self.went_offline(error)
@@ -273,7 +274,7 @@ class Partition:
                 check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
             )
         except StreamlogError as error:
-            self._append_failed(error)
+            self.append_failed(error)
             raise
         if not appended.is_repetition:
             metrics.append_batches.count += 1
@@ -284,6 +285,8 @@ class Partition:
             metrics.produce_duplicates.inc()
         self.syncing.keep()
         return appended
+
+    restore = restore_batches
 
     def committed(self, done: list[Pending], before: int) -> None:
         """What was done about the high watermark, which was ``before``, is to be told."""

@@ -101,6 +101,12 @@ class LocalPartition(Protocol):
         InvalidProducerEpoch, OutOfOrderSequence.
         """
 
+    def restore(self, records: memoryview, ack: "Acknowledgement") -> None:
+        """Append batches of a backup, with their offsets; those that are there are passed over.
+
+        Raises NotLeader, StorageFull, StorageFailed, Overloaded, CorruptBatch.
+        """
+
     async def read(self, offset: int, max_bytes: int) -> Slice:
         """Whole batches below the high watermark, first the one with ``offset``, however large."""
 

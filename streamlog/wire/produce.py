@@ -30,6 +30,8 @@ TOPIC_ID_BYTES: Final = 16
 ACKS_NONE: Final = 0
 ACKS_LEADER: Final = 1
 ACKS_ALL: Final = -1
+ACKS_AS_STORED: Final = -2
+"""None of Kafka's: batches of a backup, with the offsets that they had; else as ACKS_ALL."""
 NO_OFFSET: Final = -1
 NO_TIME: Final = -1
 

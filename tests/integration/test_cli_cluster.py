@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.metadata.features import LEVEL_MAX
 from tests.cluster_cli import Cli
 from tests.server_process import ServerProcess, program, wait_until
 
@@ -43,6 +44,16 @@ def test_the_nodes_and_the_quorum(cli: Cli, trio: Any) -> None:
     table = cli.ok("cluster nodes")
     assert table.count("live") == 3
     assert "controller" in cli.ok("cluster quorum")
+
+
+def test_a_new_cluster_is_at_the_newest_level(cli: Cli) -> None:
+    wait_until(lambda: None not in cli.json("cluster features")["nodes"].values(), "the levels")
+    features = cli.json("cluster features")
+    assert features["level"] == features["level_max"] == LEVEL_MAX
+    assert set(features["nodes"]) == {"1", "2", "3"}
+    assert f"{LEVEL_MAX} already" in cli.ok("cluster upgrade --yes")
+    assert f"1 to {LEVEL_MAX}, not 99" in cli.refused("cluster upgrade --level 99 --yes")
+    assert "cannot go back" in cli.refused("cluster upgrade --level 1 --yes")
 
 
 def test_any_node_answers(cli: Cli, trio: Any) -> None:

@@ -3,8 +3,10 @@
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,8 +16,12 @@ import pytest
 import yaml
 from check_jsonschema.builtin_schemas import get_builtin_schema
 from jsonschema.validators import validator_for
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from packaging.version import Version
 from typer.testing import CliRunner
 
+from streamlog import __version__
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
 from streamlog.console.lag_gauges import LagGauges
@@ -71,6 +77,111 @@ def test_the_settings_of_nats_server_are_valid(name: str) -> None:
         [server, "--config", file, "-t"], check=False, capture_output=True, text=True, env=env
     )
     assert (done.returncode, "is valid" in done.stderr + done.stdout) == (0, True), done
+
+
+# The image
+
+
+DOCKERFILES = ("Dockerfile", "deploy/spark/Dockerfile")
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_the_dockerfile_has_no_bad_habits(name: str) -> None:
+    done = hadolint(ROOT / name)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_a_bad_habit_would_be_found(tmp_path: Path) -> None:
+    file = tmp_path / "Dockerfile"
+    file.write_text("FROM python\nRUN cd /tmp && sudo pip install streamlog\n")
+    assert hadolint(file).returncode != 0
+
+
+def hadolint(file: Path) -> "subprocess.CompletedProcess[str]":
+    program = Path(sys.executable).parent / "hadolint"
+    if not program.exists():
+        pytest.skip("hadolint is not installed")
+    return subprocess.run([program, file], check=False, capture_output=True, text=True)
+
+
+@pytest.mark.parametrize("name", DOCKERFILES)
+def test_what_the_dockerfile_copies_is_let_through(name: str) -> None:
+    """.dockerignore leaves out all but what it names."""
+    allowed = {
+        line.removeprefix("!")
+        for line in (ROOT / ".dockerignore").read_text().splitlines()
+        if line.startswith("!")
+    }
+    copies = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / name).read_text(), re.MULTILINE)
+    sources = {source for copy in copies for source in copy.split()}
+    assert sources <= allowed
+    assert all((ROOT / source).exists() for source in sources)
+
+
+def locked(name: str) -> dict[str, Version]:
+    """Every package of a lock file; each has its checksums."""
+    text = (DEPLOY / name).read_text().replace("\\\n", " ")
+    entries = [line for line in text.splitlines() if line.strip() and not line.startswith(" ")]
+    assert all("--hash=sha256:" in line for line in entries)
+    found = (re.match(r"([\w.-]+)==([\w.]+)", line) for line in entries)
+    return {str(canonicalize_name(it[1])): Version(it[2]) for it in found if it}
+
+
+@pytest.mark.parametrize(
+    ("name", "extra"), [("requirements.lock", ""), ("spark/requirements.lock", "spark")]
+)
+def test_the_locked_packages_are_what_the_project_wants(name: str, extra: str) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    wanted = [*project["dependencies"], *project["optional-dependencies"].get(extra, [])]
+    found = locked(name)
+    for requirement in map(Requirement, wanted):
+        version = found.get(str(canonicalize_name(requirement.name)))
+        assert version is not None, f"{requirement} is not in {name}: `make lock`"
+        assert version in requirement.specifier, f"{requirement} is {version} in {name}"
+
+
+def test_what_builds_is_locked_too() -> None:
+    build = tomllib.loads((ROOT / "pyproject.toml").read_text())["build-system"]["requires"]
+    found = locked("build.lock")
+    for requirement in map(Requirement, build):
+        assert found[str(canonicalize_name(requirement.name))] in requirement.specifier
+
+
+def test_images_are_named_after_the_version(compose: dict[str, Any]) -> None:
+    images = [service["image"] for service in compose["services"].values() if "build" in service]
+    images += [
+        it["image"] for it in manifest("StatefulSet")["spec"]["template"]["spec"]["containers"]
+    ]
+    assert {image.partition(":")[2] for image in images} == {__version__}
+
+
+# systemd
+
+
+def test_the_unit_is_valid(tmp_path: Path) -> None:
+    """But for the program, which is elsewhere on this machine."""
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("there is no systemd-analyze here")
+    text = (DEPLOY / "streamlog.service").read_text()
+    assert verified(tmp_path, text.replace("/opt/streamlog/bin/streamlog", "/bin/true")) == ""
+    assert "Unknown key" in verified(tmp_path, text.replace("[Service]", "[Service]\nRestrat=x"))
+
+
+def verified(tmp_path: Path, text: str) -> str:
+    unit = tmp_path / "streamlog.service"
+    unit.write_text(text.replace("User=streamlog", "User=root"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", unit], check=False, capture_output=True, text=True
+    )
+    return done.stdout + done.stderr
+
+
+def test_the_unit_starts_what_there_is_and_waits_for_its_stop() -> None:
+    text = (DEPLOY / "streamlog.service").read_text()
+    (command,) = re.findall(r"^ExecStart=/opt/streamlog/bin/(.+)$", text, re.MULTILINE)
+    assert is_understood(shlex.split(command))
+    (timeout_s,) = re.findall(r"^TimeoutStopSec=(\d+)$", text, re.MULTILINE)
+    assert int(timeout_s) * 1000 > GRACE_MS
 
 
 # Three nodes
@@ -148,6 +259,22 @@ def test_composed_nodes_find_each_other_and_nats(compose: dict[str, Any], load: 
     text = (DEPLOY / "compose.yaml").read_text()
     for i, address in enumerate(addresses, start=1):
         assert f"#   {address} node-{i}\n" in text  # what to write into /etc/hosts
+
+
+def test_prometheus_scrapes_the_composed_nodes(compose: dict[str, Any]) -> None:
+    nodes = sorted(name for name in compose["services"] if name.startswith("node-"))
+    scraping = yaml.safe_load((DEPLOY / "prometheus-compose.yml").read_text())
+    (job,) = scraping["scrape_configs"]
+    assert job["static_configs"][0]["targets"] == [f"{name}:9464" for name in nodes]
+    assert [f"./{name}" for name in scraping["rule_files"]] == ["./alerts.yml"]
+
+
+def test_every_file_that_is_mounted_is_there(compose: dict[str, Any]) -> None:
+    mounts = [it for service in compose["services"].values() for it in service.get("volumes", [])]
+    sources = {mount.split(":")[0] for mount in mounts}
+    files = {source for source in sources if source.startswith(".")}
+    assert all((DEPLOY / source).exists() for source in files)
+    assert sources - files == set(compose["volumes"])
 
 
 # Kubernetes

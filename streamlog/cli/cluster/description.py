@@ -40,6 +40,8 @@ class NodeState(NamedTuple):
     """No room on its disk; nodes of before did not tell."""
     heard: bool = True
     """By this controller; otherwise it only counts as alive since it did so for the last one."""
+    levels: tuple[int, int] | None = None
+    """The feature levels that it knows, where it has told."""
 
     @property
     def words(self) -> str:
@@ -58,6 +60,10 @@ class Description(NamedTuple):
     voters: tuple[VoterState, ...]
     replicas: tuple[FollowerState, ...]
     nodes: tuple[NodeState, ...]
+    level: int = 1
+    """The feature level; controllers of before did not tell."""
+    level_max: int = 1
+    """The highest that the controller knows."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -70,6 +76,8 @@ class Description(NamedTuple):
                 tuple(_one(VoterState, it) for it in fields["voters"]),
                 tuple(_one(FollowerState, it) for it in fields["replicas"]),
                 tuple(_one(NodeState, it) for it in fields["nodes"]),
+                fields.get("level", 1),
+                fields.get("level_max", 1),
             )
         except (KeyError, TypeError) as error:
             raise CorruptData(f"not a description of a cluster: {error!r}") from None

@@ -1,6 +1,6 @@
 import typer
 
-from streamlog.cli.cluster import check, force, info, leaders, nodes, quorum
+from streamlog.cli.cluster import check, features, force, info, leaders, nodes, quorum
 
 app = typer.Typer(help="Look at the cluster, and change its nodes.", no_args_is_help=True)
 
@@ -16,6 +16,8 @@ for command in (
     quorum.move_controller,
     quorum.add_voter,
     quorum.remove_voter,
+    features.features,
+    features.upgrade,
     force.force_quorum,
 ):
     app.command()(command)

@@ -1,15 +1,33 @@
 """ApiVersions (18), versions 0 to 4: what this node speaks. A newer one is answered as 0."""
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
 
+from streamlog.metadata.features import LEVEL_MAX, LEVEL_MIN
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
 from streamlog.wire.registry import APIS
 
+FEATURE: Final = "streamlog.level"
+"""What ``streamlog cluster features`` tells, as Kafka's clients ask for it (KIP-584)."""
 
-async def handle(_request: Message, _version: int, _context: Context) -> Message:
+
+async def handle(_request: Message, _version: int, context: Context) -> Message:
     """No guards: whoever connects may ask."""
-    return offered(ErrorCode.none)
+    image = context.metadata.image
+    supported = {"name": FEATURE, "min_version": LEVEL_MIN, "max_version": LEVEL_MAX}
+    finalized = {
+        "name": FEATURE,
+        "max_version_level": image.level,
+        "min_version_level": image.level,
+    }
+    return {
+        **offered(ErrorCode.none),
+        "supported_features": [supported],
+        "finalized_features_epoch": image.offset,
+        "finalized_features": [finalized],
+    }
 
 
 def offered(error_code: ErrorCode) -> Message:

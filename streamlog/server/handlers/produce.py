@@ -20,6 +20,7 @@ from streamlog.access.rules import Operation
 from streamlog.errors import (
     InconsistentTopicId,
     InvalidRecord,
+    InvalidRequest,
     InvalidRequiredAcks,
     NotEnoughReplicas,
     NotLeader,
@@ -45,6 +46,7 @@ from streamlog.wire.leaders import CurrentLeader
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
+KNOWN_ACKS: Final = (wire.ACKS_NONE, wire.ACKS_LEADER, wire.ACKS_ALL, wire.ACKS_AS_STORED)
 OPENED_AT_ONCE_BYTES: Final = 16 * 1024
 """A larger batch is decompressed in a thread."""
 
@@ -94,7 +96,7 @@ def _check_request(request: wire.ProduceRequest, version: int) -> None:
         raise UnsupportedVersion(f"Produce version {version}: 3 and later are served")
     if request.transactional_id is not None:
         raise NoTransactions("transactions are not supported")
-    if request.acks not in (wire.ACKS_NONE, wire.ACKS_LEADER, wire.ACKS_ALL):
+    if request.acks not in KNOWN_ACKS:
         raise InvalidRequiredAcks(f"acks of {request.acks}: -1, 0 and 1 are known")
 
 
@@ -128,9 +130,14 @@ async def _take(
 ) -> None:
     """Nothing is looked into where this node does not lead; but it may lose that meanwhile."""
     check_writable_by_clients(tp.stream)
-    _led(topic, tp, context)
+    partition = _led(topic, tp, context)
     if context.access is not None:
         context.access.check_topic(Operation.WRITE, tp.stream)
+        if acks == wire.ACKS_AS_STORED:  # offsets and times as the sender says
+            context.access.check_topic(Operation.ALTER, tp.stream)
+    if acks == wire.ACKS_AS_STORED:
+        _restore(tp, partition, records, part, context)
+        return
     check_takes_records(context.metadata.image.stream(tp.stream).config)
     batch = await _checked(tp, records, context, threads)
     partition = _led(topic, tp, context)
@@ -145,6 +152,24 @@ async def _take(
     appended = partition.produce(batch, UNAWAITED)
     part.append_time_ms = appended.append_time_ms
     part.committed(appended.base_offset, partition.log_start_offset)
+
+
+def _restore(
+    tp: TopicPartition,
+    partition: LocalPartition,
+    records: memoryview | None,
+    part: PartitionProduce,
+    context: Context,
+) -> None:
+    """What a backup has, into a stream that nobody else writes to meanwhile."""
+    if records is None:
+        raise InvalidRecord("no records")
+    if not context.metadata.image.stream(tp.stream).config.readonly:
+        raise InvalidRequest(f"{tp.stream} is not read-only: others may write to it meanwhile")
+    if partition.below_min_isr:
+        raise NotEnoughReplicas(f"{tp} has fewer replicas in sync than min_isr")
+    part.appended(partition)
+    partition.restore(records, part)
 
 
 async def _checked(

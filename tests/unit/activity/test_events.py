@@ -188,6 +188,7 @@ def test_every_kind_of_record_is_told() -> None:
         ),
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
+        facts.FeatureLevelChanged(level=2),
         AlterQuotaRecord,
         facts.UserChanged(name="alice", credentials={"SCRAM-SHA-256": CREDENTIAL}),
         facts.DecoySecretChosen(secret="c2VjcmV0"),

@@ -1,0 +1,63 @@
+"""Is a backup still what it was? Blocking."""
+
+import hashlib
+from dataclasses import dataclass, field
+
+from streamlog.backup.folder import BackupFolder
+from streamlog.backup.manifest import PartitionBackup, StreamBackup
+from streamlog.backup.piece import check_piece
+from streamlog.errors import StreamlogError
+from streamlog.log.disk import storage_errors
+
+
+@dataclass
+class Checked:
+    """What was read, and what is wrong with it."""
+
+    files: int = 0
+    size_bytes: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+def verify_backup(folder: BackupFolder) -> Checked:
+    """Every file that the manifest names."""
+    checked = Checked()
+    _metadata(folder, checked)
+    for stream in folder.manifest.streams:
+        for partition in stream.partitions:
+            _partition(folder, stream, partition, checked)
+    return checked
+
+
+def _metadata(folder: BackupFolder, checked: Checked) -> None:
+    metadata = folder.manifest.metadata
+    if metadata is None:
+        return
+    path = folder.metadata / metadata.name
+    checked.files += 1
+    checked.size_bytes += metadata.size_bytes
+    try:
+        with storage_errors(str(path)):
+            digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    except StreamlogError as error:
+        checked.problems.append(str(error))
+        return
+    if digest != metadata.sha256:
+        checked.problems.append(f"{path}: is damaged: its SHA-256 is not the manifest's")
+
+
+def _partition(
+    folder: BackupFolder, stream: StreamBackup, partition: PartitionBackup, checked: Checked
+) -> None:
+    next_offset = partition.start_offset
+    for piece in partition.pieces:
+        path = folder.partition(stream, partition.number) / piece.name
+        checked.files += 1
+        checked.size_bytes += piece.size_bytes
+        if piece.base_offset != next_offset:
+            checked.problems.append(f"{path}: begins at {piece.base_offset}, not {next_offset}")
+        next_offset = piece.next_offset
+        try:
+            check_piece(path, piece)
+        except StreamlogError as error:
+            checked.problems.append(str(error))

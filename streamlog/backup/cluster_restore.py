@@ -1,0 +1,237 @@
+"""A whole cluster out of a backup: its nodes' data folders, while none of them runs. Blocking.
+
+``node.json`` is written last: a folder without it is refused by a node, and begun anew by the next
+run, which knows it by the file ``restoring``.
+"""
+
+import contextlib
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamlog.backup.folder import BackupFolder
+from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
+from streamlog.backup.piece import batches_of, check_piece, checked_content
+from streamlog.backup.placement import directory_id, node_file, placements, restored_image
+from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.erasure.kept_file import FILE_NAME, encode
+from streamlog.log.erasure.loading import load
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.mark import METADATA_NAME, encode_mark
+from streamlog.log.settings import LogSettings
+from streamlog.metadata.data_dir import FORMAT_VERSION
+from streamlog.metadata.image import Image
+from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_id
+from streamlog.metadata.store import MetadataStore
+from streamlog.model import NodeId, TopicPartition
+
+RESTORING: Final = "restoring"
+FILES_MAX: Final = 16
+RUN_BYTES: Final = 1024 * 1024
+_SPARED: Final = frozenset({"lost+found"})
+"""What a new file system has."""
+
+
+@dataclass
+class RestoredCluster:
+    """What a restore came to."""
+
+    cluster_id: str
+    streams: int
+    partitions: int
+    """Replicas that were written."""
+    size_bytes: int = 0
+
+
+def restore_cluster(
+    folder: BackupFolder,
+    paths: Mapping[NodeId, Path],
+    *,
+    nodes: tuple[NodeId, ...] = (),
+    cluster_id: str | None = None,
+) -> RestoredCluster:
+    """Fill the data folders ``paths``, each of one of ``nodes`` (default: of those with a path).
+
+    ``cluster_id``: of the new cluster; default: that of the backup. All files are checked before
+    anything is written. Raises InvalidRequest for a backup that never finished and folders that are
+    in use; CorruptFile, Unavailable.
+    """
+    nodes = tuple(sorted(nodes or paths))
+    if strange := sorted(set(paths) - set(nodes)):
+        raise InvalidRequest(f"node {strange[0]} has a folder, and is not one of {list(nodes)}")
+    old = _image(folder)
+    streams = _covered(folder, old)
+    for path in paths.values():
+        _check_free(path, folder)
+    for stream in streams.values():
+        for partition in stream.partitions:
+            for piece in partition.pieces:
+                check_piece(folder.partition(stream, partition.number) / piece.name, piece)
+    cluster_id = cluster_id or old.cluster_id
+    image = restored_image(old, nodes, cluster_id, folder.manifest)
+    placed = placements(old, nodes)
+    done = RestoredCluster(cluster_id, len(streams), 0)
+    for node_id, path in sorted(paths.items()):
+        kept = [tp for tp, replicas in placed.items() if node_id in replicas]
+        with storage_errors(str(path)):
+            data_dir = _NewDataDir(folder, path)
+            data_dir.begin()
+            for tp in kept:
+                data_dir.write_partition(streams[tp.stream], tp)
+            data_dir.finish(node_id, image)
+        done.partitions += len(kept)
+        done.size_bytes += data_dir.size_bytes
+    return done
+
+
+def _image(folder: BackupFolder) -> Image:
+    metadata = folder.manifest.metadata
+    if metadata is None:
+        raise InvalidRequest(
+            f"{folder.path} was never finished: it has no metadata; single streams of it can be"
+            " restored into a running cluster"
+        )
+    path = folder.metadata / metadata.name
+    whole = Piece(**metadata.model_dump(exclude={"offset", "epoch"}), base_offset=0, next_offset=0)
+    return decode_snapshot(b"".join(checked_content(path, whole)), str(path))
+
+
+def _covered(folder: BackupFolder, image: Image) -> dict[str, StreamBackup]:
+    """Each stream of the metadata, all of whose partitions are here. Raises InvalidRequest."""
+    found = {}
+    for name, stream in sorted(image.streams.items()):
+        backup = folder.manifest.by_id(stream.stream_id)
+        here = {it.number for it in backup.partitions} if backup is not None else set()
+        missing = sorted(set(range(len(stream.partitions))) - here)
+        if backup is None or missing:
+            raise InvalidRequest(
+                f"{folder.path} lacks partitions {missing} of {name}: a cluster of it would have"
+                " lost them; take the backup again while its cluster is there"
+            )
+        found[name] = backup
+    return found
+
+
+def _check_free(path: Path, folder: BackupFolder) -> None:
+    with storage_errors(str(path)):
+        names = {it.name for it in path.iterdir()} - _SPARED if path.exists() else set()
+    if "node.json" in names:
+        raise InvalidRequest(f"{path} is a node's folder already; nothing in it was touched")
+    if names and RESTORING not in names:
+        raise InvalidRequest(
+            f"{path} is not empty (it holds {sorted(names)[0]}); name an empty folder"
+        )
+    if path.resolve().is_relative_to(folder.path.resolve()):
+        raise InvalidRequest(f"{path} lies in the backup itself")
+
+
+class _NewDataDir:
+    """One node's folder in the making. What fails raises OSError or StreamlogError."""
+
+    def __init__(self, backup: BackupFolder, path: Path) -> None:
+        self.size_bytes = 0
+        self._backup = backup
+        self._path = path
+        self._disk = OsDisk()
+        self._files = FilePool(self._disk, FILES_MAX)
+        self._ends: dict[TopicPartition, int] = {}
+        self._starts: dict[TopicPartition, int] = {}
+
+    def begin(self) -> None:
+        """Mark it, and have it empty, whatever a run that was ended has left."""
+        self._disk.make_directory(str(self._path))
+        mark = f"{self._backup.manifest.backup_id}\n".encode()
+        self._disk.write_small(str(self._path / RESTORING), mark)
+        for entry in self._path.iterdir():
+            if entry.name in _SPARED | {RESTORING}:
+                continue
+            if entry.is_dir():
+                shutil.rmtree(entry)
+            else:
+                entry.unlink()
+
+    def write_partition(self, stream: StreamBackup, tp: TopicPartition) -> None:
+        """As a follower would write what it fetches, epochs and all."""
+        partition = stream.partition(tp.partition)
+        assert partition is not None, "covered"
+        where = self._path / "streams" / tp.stream / str(tp.partition)
+        self._disk.make_directory(str(where))
+        self._disk.write_small(str(where / METADATA_NAME), encode_mark(stream.stream_id))
+        log = PartitionLog.open(where, _settings(stream), disk=self._disk, files=self._files)
+        with contextlib.closing(log):
+            self._write_log(log, self._backup.partition(stream, tp.partition), partition)
+        self._ends[tp] = partition.next_offset
+        self._starts[tp] = min(partition.log_start_offset, partition.next_offset)
+        self.size_bytes += partition.size_bytes
+
+    def _write_log(self, log: PartitionLog, source: Path, partition: PartitionBackup) -> None:
+        log.truncate_fully_to(partition.start_offset)
+        waiting, erases = bytearray(), False
+        for piece in partition.pieces:
+            if piece.next_offset <= partition.log_start_offset and piece != partition.pieces[-1]:
+                log.truncate_fully_to(piece.next_offset)  # it was gone in the cluster
+                continue
+            for header, batch in batches_of(source / piece.name, piece):
+                erases |= header.is_control
+                waiting += batch
+                if len(waiting) >= RUN_BYTES:
+                    waiting = _append(log, waiting)
+        _append(log, waiting)
+        if log.log_end_offset != partition.next_offset:
+            problem = f"ends at offset {log.log_end_offset}, not {partition.next_offset}"
+            raise CorruptFile(f"{source}: {problem}")
+        ticket = log.begin_sync()
+        if ticket is not None:
+            ticket.run()
+            log.finish_sync(ticket)
+        if erases:
+            _note_erasures(log, self._files)
+
+    def finish(self, node_id: NodeId, image: Image) -> None:
+        """From here on a node takes it for its own."""
+        path, disk = self._path, self._disk
+        OffsetCheckpoint(path / "high-watermark-checkpoint", disk).write(self._ends)
+        OffsetCheckpoint(path / "recovery-point-offset-checkpoint", disk).write(self._ends)
+        OffsetCheckpoint(path / "log-start-offset-checkpoint", disk).write(self._starts)
+        _write_metadata(path / "metadata", image, disk)
+        folder_id = directory_id(self._backup.manifest, image.cluster_id, node_id)
+        content = node_file(image.cluster_id, node_id, folder_id, FORMAT_VERSION)
+        disk.write_small(str(path / "node.json"), content)
+        disk.unlink(str(path / RESTORING))
+        disk.sync_directory(str(path))
+
+
+def _settings(stream: StreamBackup) -> LogSettings:
+    config, defaults = stream.config, LogSettings()
+    return LogSettings(
+        segment_bytes=config.segment_bytes or defaults.segment_bytes,
+        segment_age_ms=config.segment_age_ms or defaults.segment_age_ms,
+        index_interval_bytes=config.index_interval_bytes or defaults.index_interval_bytes,
+    )
+
+
+def _note_erasures(log: PartitionLog, files: FilePool) -> None:
+    """A node reads none that lie below the recovery point: the file has them."""
+    erasures = load(log, files, known_offset=0)
+    erasures.commit(log.log_end_offset)
+    log.beside.write(FILE_NAME, encode(erasures.snapshot()))
+
+
+def _append(log: PartitionLog, records: bytearray) -> bytearray:
+    position, whole = 0, memoryview(bytes(records))
+    while position < len(whole):
+        position += log.append_fetched(whole[position:])
+    return bytearray()
+
+
+def _write_metadata(where: Path, image: Image, disk: OsDisk) -> None:
+    store = MetadataStore(where, image.cluster_id, disk=disk, files=FilePool(disk, FILES_MAX))
+    store.open()
+    with contextlib.closing(store):
+        store.install_snapshot(snapshot_id(image), encode_snapshot(image))
+        store.checkpoint(image.offset)

@@ -1,0 +1,193 @@
+"""Nodes' data folders, read as they lie there: running nodes are not disturbed. Blocking.
+
+What is committed is known from each folder's checkpoint, which a running node writes every few
+seconds; the rest is for the next backup.
+"""
+
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from pathlib import Path
+
+from streamlog.backup.source import Batch, Extent
+from streamlog.errors import (
+    CorruptBatch,
+    CorruptData,
+    CorruptFile,
+    InvalidRequest,
+    OffsetOutOfRange,
+    PartitionNotFound,
+)
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.epochs import LeaderEpochs
+from streamlog.log.layout import EPOCHS_NAME, LOG_SUFFIX, segment_base_offsets, segment_stem
+from streamlog.log.mark import METADATA_NAME, decode_mark
+from streamlog.log.scan import BatchPlace, scan
+from streamlog.metadata.data_dir import NodeFile
+from streamlog.metadata.entries import StreamImage
+from streamlog.metadata.image import Image
+from streamlog.metadata.snapshot import decode_snapshot, find_snapshots, snapshot_path
+from streamlog.metadata.store import METADATA_LOG, decode_batches
+from streamlog.model import TopicPartition
+from streamlog.record.batch import BatchHeader, check_batch
+
+HIGH_WATERMARKS = "high-watermark-checkpoint"
+LOG_STARTS = "log-start-offset-checkpoint"
+
+
+class KeptFolders:
+    """A ``Source``; of each partition the copy of which most is known to be committed."""
+
+    def __init__(self, paths: Sequence[Path]) -> None:
+        """Raises InvalidRequest if they are no nodes' folders, or not of one cluster."""
+        self._paths = list(paths)
+        self._disk = OsDisk()
+        self._places: dict[TopicPartition, Path] = {}
+        clusters = {_node_file(path).cluster_id for path in paths}
+        if len(clusters) > 1:
+            raise InvalidRequest(f"the folders belong to several clusters: {sorted(clusters)}")
+        (self._cluster_id,) = clusters
+
+    async def image(self) -> Image:
+        """The newest of the folders'. Raises CorruptData where none is whole."""
+        found, problems = list[Image](), list[str]()
+        for path in self._paths:
+            try:
+                found.append(self._image(path / "metadata"))
+            except CorruptData as error:
+                problems.append(str(error))
+        if not found:
+            raise CorruptData("; ".join(problems))
+        return max(found, key=lambda image: (image.epoch, image.offset))
+
+    def _image(self, folder: Path) -> Image:
+        with storage_errors(str(folder)):
+            committed = OffsetCheckpoint(folder / HIGH_WATERMARKS, self._disk).read()
+            image = self._snapshot(folder)
+            end = committed.get(METADATA_LOG, 0)
+            if end > image.offset:
+                data = b"".join(bytes(it) for _, it in _read(folder / "log", image.offset, end))
+                for batch in decode_batches(data, image.offset, str(folder)):
+                    if batch.end_offset <= end:
+                        image = image.apply_all(
+                            batch.records, offset=batch.base_offset, epoch=batch.epoch
+                        )
+        return image
+
+    def _snapshot(self, folder: Path) -> Image:
+        problem = ""
+        for snapshot in find_snapshots(self._disk, folder):
+            path = snapshot_path(folder, snapshot)
+            try:
+                return decode_snapshot(self._disk.read_small(str(path)), str(path))
+            except (CorruptFile, FileNotFoundError) as error:  # a newer one may have come
+                problem = str(error)
+        if problem:
+            raise CorruptData(problem)
+        return Image(self._cluster_id)
+
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
+        found: tuple[int, Path] | None = None
+        for path in self._paths:
+            folder = path / "streams" / tp.stream / str(tp.partition)
+            if not _is_of(folder, stream):
+                continue
+            ends = OffsetCheckpoint(path / HIGH_WATERMARKS, self._disk).read()
+            if found is None or ends.get(tp, 0) > found[0]:
+                found = ends.get(tp, 0), path
+        if found is None:
+            raise PartitionNotFound(
+                f"{tp} is on no node whose folder was named; name one of {_owners(stream, tp)} too"
+            )
+        end, path = found
+        self._places[tp] = path / "streams" / tp.stream / str(tp.partition)
+        noted = OffsetCheckpoint(path / LOG_STARTS, self._disk).read().get(tp, 0)
+        first = _bases(self._places[tp])[:1]
+        start = max(noted, first[0] if first else noted)
+        return Extent(start, max(start, end))
+
+    async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
+        path = self._places[tp] / EPOCHS_NAME
+        try:
+            epochs = LeaderEpochs.decode(path.read_bytes(), str(path))
+        except FileNotFoundError:
+            return None
+        if epoch == epochs.latest:
+            return 2**63 - 1  # it goes on
+        end = epochs.end_offset_for(epoch, 2**63 - 1)
+        return end.end_offset if end.epoch == epoch else None
+
+    async def batches(
+        self, tp: TopicPartition, start: int, stop: int
+    ) -> AsyncGenerator[Batch, None]:
+        for batch in _read(self._places[tp], start, stop):
+            yield batch
+
+
+def _node_file(path: Path) -> NodeFile:
+    try:
+        return NodeFile.model_validate_json((path / "node.json").read_bytes())
+    except (FileNotFoundError, NotADirectoryError):
+        raise InvalidRequest(f"{path} is no node's folder: it has no node.json") from None
+    except ValueError:
+        raise CorruptFile(f"{path}/node.json: is damaged") from None
+
+
+def _is_of(folder: Path, stream: StreamImage) -> bool:
+    try:
+        return decode_mark((folder / METADATA_NAME).read_bytes()) == stream.stream_id
+    except (OSError, ValueError):
+        return False
+
+
+def _owners(stream: StreamImage, tp: TopicPartition) -> str:
+    nodes = stream.partition(tp.partition).replicas
+    return (
+        "those of nodes " + ", ".join(map(str, nodes)) if len(nodes) > 1 else f"node {nodes[0]}'s"
+    )
+
+
+def _bases(folder: Path) -> list[int]:
+    with storage_errors(str(folder)):
+        return segment_base_offsets(entry.name for entry in folder.iterdir())
+
+
+def _read(folder: Path, start: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    """From the batch with ``start`` on. A segment that goes meanwhile is looked for again: another
+    has taken its place, or retention was quicker.
+    """
+    tries = 3
+    while start < stop:
+        bases = _bases(folder)
+        if not bases or start < bases[0]:
+            raise OffsetOutOfRange(start, bases[0] if bases else stop, stop)
+        base = max(it for it in bases if it <= start)
+        path = folder / (segment_stem(base) + LOG_SUFFIX)
+        before = start
+        try:
+            for header, data in _segment(path, base, start, stop):
+                yield header, data
+                start = header.next_offset
+        except FileNotFoundError:
+            pass
+        tries = 3 if start > before else tries - 1
+        if not tries:
+            raise CorruptBatch(f"{path}: no record at {start}, where the log goes to {stop}")
+
+
+def _segment(path: Path, base: int, start: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
+    file = OsDisk().open(str(path), writable=False)
+    try:
+        for place in scan(file, 0, file.size(), base, check_crc=False):
+            if not isinstance(place, BatchPlace):
+                raise CorruptBatch(f"{path}: position {place.position}: {place.problem}")
+            if place.next_offset <= start:
+                continue
+            data = file.pread(place.end_position - place.position, place.position)
+            try:
+                yield check_batch(data), data
+            except CorruptBatch as error:
+                raise CorruptBatch(f"{path}: position {place.position}: {error}") from None
+            if place.next_offset >= stop:
+                return
+    finally:
+        file.close()

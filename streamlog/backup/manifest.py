@@ -1,0 +1,161 @@
+"""What a backup says of itself. Pure."""
+
+import hashlib
+import json
+from typing import Any, Final
+from uuid import UUID
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.metadata.stream import StreamConfig
+
+FORMAT: Final = 1
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Piece(_Part):
+    """A file of record batches, which hold the offsets from ``base_offset`` to ``next_offset``."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    base_offset: int
+    next_offset: int
+
+
+class PartitionBackup(_Part):
+    """What is kept of one partition: ``pieces``, dense and in order."""
+
+    number: int
+    log_start_offset: int
+    """Of the partition when it was last looked at; the backup may reach below it."""
+    last_epoch: int = -1
+    """The leader epoch of the last batch; -1 where there is none."""
+    pieces: tuple[Piece, ...] = ()
+
+    @property
+    def start_offset(self) -> int:
+        """Of the first record that is here; without any, where one would be."""
+        return self.pieces[0].base_offset if self.pieces else self.log_start_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self.pieces[-1].next_offset if self.pieces else self.log_start_offset
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(piece.size_bytes for piece in self.pieces)
+
+
+class StreamBackup(_Part):
+    """A stream as it was when it was last looked at."""
+
+    stream_id: UUID
+    config: StreamConfig
+    created_ms: int
+    generation: int = 0
+    """Grows each time the stream is taken anew."""
+    partitions: tuple[PartitionBackup, ...] = ()
+
+    @property
+    def name(self) -> str:
+        return self.config.name
+
+    @property
+    def folder(self) -> str:
+        """Below ``streams``: a name may be given again, an id never is."""
+        return f"{self.name[:200]}.{self.stream_id.hex}.{self.generation}"
+
+    @property
+    def missing(self) -> list[int]:
+        """Partitions that no backup has got hold of yet."""
+        here = {partition.number for partition in self.partitions}
+        return [number for number in range(self.config.partitions) if number not in here]
+
+    def partition(self, number: int) -> PartitionBackup | None:
+        return next((it for it in self.partitions if it.number == number), None)
+
+
+class MetadataBackup(_Part):
+    """A snapshot of the metadata, in the form in which nodes keep it."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+    offset: int
+    epoch: int
+
+
+class Manifest(_Part):
+    """The whole of a backup."""
+
+    format: int = FORMAT
+    backup_id: UUID
+    cluster_id: str | None = None
+    """None: it has never got as far as a cluster."""
+    written_by: str
+    finished_ms: int | None = None
+    """When a backup of all streams last came to its end; None: never."""
+    metadata: MetadataBackup | None = None
+    """As of then."""
+    streams: tuple[StreamBackup, ...] = ()
+
+    def stream(self, name: str, stream_id: UUID | None = None) -> StreamBackup:
+        """The newest of that name, or the one with the id. Raises InvalidRequest."""
+        named = [
+            it
+            for it in self.streams
+            if it.name == name and (stream_id is None or it.stream_id == stream_id)
+        ]
+        if not named:
+            known = ", ".join(sorted({it.name for it in self.streams})) or "none at all"
+            raise InvalidRequest(f"the backup has no stream {name!r}; it has {known}")
+        return max(named, key=lambda it: it.created_ms)
+
+    def by_id(self, stream_id: UUID) -> StreamBackup | None:
+        return next((it for it in self.streams if it.stream_id == stream_id), None)
+
+    def with_stream(self, stream: StreamBackup) -> "Manifest":
+        others = [it for it in self.streams if it.stream_id != stream.stream_id]
+        ordered = sorted((*others, stream), key=lambda it: (it.name, it.created_ms))
+        return self.model_copy(update={"streams": tuple(ordered)})
+
+
+def encode_manifest(manifest: Manifest) -> bytes:
+    """JSON with a checksum of itself."""
+    content = manifest.model_dump(mode="json")
+    return (
+        json.dumps({"sha256": _checksum(content), "backup": content}, indent=1, ensure_ascii=False)
+        + "\n"
+    ).encode()
+
+
+def decode_manifest(data: bytes, where: str) -> Manifest:
+    """Raises CorruptFile, InvalidRequest for one of a later streamlog."""
+    try:
+        body = json.loads(data)
+        content = body["backup"]
+        number = content["format"]
+        is_right = body["sha256"] == _checksum(content)
+    except (ValueError, KeyError, TypeError):
+        raise CorruptFile(f"{where}: is no manifest of a backup, or is damaged") from None
+    if not is_right:
+        raise CorruptFile(f"{where}: is damaged: its checksum is wrong")
+    if number != FORMAT:
+        raise InvalidRequest(
+            f"{where}: has format {number}, and this streamlog knows {FORMAT};"
+            f" use the one that wrote it ({content.get('written_by')}) or a later one"
+        )
+    try:
+        return Manifest.model_validate(content)
+    except (ValidationError, InvalidRequest) as error:
+        raise CorruptFile(f"{where}: does not decode: {' '.join(str(error).split())}") from None
+
+
+def _checksum(content: Any) -> str:
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,178 @@
+"""Files of record batches in a backup: written at their ends, read from the start. Blocking."""
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final, Protocol
+
+from streamlog.backup.manifest import PartitionBackup, Piece
+from streamlog.errors import CorruptBatch, CorruptFile
+from streamlog.log.disk import OsDisk, OsFile, storage_errors
+from streamlog.log.layout import LOG_SUFFIX, segment_stem
+from streamlog.log.scan import BatchPlace, scan
+from streamlog.record.batch import BatchHeader, check_batch
+
+PIECE_BYTES: Final = 128 * 1024 * 1024
+"""A batch that would make a piece larger than this begins a new one."""
+READ_BYTES: Final = 1024 * 1024
+WRITE_BYTES: Final = 4 * 1024 * 1024
+
+
+class _Hash(Protocol):
+    def update(self, data: bytes | bytearray, /) -> None: ...
+    def hexdigest(self) -> str: ...
+
+
+class PieceWriter:
+    """Adds batches behind those that a partition's backup has.
+
+    The last piece is checked, then grown in place: the manifest names its old size until the new
+    one is committed, and what lies behind that size is cut off.
+    """
+
+    def __init__(self, folder: Path, known: PartitionBackup) -> None:
+        self.next_offset = known.next_offset
+        self.last_epoch = known.last_epoch
+        self.written_bytes = self.new_offsets = 0
+        self._folder = folder
+        self._disk = OsDisk()
+        self._pieces = list(known.pieces)
+        self.is_empty = not known.pieces
+        self._file: OsFile | None = None
+        self._base_offset = 0
+        self._size = 0
+        self._hash: _Hash = hashlib.sha256()
+        self._waiting = bytearray()
+
+    def add(self, header: BatchHeader, batch: bytes | memoryview) -> None:
+        """The next batch, checked. Raises CorruptBatch if it is not that, Unavailable."""
+        if not self.is_empty and header.base_offset != self.next_offset:
+            raise CorruptBatch(f"a batch of offset {header.base_offset}, not {self.next_offset}")
+        with storage_errors(str(self._folder)):
+            if self._file is None and not self._grow():
+                self._begin(header.base_offset)
+            if self._size and self._size + len(batch) > PIECE_BYTES:
+                self._end()
+                self._begin(header.base_offset)
+            self._waiting += batch
+            self._size += len(batch)
+            if len(self._waiting) >= WRITE_BYTES:
+                self._write()
+        self.is_empty = False
+        self.new_offsets += header.next_offset - max(header.base_offset, self.next_offset)
+        self.next_offset, self.last_epoch = header.next_offset, header.leader_epoch
+        self.written_bytes += len(batch)
+
+    def finish(self) -> tuple[Piece, ...]:
+        """All pieces, synced with their folder's entries. Raises Unavailable."""
+        with storage_errors(str(self._folder)):
+            if self._file is not None:
+                self._end()
+                self._disk.sync_directory(str(self._folder))
+        return tuple(self._pieces)
+
+    def close(self) -> None:
+        """May be called again; what was not finished is cut off by the next backup."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _grow(self) -> bool:
+        """Go on behind the last piece, if it has room."""
+        last = self._pieces[-1] if self._pieces else None
+        if last is None or last.size_bytes >= PIECE_BYTES:
+            return False
+        path, digest = self._folder / last.name, hashlib.sha256()
+        for data in checked_content(path, last):
+            digest.update(data)
+        self._file = self._disk.open(str(path))
+        self._file.truncate(last.size_bytes)
+        self._pieces.pop()
+        self._hash, self._size, self._base_offset = digest, last.size_bytes, last.base_offset
+        return True
+
+    def _begin(self, base_offset: int) -> None:
+        self._disk.make_directory(str(self._folder))
+        self._file = self._disk.create(str(self._folder / _name(base_offset)))
+        self._hash, self._size, self._base_offset = hashlib.sha256(), 0, base_offset
+
+    def _write(self) -> None:
+        assert self._file is not None
+        position = self._size - len(self._waiting)
+        self._hash.update(self._waiting)
+        with memoryview(self._waiting) as view:
+            written = 0
+            while written < len(view):
+                written += self._file.pwrite(view[written:], position + written)
+        self._waiting = bytearray()
+
+    def _end(self) -> None:
+        assert self._file is not None
+        self._write()
+        self._file.sync()
+        self.close()
+        self._pieces.append(
+            Piece(
+                name=_name(self._base_offset),
+                size_bytes=self._size,
+                sha256=self._hash.hexdigest(),
+                base_offset=self._base_offset,
+                next_offset=self.next_offset,
+            )
+        )
+
+
+def checked_content(path: Path, piece: Piece) -> Iterator[bytes]:
+    """All of the file, piece by piece; raises CorruptFile, at the end at the latest."""
+    digest, left = hashlib.sha256(), piece.size_bytes
+    try:
+        with path.open("rb") as file:
+            while left and (data := file.read(min(READ_BYTES, left))):
+                digest.update(data)
+                left -= len(data)
+                yield data
+    except FileNotFoundError:
+        raise CorruptFile(f"{path}: is missing from the backup") from None
+    if left:
+        raise CorruptFile(f"{path}: {left} bytes are missing at its end")
+    if digest.hexdigest() != piece.sha256:
+        raise CorruptFile(f"{path}: is damaged: its SHA-256 is not the manifest's")
+
+
+def check_piece(path: Path, piece: Piece) -> None:
+    """File and batches are what they were. Raises CorruptFile, Unavailable."""
+    with storage_errors(str(path)):
+        for _ in checked_content(path, piece):
+            pass
+        file = OsDisk().open(str(path), writable=False)
+        try:
+            offset = piece.base_offset
+            for item in scan(file, 0, piece.size_bytes, offset):
+                if not isinstance(item, BatchPlace):
+                    raise CorruptFile(f"{path}: position {item.position}: {item.problem}")
+                offset = item.next_offset
+        finally:
+            file.close()
+    if offset != piece.next_offset:
+        raise CorruptFile(f"{path}: ends at offset {offset}, not {piece.next_offset}")
+
+
+def batches_of(path: Path, piece: Piece) -> Iterator[tuple[BatchHeader, bytes]]:
+    """Each batch, its checksum right. Raises CorruptFile, Unavailable."""
+    with storage_errors(str(path)):
+        file = OsDisk().open(str(path), writable=False)
+    try:
+        for place in scan(file, 0, piece.size_bytes, piece.base_offset, check_crc=False):
+            if not isinstance(place, BatchPlace):
+                raise CorruptFile(f"{path}: position {place.position}: {place.problem}")
+            data = file.pread(place.end_position - place.position, place.position)
+            try:
+                yield check_batch(data), data
+            except CorruptBatch as error:
+                raise CorruptFile(f"{path}: position {place.position}: {error}") from None
+    finally:
+        file.close()
+
+
+def _name(base_offset: int) -> str:
+    return segment_stem(base_offset) + LOG_SUFFIX

@@ -1,0 +1,72 @@
+"""A running cluster, asked over the socket API."""
+
+import contextlib
+from collections.abc import AsyncGenerator
+
+from streamlog.backup.source import Batch, Extent
+from streamlog.client.cluster import Cluster
+from streamlog.client.patience import patiently
+from streamlog.client.position import Offset
+from streamlog.client.reader import PartitionReader
+from streamlog.errors import CorruptData
+from streamlog.metadata.commands import ExportMetadata, encode_command
+from streamlog.metadata.entries import StreamImage
+from streamlog.metadata.image import Image
+from streamlog.metadata.snapshot import decode_snapshot
+from streamlog.model import TopicPartition
+from streamlog.wire import registry
+from streamlog.wire.errors import check
+
+PATIENCE_MS = 30_000
+EXPORT_TIMEOUT_MS = 60_000
+
+
+class ServedCluster:
+    """A ``Source``. Consumers see no more than what is committed, and neither does a backup."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+
+    async def image(self) -> Image:
+        answer = await self._cluster.command(
+            encode_command(ExportMetadata()), timeout_ms=EXPORT_TIMEOUT_MS
+        )
+        try:
+            data = str(answer["result"]["snapshot"]).encode()
+        except KeyError:
+            raise CorruptData("the cluster's answer holds no metadata") from None
+        return decode_snapshot(data, "the cluster's metadata")
+
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
+        async def ask() -> Extent:
+            start = await self._cluster.earliest_offset(tp)
+            return Extent(start, await self._cluster.latest_offset(tp))
+
+        return await patiently(ask, PATIENCE_MS, about=str(tp))
+
+    async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
+        return await patiently(lambda: self._epoch_end(tp, epoch), PATIENCE_MS, about=str(tp))
+
+    async def _epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
+        self._cluster.forget(tp.stream)
+        node, leader_epoch = await self._cluster.leader(tp)
+        asked = {
+            "partition": tp.partition,
+            "current_leader_epoch": leader_epoch,
+            "leader_epoch": epoch,
+        }
+        request = {"replica_id": -2, "topics": [{"topic": tp.stream, "partitions": [asked]}]}
+        answer = await self._cluster.ask(node, registry.OFFSET_FOR_LEADER_EPOCH, request)
+        found = answer["topics"][0]["partitions"][0]
+        check(found["error_code"], str(tp))
+        return found["end_offset"] if found["leader_epoch"] == epoch else None
+
+    async def batches(
+        self, tp: TopicPartition, start: int, stop: int
+    ) -> AsyncGenerator[Batch, None]:
+        async with (
+            PartitionReader(self._cluster, tp, Offset(start)) as reader,
+            contextlib.aclosing(reader.batches(stop=stop)) as found,
+        ):
+            async for header, batch in found:
+                yield header, batch

@@ -1,0 +1,35 @@
+"""What a backup is taken of."""
+
+from collections.abc import AsyncGenerator
+from typing import NamedTuple, Protocol
+
+from streamlog.metadata.entries import StreamImage
+from streamlog.metadata.image import Image
+from streamlog.model import TopicPartition
+from streamlog.record.batch import BatchHeader
+
+Batch = tuple[BatchHeader, bytes | memoryview]
+
+
+class Extent(NamedTuple):
+    """What of a partition is kept and committed: ``[log_start_offset, high_watermark)``."""
+
+    log_start_offset: int
+    high_watermark: int
+
+
+class Source(Protocol):
+    """A cluster, running or not. What fails raises StreamlogError."""
+
+    async def image(self) -> Image:
+        """All metadata that is committed."""
+
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent: ...
+
+    async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
+        """Where the records of ``epoch``, or of the last one before it, end; None: not known."""
+
+    def batches(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Batch, None]:
+        """Whole batches with right checksums, dense, from the one with ``start`` on; the last may
+        reach over ``stop``.
+        """

@@ -1,0 +1,72 @@
+import json
+from uuid import UUID
+
+import pytest
+
+from streamlog.backup.manifest import (
+    Manifest,
+    PartitionBackup,
+    Piece,
+    StreamBackup,
+    decode_manifest,
+    encode_manifest,
+)
+from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.metadata.stream import StreamConfig
+
+PIECE = Piece(name="a.log", size_bytes=7, sha256="00", base_offset=3, next_offset=9)
+
+
+def stream(number: int, name: str = "s", **more: object) -> StreamBackup:
+    config = StreamConfig.of(name=name, partitions=2)
+    return StreamBackup.model_validate(
+        {"stream_id": UUID(int=number), "config": config, "created_ms": number, **more}
+    )
+
+
+def manifest(*streams: StreamBackup) -> Manifest:
+    made = Manifest(backup_id=UUID(int=1), cluster_id="c", written_by="streamlog 9")
+    for it in streams:
+        made = made.with_stream(it)
+    return made
+
+
+def test_what_is_written_is_read() -> None:
+    partition = PartitionBackup(number=0, log_start_offset=4, last_epoch=2, pieces=(PIECE,))
+    made = manifest(stream(1, partitions=(partition,)))
+    assert decode_manifest(encode_manifest(made), "x") == made
+    (kept,) = made.streams
+    assert (kept.missing, partition.start_offset, partition.next_offset) == ([1], 3, 9)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 100, -1])
+def test_half_a_manifest_is_refused(cut: int) -> None:
+    data = encode_manifest(manifest(stream(1)))
+    with pytest.raises(CorruptFile, match=r"^x: "):
+        decode_manifest(data[:cut].rstrip(b"}"), "x")
+
+
+def test_a_changed_manifest_is_refused() -> None:
+    data = encode_manifest(manifest(stream(1)))
+    with pytest.raises(CorruptFile, match="checksum"):
+        decode_manifest(data.replace(b'"c"', b'"d"'), "x")
+
+
+def test_a_later_format_is_refused_with_the_remedy() -> None:
+    made = manifest().model_copy(update={"format": 2})
+    with pytest.raises(InvalidRequest, match=r"format 2.*streamlog 9"):
+        decode_manifest(encode_manifest(made), "x")
+
+
+def test_a_stream_that_is_there_again_is_another() -> None:
+    made = manifest(stream(1), stream(2), stream(3, "other"))
+    assert made.stream("s").stream_id == UUID(int=2)
+    assert made.stream("s", UUID(int=1)).created_ms == 1
+    assert len({it.folder for it in made.streams}) == 3
+    with pytest.raises(InvalidRequest, match="no stream 'absent'; it has other, s"):
+        made.stream("absent")
+
+
+def test_it_is_json_that_a_person_can_read() -> None:
+    body = json.loads(encode_manifest(manifest(stream(1))))
+    assert body["backup"]["streams"][0]["config"]["name"] == "s"

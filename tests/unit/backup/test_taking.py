@@ -1,0 +1,215 @@
+"""A backup taken again and again of a log that changes under it."""
+
+from collections.abc import AsyncGenerator
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamlog.backup.checking import verify_backup
+from streamlog.backup.folder import BackupFolder
+from streamlog.backup.manifest import PartitionBackup
+from streamlog.backup.piece import batches_of
+from streamlog.backup.source import Batch, Extent
+from streamlog.backup.taking import Taken, Wish, take
+from streamlog.errors import CorruptBatch, InvalidRequest, NotLeader, StreamlogError
+from streamlog.metadata.controller import create_stream
+from streamlog.metadata.entries import StreamImage
+from streamlog.metadata.image import Image
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId, TopicPartition
+from streamlog.record.batch import read_header
+from streamlog.record.compacted import gap
+from tests.log_folder import make_batch
+from tests.lone_node import started
+
+
+class FakeSource:
+    """One partition of one stream, of batches in memory."""
+
+    def __init__(self, cluster_id: str = "c", *, stream_number: int = 5) -> None:
+        image = Image(cluster_id)
+        for records in (started(image, NodeId(1), UUID(int=1)).records,):
+            image = image.apply_all(records, offset=0, epoch=1)
+        config = StreamConfig.of(name="s")
+        made = create_stream(image, config, new_id=UUID(int=stream_number), now_ms=stream_number)
+        self._image = image.apply_all(made.records, offset=image.offset, epoch=1)
+        self.log: list[bytes] = []
+        self.start = 0
+        self.fault: StreamlogError | None = None
+        self.ends: dict[int, int] = {}
+
+    @property
+    def end(self) -> int:
+        return read_header(self.log[-1]).next_offset if self.log else self.start
+
+    def add(self, count: int, *, epoch: int = 0) -> None:
+        for _ in range(count):
+            self.log.append(make_batch(self.end, [b"value"], epoch=epoch))
+
+    async def image(self) -> Image:
+        return self._image
+
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
+        return Extent(self.start, self.end)
+
+    async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
+        return self.ends.get(epoch, self.end)
+
+    async def batches(
+        self, tp: TopicPartition, start: int, stop: int
+    ) -> AsyncGenerator[Batch, None]:
+        for batch in self.log:
+            header = read_header(batch)
+            if header.next_offset > start:
+                if self.fault is not None:
+                    raise self.fault
+                yield header, batch
+
+
+@pytest.fixture
+def source() -> FakeSource:
+    return FakeSource()
+
+
+async def taken(path: Path, source: FakeSource, wish: Wish | None = None) -> Taken:
+    with BackupFolder.make(path) as folder:
+        return await take(folder, source, wish or Wish())
+
+
+def kept(path: Path) -> PartitionBackup:
+    with BackupFolder.open(path) as folder:
+        assert verify_backup(folder).problems == []
+        return folder.manifest.stream("s").partitions[0]
+
+
+def ranges(path: Path) -> list[tuple[int, int]]:
+    with BackupFolder.open(path) as folder:
+        stream = folder.manifest.stream("s")
+        where = folder.partition(stream, 0)
+        return [
+            (header.base_offset, header.next_offset)
+            for piece in stream.partitions[0].pieces
+            for header, _ in batches_of(where / piece.name, piece)
+        ]
+
+
+def files(path: Path) -> int:
+    return len(list(path.rglob("*.log")))
+
+
+async def test_each_time_what_is_new(tmp_path: Path, source: FakeSource) -> None:
+    for count in (0, 3, 0, 2):
+        source.add(count)
+        assert (await taken(tmp_path, source)).new_offsets == count
+        assert kept(tmp_path).next_offset == source.end
+    assert ranges(tmp_path) == [(n, n + 1) for n in range(5)]
+
+
+async def test_a_gap_over_what_was_backed_up(tmp_path: Path, source: FakeSource) -> None:
+    """Compaction has made one of records that are in the backup and of some that are not."""
+    source.add(3)
+    await taken(tmp_path, source)
+    source.log = [gap(0, 6, leader_epoch=0, max_timestamp_ms=0)]
+    source.add(1)
+    await taken(tmp_path, source)
+    assert ranges(tmp_path) == [(0, 1), (1, 2), (2, 3), (3, 6), (6, 7)]
+
+
+async def test_what_the_cluster_forgets_stays_until_it_is_pruned(
+    tmp_path: Path, source: FakeSource
+) -> None:
+    source.add(4)
+    await taken(tmp_path, source)
+    source.start, source.log = 4, []
+    await taken(tmp_path, source)
+    assert (kept(tmp_path).start_offset, kept(tmp_path).log_start_offset) == (0, 4)
+    await taken(tmp_path, source, Wish(prune=True))
+    assert kept(tmp_path).pieces == ()
+    source.add(2)
+    await taken(tmp_path, source)
+    assert ranges(tmp_path) == [(4, 5), (5, 6)]
+    assert files(tmp_path) == 1
+
+
+async def test_records_that_came_and_went_between_two_backups(
+    tmp_path: Path, source: FakeSource
+) -> None:
+    source.add(2)
+    await taken(tmp_path, source)
+    source.start, source.log = 5, []
+    source.add(1)
+    (problem,) = (await taken(tmp_path, source)).problems
+    assert "the records from 2 to 5 are gone" in problem
+    assert "--anew" in problem
+    assert kept(tmp_path).next_offset == 2
+    assert (await taken(tmp_path, source, Wish(anew=True))).problems == []
+    assert ranges(tmp_path) == [(5, 6)]
+
+
+@pytest.mark.parametrize("shorter", [True, False])
+async def test_a_log_that_has_gone_on_otherwise(
+    tmp_path: Path, source: FakeSource, shorter: bool
+) -> None:
+    source.add(3)
+    await taken(tmp_path, source)
+    source.log = source.log[:1]
+    source.add(1 if shorter else 5, epoch=2)
+    source.ends = {} if shorter else {0: 1}
+    (problem,) = (await taken(tmp_path, source)).problems
+    assert "has gone on otherwise" in problem
+    assert kept(tmp_path).next_offset == 3
+
+
+async def test_one_that_is_taken_anew_replaces_the_old_one_when_it_is_whole(
+    tmp_path: Path, source: FakeSource
+) -> None:
+    source.add(3)
+    await taken(tmp_path, source)
+    source.fault = CorruptBatch("damaged")
+    assert (await taken(tmp_path, source, Wish(anew=True))).problems == ["s/0: damaged"]
+    assert kept(tmp_path).next_offset == 3
+    source.fault = None
+    await taken(tmp_path, source, Wish(anew=True))
+    assert kept(tmp_path).next_offset == 3
+    assert files(tmp_path) == 1
+
+
+async def test_a_partition_that_cannot_be_read_stays_as_it_was(
+    tmp_path: Path, source: FakeSource
+) -> None:
+    source.add(2)
+    await taken(tmp_path, source)
+    source.add(2)
+    source.fault = NotLeader("nobody leads")
+    assert (await taken(tmp_path, source)).problems == ["s/0: nobody leads"]
+    assert kept(tmp_path).next_offset == 2
+
+
+async def test_another_clusters_backup_is_not_touched(tmp_path: Path, source: FakeSource) -> None:
+    source.add(1)
+    await taken(tmp_path, source)
+    with pytest.raises(InvalidRequest, match="is a backup of cluster c, not of d"):
+        await taken(tmp_path, FakeSource("d"))
+    assert kept(tmp_path).next_offset == 1
+
+
+async def test_a_stream_made_anew_does_not_take_the_place_of_the_old_one(
+    tmp_path: Path, source: FakeSource
+) -> None:
+    source.add(3)
+    await taken(tmp_path, source)
+    again = FakeSource(stream_number=6)
+    again.add(1)
+    await taken(tmp_path, again)
+    with BackupFolder.open(tmp_path) as folder:
+        assert len(folder.manifest.streams) == 2
+    assert kept(tmp_path).next_offset == 1
+    await taken(tmp_path, again, Wish(prune=True))
+    with BackupFolder.open(tmp_path) as folder:
+        assert len(folder.manifest.streams) == 1
+
+
+async def test_two_do_not_write_at_once(tmp_path: Path, source: FakeSource) -> None:
+    with BackupFolder.make(tmp_path), pytest.raises(InvalidRequest, match="is in use"):
+        await taken(tmp_path, source)

@@ -1,0 +1,180 @@
+"""The documentation's links lead somewhere, its commands exist, its generated pages are fresh."""
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path, PurePosixPath
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+from typer.main import get_command
+
+from documentation import configuration
+from documentation.links import (
+    DOCS,
+    ROOT,
+    anchors_of,
+    links_of,
+    named_in,
+    on_config,
+    problem,
+    slug,
+    without_outer_links,
+)
+from documentation.release_notes import notes
+from streamlog.cli.program import app
+from tests.runbook import pages, steps
+
+PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+COMMAND = re.compile(r"(?:^|\$ )(streamlog (?:[a-z-]+ ?)+)", re.MULTILINE)
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+# Links
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page: Path) -> None:
+    assert [found for link in links_of(page) if (found := problem(link))] == []
+
+
+def test_a_dead_link_would_be_found(tmp_path: Path) -> None:
+    (tmp_path / "other.md").write_text("# A heading, `x`\n")
+    page = tmp_path / "page.md"
+    page.write_text(
+        "[a](absent.md) [b](other.md#a-heading-x) [c](other.md#absent) [d](#here)\n"
+        "# Here\n```\n[not](a-link)\n```\n[web](https://example.org/)\n"
+    )
+    assert [link.target for link in links_of(page)] == ["absent.md", "other.md", "other.md", ""]
+    wrong = [found for link in links_of(page) if (found := problem(link))]
+    assert len(wrong) == 2
+    assert "absent.md is not there" in wrong[0]
+    assert "#absent" in wrong[1]
+
+
+def test_anchors_are_as_the_site_makes_them(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text('# With `code` & (more)\n## Kafka\'s own\n<a id="named"></a>\n')
+    assert anchors_of(page) == {"with-code--more", "kafkas-own", "named"}
+    assert slug("[A link](x.md) of it") == "a-link-of-it"
+
+
+def test_links_out_of_the_docs_become_text() -> None:
+    text = "[a](../README.md) [b](runbooks/README.md) [c](https://x.org) [`d`](../../x) [e](#f)"
+    assert without_outer_links(text, PurePosixPath("page.md")) == (
+        "a [b](runbooks/README.md) [c](https://x.org) `d` [e](#f)"
+    )
+    assert without_outer_links("[a](../page.md)", PurePosixPath("runbooks/x.md")) == (
+        "[a](../page.md)"
+    )
+
+
+# Commands
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=name_of)
+def test_commands_exist(page: Path) -> None:
+    blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", page.read_text(), re.M | re.S)
+    words = {tuple(found.split()) for block in blocks for found in COMMAND.findall(block)}
+    assert [command for command in words if not is_known(command[1:])] == []
+
+
+def is_known(words: tuple[str, ...]) -> bool:
+    """The first words are a command's; what follows may be its arguments."""
+    command: Any = get_command(app)
+    for word in words:
+        inner = getattr(command, "commands", None)
+        if inner is None:
+            return True
+        if word not in inner:
+            return False
+        command = inner[word]
+    return getattr(command, "commands", None) is None
+
+
+def test_an_unknown_command_would_be_found() -> None:
+    assert is_known(("cluster", "check"))
+    assert is_known(("read", "orders"))
+    assert not is_known(("cluster", "chekc"))
+    assert not is_known(("cluster",))
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_a_runbook_has_commands_with_options_that_exist(page: Path) -> None:
+    found = list(steps(page.read_text()))
+    assert found
+    for step in found:
+        program, *words = shlex.split(step.command)
+        if program != "streamlog":
+            continue
+        command: Any = get_command(app)
+        for word in words[: 1 if words[0] == "read" else 2]:
+            command = command.commands[word]
+        known = {option for param in command.params for option in param.opts}
+        assert {word for word in words if word.startswith("--")} <= known, step
+
+
+def test_every_runbook_is_in_the_list() -> None:
+    listed = {link.target for link in links_of(DOCS / "runbooks" / "README.md")}
+    assert {page.name for page in pages()} <= listed
+
+
+# What is made out of the code
+
+
+def test_the_configuration_reference_is_fresh() -> None:
+    stale = "run `python -m documentation`"
+    assert configuration.PAGE.read_text() == configuration.page(), stale
+
+
+def test_every_setting_is_there_with_its_default() -> None:
+    text = configuration.page()
+    assert "| `port` | `9092` | 0 to 65_535 |" in text
+    assert '| `sync` | `"commit"` | `commit`, `interval`, `os` |' in text
+    assert "| `data_dir` | must be set |" in text
+
+
+def test_release_notes_are_a_section_of_the_changelog() -> None:
+    text = "# C\n## Unreleased\n- new\n\n## [1.2.0] - 2027-01-01\n\n- that\n\n## 1.1.0\n- old\n"
+    found = notes("1.2.0", text)
+    assert "- that" in found
+    assert "- old" not in found
+    assert "- new" in notes("Unreleased", text)
+    with pytest.raises(ValueError, match=r"no section '2\.0\.0'"):
+        notes("2.0.0", text)
+
+
+# The site
+
+
+def test_every_page_of_the_navigation_is_there_once() -> None:
+    text = (ROOT / "mkdocs.yml").read_text().replace("!!python/name:", "")
+    named = list(named_in(yaml.safe_load(text)["nav"]))
+    assert len(named) == len(set(named))
+    assert [page for page in named if not (DOCS / page).exists()] == []
+
+
+def test_pages_that_it_does_not_name_come_at_its_end() -> None:
+    config = on_config(SimpleNamespace(nav=[{"A": "index.md"}]))
+    assert config.nav[0] == {"A": "index.md"}
+    assert "runbooks/lost-quorum.md" in config.nav[1]["More"]
+
+
+@pytest.mark.slow
+def test_the_site_builds(tmp_path: Path) -> None:
+    pytest.importorskip("material")
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert (tmp_path / "site" / "runbooks" / "lost-quorum.html").exists()
