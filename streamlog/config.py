@@ -215,12 +215,20 @@ class ActivitySection(Section):
 
 
 class HttpSection(Section):
-    """Metrics and health."""
+    """Metrics, health, and the status page."""
 
     host: str = "127.0.0.1"
     port: Port = 9464
     group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
+    partition_series_max: Annotated[int, Field(ge=0)] = 10_000
+    """Of so many ``/metrics/partitions`` tells at once."""
+    live_clients_max: Annotated[int, Field(ge=0)] = 32
+    """Status pages that are kept up to date at once; more are asked to come later."""
+    tail_clients_max: Annotated[int, Field(ge=0)] = 8
+    """Likewise of those that show the newest records of a stream."""
+    tail: Literal["auto", "on", "off"] = "auto"
+    """Whether the status page shows payloads; ``auto``: only where ``host`` is loopback."""
 
 
 class LogSection(Section):

@@ -3,9 +3,10 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
+from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
@@ -14,12 +15,16 @@ from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
+from streamlog.app.status import NodeStatus
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
 from streamlog.console.log_ends import LogEnds
-from streamlog.console.partition_gauges import PartitionGauges
+from streamlog.console.machine_gauges import MachineGauges
+from streamlog.console.page.page import Page
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
@@ -31,6 +36,7 @@ from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
 from streamlog.partition.registry import Registry
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
@@ -88,7 +94,13 @@ class Node:
             )
         )
         self._source, self._admin = self._nats_side(metrics)
-        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
+        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
+        ProcessCollector(registry=metrics.registry)
+        self._page = self._status_page()
+        self._partition_scrape = PartitionScrape(
+            statistics=self._statistics,
+            partitions_max=settings.http.partition_series_max,
+        )
         self._site = Site(
             settings.http.host,
             settings.http.port,
@@ -96,6 +108,7 @@ class Node:
             gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
+            pages=lambda: [*self._page.routes(), *self._partition_scrape.routes()],
         )
         self._log_ends = LogEnds(
             wanted=lambda: {tp for group in self._progress() for tp in group.committed},
@@ -124,6 +137,26 @@ class Node:
         )
         return source, admin
 
+    def _status_page(self) -> Page:
+        status = NodeStatus(
+            node_id=self._data_dir.node_id,
+            settings=self._settings,
+            metadata=self._metadata,
+            registry=self._registry,
+            groups=self._groups,
+            source=self._source,
+            admin=self._admin,
+            readiness=self._readiness(),
+            loop_lag=self._loop_lag,
+        )
+        return Page(
+            node_id=self._data_dir.node_id,
+            settings=self._settings.http,
+            moment=status.moment,
+            image=lambda: self._metadata.image,
+            partitions=self._registry,
+        )
+
     def _lifecycle(self) -> Lifecycle:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
@@ -135,6 +168,7 @@ class Node:
                 Step("registration", self._register),
                 Step("partitions", self._start_partitions),
                 Step("groups", self._start_groups),
+                Step("page", self._start_page),
                 Step("activity", self._start_activity),
                 Step("ingest", self._start_ingest),
                 Step("membership", self._start_membership),
@@ -149,7 +183,7 @@ class Node:
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
-                Step("console", self._site.stop),
+                Step("console", self._stop_console),
             ),
         )
 
@@ -170,8 +204,9 @@ class Node:
         partitions = PartitionGauges(
             self._registry.statistics(), offline=len(self._registry.failures)
         )
+        machine = MachineGauges(self._data_dir.path)
         if not metadata.is_open:
-            return [partitions]
+            return [partitions, machine]
         cluster = ClusterStatistics(
             role=metadata.quorum_role.value,
             quorum_epoch=metadata.quorum_epoch,
@@ -182,6 +217,7 @@ class Node:
             fenced=sum(node.fenced for node in image.nodes.values()),
             leaderless=image.leaderless,
             activity_offset=self._activity.told_offset,
+            clock_skew_s=metadata.clock_skew_s,
         )
         groups = self._groups.statistics()
         shown = self._progress()
@@ -190,7 +226,20 @@ class Node:
             hidden=max(0, groups.states.total() - len(shown)),
             ends=self._log_ends.known({tp for group in shown for tp in group.committed}),
         )
-        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions]
+        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
+
+    def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+        """Of the partitions here; of these streams, or of all."""
+        image = self._metadata.image
+        if streams is None:
+            return [*self._registry.statistics()]
+        wanted = [image.streams[name] for name in streams if name in image.streams]
+        found = [
+            self._page.statistics(TopicPartition(stream.name, number))
+            for stream in wanted
+            for number in range(len(stream.partitions))
+        ]
+        return [it for it in found if it is not None]
 
     def _progress(self) -> list[GroupProgress]:
         """Of the groups that ``/metrics`` tells the lag of."""
@@ -243,6 +292,10 @@ class Node:
         await self._site.start()
         self._run(self._loop_lag.run())
 
+    async def _stop_console(self) -> None:
+        self._page.close()
+        await self._site.stop()
+
     async def _start_server(self) -> None:
         """Other members of the quorum are answered from now on, clients when the node is ready."""
         self._listener.open()
@@ -285,6 +338,13 @@ class Node:
         await self._metadata.attach(self._groups.reconcile, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
+
+    async def _start_page(self) -> None:
+        async def begin(_: Image) -> None:
+            """Only changes are told."""
+
+        await self._metadata.attach(self._page.reconcile, begin)
+        self._run(self._page.run())
 
     async def _start_activity(self) -> None:
         async def begin(image: Image) -> None:

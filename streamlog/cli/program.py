@@ -20,6 +20,7 @@ from streamlog.cli import (
     serve,
     stream,
 )
+from streamlog.cli.doctor import command as doctor
 from streamlog.errors import ConfigError, StreamlogError
 
 app = typer.Typer(
@@ -38,7 +39,9 @@ app.add_typer(quota.app, name="quota")
 app.add_typer(log.app, name="log")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(bench.app, name="bench")
-COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    dev.dev, serve.serve, publish.publish, read.read, doctor.doctor,
+)  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
 

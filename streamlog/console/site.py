@@ -1,27 +1,24 @@
-"""The HTTP server: four small pages."""
+"""The HTTP server: metrics, liveness, readiness, and the pages that it is given."""
 
 import asyncio
 import errno
-import html
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from streamlog import __version__
+from streamlog.console.page.guard import add_headers, refuse_other_sites
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
 
 SHUTDOWN_TIMEOUT_S = 1.0
 
-INDEX = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>streamlog</title></head><body>
-<h1>streamlog {version}</h1><p>{state}</p>
-<ul><li><a href="/metrics">/metrics</a></li><li><a href="/healthz">/healthz</a></li>
-<li><a href="/readyz">/readyz</a></li></ul></body></html>
-"""
+Middleware = Callable[
+    [web.Request, Callable[[web.Request], Awaitable[web.StreamResponse]]],
+    Awaitable[web.StreamResponse],
+]
 
 
 class Site:
@@ -36,7 +33,10 @@ class Site:
         gauges: Callable[[], Sequence[Collector]],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
+        pages: Callable[[], Sequence[web.RouteDef]] = tuple,
+        middlewares: Sequence[Middleware] = (),
     ) -> None:
+        """``middlewares`` see each request, in this order, before any page does."""
         self._host = host
         self.port = port
         """The port that was asked for; once started, the one that was got."""
@@ -44,14 +44,17 @@ class Site:
         self._gauges = gauges  # made anew for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
+        self._pages = pages
+        self._middlewares = (refuse_other_sites, *middlewares)
         self._runner: web.AppRunner | None = None
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        app = web.Application()
+        app = web.Application(middlewares=self._middlewares)
+        app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
-                web.get("/", self._index),
+                *self._pages(),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
@@ -72,12 +75,6 @@ class Site:
         runner, self._runner = self._runner, None
         if runner:
             await runner.cleanup()
-
-    async def _index(self, request: web.Request) -> web.Response:
-        reasons = self._readiness.reasons()
-        state = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "ready"
-        page = INDEX.format(version=__version__, state=html.escape(state))
-        return web.Response(text=page, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         sources = (self._registry, *self._gauges())

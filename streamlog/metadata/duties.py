@@ -95,7 +95,7 @@ class Duties:
         self._heard.set()
         if node.fenced or node.full or beat.offline or beat.full:
             return await self._quorum.decide(self.decision(beat))
-        return Granted(0, {})
+        return Granted(0, {"time_ms": time.time_ns() // 1_000_000})
 
     def is_believed(self, report: ReportLeader) -> bool:
         """Whether enough others have said the same lately."""
