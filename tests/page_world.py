@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from streamlog.console.page.moment import Moment
+from streamlog.console.page.moment import Kept, Moment
 from streamlog.metadata.image import Image, NodeImage, PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, TopicPartition
@@ -55,6 +55,9 @@ class LocalPartitions:
     def __init__(self, elsewhere: Iterable[TopicPartition] = ()) -> None:
         self.elsewhere = set(elsewhere)
         self.asked = 0
+
+    def kept(self, tp: TopicPartition) -> Kept | None:
+        return None if tp in self.elsewhere else Kept(0, 10, 1000)
 
     def statistics(self, tp: TopicPartition) -> Statistics | None:
         self.asked += 1

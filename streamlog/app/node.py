@@ -13,6 +13,7 @@ from streamlog import __version__
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
 from streamlog.app.lifecycle import Lifecycle, Step
+from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.status import NodeStatus
@@ -291,6 +292,7 @@ class Node:
     async def _start_console(self) -> None:
         await self._site.start()
         self._run(self._loop_lag.run())
+        self._run(summarise_logs())
 
     async def _stop_console(self) -> None:
         self._page.close()

@@ -37,5 +37,5 @@ class PartitionScrape:
         found = sorted(self._statistics(set(streams) if streams else None), key=lambda it: it.tp)
         shown = tuple(islice(found, self._partitions_max))
         gauges = EachPartition(shown, hidden=len(found) - len(shown))
-        text = await asyncio.to_thread(generate_latest, gauges)  # type: ignore[arg-type]
+        text = await asyncio.to_thread(generate_latest, gauges)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

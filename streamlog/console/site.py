@@ -2,9 +2,10 @@
 
 import asyncio
 import errno
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
@@ -14,11 +15,6 @@ from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
 
 SHUTDOWN_TIMEOUT_S = 1.0
-
-Middleware = Callable[
-    [web.Request, Callable[[web.Request], Awaitable[web.StreamResponse]]],
-    Awaitable[web.StreamResponse],
-]
 
 
 class Site:

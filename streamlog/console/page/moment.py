@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from streamlog.console.lag_gauges import GroupProgress
 from streamlog.console.partition_gauges import PartitionStatistics
@@ -52,9 +52,18 @@ class Moment:
         return self.image.cluster_id
 
 
+class Kept(NamedTuple):
+    """A partition on this node, as cheaply as can be: a stream's row asks for all that it has."""
+
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
 class Local(Protocol):
     """What this node keeps; asked for the rows that are shown, and no others."""
 
+    def kept(self, tp: TopicPartition) -> Kept | None: ...
     def statistics(self, tp: TopicPartition) -> PartitionStatistics | None: ...
     def end(self, tp: TopicPartition) -> int | None:
         """The high watermark, wherever it is led, as far as it is known just now."""

@@ -1,8 +1,9 @@
 """The status page as a whole: what it is made of, and what of it runs."""
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Protocol
+from typing import Final, Protocol
 
 from aiohttp import web
 
@@ -14,7 +15,7 @@ from streamlog.console.page.chronicle import Chronicle
 from streamlog.console.page.groups_elsewhere import GroupsElsewhere
 from streamlog.console.page.interest import Interest
 from streamlog.console.page.live import Live
-from streamlog.console.page.moment import Moment
+from streamlog.console.page.moment import Kept, Moment
 from streamlog.console.page.rates import Rates
 from streamlog.console.page.tail import Tail, Tailed
 from streamlog.console.page.tailed import AtLeader, Here, Partition
@@ -24,8 +25,8 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId, TopicPartition
 
-ENDS_PERIOD_S = 1.0
-TIMEOUT_MS = 2_000
+ENDS_PERIOD_S: Final = 1.0
+TIMEOUT_MS: Final = 2_000
 
 
 class LocalPartition(Partition, Protocol):
@@ -37,6 +38,8 @@ class LocalPartition(Partition, Protocol):
     def may_serve_reads(self) -> bool: ...
     @property
     def high_watermark_known(self) -> bool: ...
+    @property
+    def size_bytes(self) -> int: ...
     def statistics(self) -> PartitionStatistics: ...
 
 
@@ -74,7 +77,6 @@ class Page:
             image=image,
             period_s=ENDS_PERIOD_S,
         )
-        self._now_ms = lambda: moment(self).now_ms
         self._live = Live(
             moment=lambda: moment(self),
             ends=self._all_ends,
@@ -115,6 +117,13 @@ class Page:
         except StreamlogError:
             return None
 
+    def kept(self, tp: TopicPartition) -> Kept | None:
+        try:
+            it = self._partitions.partition(tp)
+        except StreamlogError:
+            return None
+        return Kept(it.log_start_offset, it.high_watermark, it.size_bytes)
+
     def end(self, tp: TopicPartition) -> int | None:
         return self._ends.known((tp,)).get(tp)
 
@@ -125,10 +134,10 @@ class Page:
     def _wanted(self) -> set[TopicPartition]:
         """Ends that are shown: of the rows looked at, and of what groups elsewhere read."""
         committed = {tp for group in self.groups.groups for tp in group.committed}
-        return self._interest.partitions(self._now_ms()) | committed
+        return self._interest.partitions(_now_ms()) | committed
 
     def _is_watched(self) -> bool:
-        return self._live.is_watched(self._now_ms())
+        return self._live.is_watched(_now_ms())
 
     def _open(self, tp: TopicPartition) -> Tailed:
         """Raises StreamNotFound, PartitionNotFound."""
@@ -142,3 +151,7 @@ class Page:
             pass  # its leader may serve it
         servers = [(it.host, it.port) for it in image.nodes.values() if not it.fenced]
         return AtLeader(Cluster(servers, timeout_ms=TIMEOUT_MS), tp)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

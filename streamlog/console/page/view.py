@@ -18,6 +18,8 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 FINDINGS_MAX: Final = 50
+SUMS_MS: Final = 900
+SUMS_MAX: Final = 1_000
 LAGGING_MAX: Final = 10
 """Partitions of a group that are told one by one, those with the most to read first."""
 
@@ -38,6 +40,7 @@ class View:
         self._rates = rates
         self._chronicle = chronicle
         self._counts = CountsOf()
+        self._sums: dict[str, tuple[int, Row]] = {}
         self._matching: tuple[Image, Query, list[TopicPartition]] | None = None
 
     def whole(self, moment: Moment, query: Query) -> Row:
@@ -104,30 +107,45 @@ class View:
             stream
             for name, stream in sorted(moment.image.streams.items())
             if query.filter in name
-            and (not query.only or getattr(self._counts.stream(stream), query.only, 0))
+            and (not query.only or getattr(self._counts.stream(stream), query.only, False))
         ]
-        return Found([self._stream(it) for it in _page(streams, query)], len(streams))
+        now_ms = moment.now_ms
+        return Found([self._stream(it, now_ms) for it in _page(streams, query)], len(streams))
 
-    def _stream(self, stream: StreamImage) -> Row:
-        rates, sizes, records = [], 0, 0
-        for number in range(len(stream.partitions)):
-            tp = TopicPartition(stream.name, number)
-            rates.append(self._rates.of(tp))
-            kept = self._local.statistics(tp)
-            if kept is not None:
-                sizes += kept.size_bytes
-                records += max(0, kept.high_watermark - kept.log_start_offset)
-        known = [rate for rate in rates if rate is not None]
+    def _stream(self, stream: StreamImage, now_ms: int) -> Row:
         return {
             "name": stream.name,
             "internal": is_internal(stream.name),
             "subjects": list(stream.config.subjects[:LAGGING_MAX]),
             "replicas": stream.config.replicas,
             **self._counts.stream(stream)._asdict(),
-            "records": records,
-            "size_bytes": sizes,
-            "rate": round(sum(known), 1) if known else None,
+            **self._sum(stream, now_ms),
         }
+
+    def _sum(self, stream: StreamImage, now_ms: int) -> Row:
+        """Over its partitions here, which may be ten thousand: not for each look of each client."""
+        known = self._sums.get(stream.name)
+        if known is not None and 0 <= now_ms - known[0] < SUMS_MS:
+            return known[1]
+        records = size_bytes = 0
+        rates = []
+        for number in range(len(stream.partitions)):
+            tp = TopicPartition(stream.name, number)
+            kept, rate = self._local.kept(tp), self._rates.of(tp)
+            if kept is not None:
+                records += max(0, kept.high_watermark - kept.log_start_offset)
+                size_bytes += kept.size_bytes
+            if rate is not None:
+                rates.append(rate)
+        row: Row = {
+            "records": records,
+            "size_bytes": size_bytes,
+            "rate": round(sum(rates), 1) if rates else None,
+        }
+        if len(self._sums) >= SUMS_MAX:
+            self._sums.clear()
+        self._sums[stream.name] = (now_ms, row)
+        return row
 
     def _partitions(self, moment: Moment, query: Query) -> Found:
         matching = self._matching_partitions(moment, query)

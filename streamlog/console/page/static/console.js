@@ -113,6 +113,10 @@ function draw() {
   if (wanted.show !== "tail" && told.list === wanted.show) drawList();
 }
 
+// What stands between backquotes is something to type.
+const withCode = (text) => text.split("`").map((part, place) =>
+  (place % 2 ? element("code", {}, part) : part));
+
 const AGAINST = { critical: ["bad", "Critical"], warning: ["warn", "Warning"], note: ["note", "Note"] };
 
 function drawHealth() {
@@ -126,7 +130,7 @@ function drawHealth() {
     const [kind, name] = AGAINST[it.severity];
     return element("li", { class: kind },
       element("p", { class: "what" }, element("span", { class: `badge ${kind}` }, name), " ", it.what),
-      element("p", { class: "remedy" }, it.remedy));
+      element("p", { class: "remedy" }, ...withCode(it.remedy)));
   });
 }
 
