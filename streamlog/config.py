@@ -291,6 +291,16 @@ class LoggingSection(Section):
     level: Literal["debug", "info", "warning", "error"] = "info"
 
 
+class TracingSection(Section):
+    """Spans of the way of some batches, by OpenTelemetry; needs ``streamlog[otel]``."""
+
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of the batches that are appended; 0: nothing is traced, and nothing is paid for it."""
+    batches_per_s_max: Annotated[int, Field(ge=1, le=1_000)] = 10
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    """Of a collector that takes OTLP over HTTP."""
+
+
 class Settings(BaseSettings):
     """Everything about one node."""
 
@@ -309,6 +319,7 @@ class Settings(BaseSettings):
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()
+    tracing: TracingSection = TracingSection()
 
     @classmethod
     def settings_customise_sources(

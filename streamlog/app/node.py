@@ -3,7 +3,8 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final
 
 from prometheus_client import ProcessCollector
@@ -17,6 +18,7 @@ from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.status import NodeStatus
+from streamlog.app.tracing import Tracing
 from streamlog.config import Settings
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
@@ -38,7 +40,9 @@ from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
+from streamlog.partition.tracing import TracedPartition
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 
@@ -61,6 +65,11 @@ class Node:
         metrics = NodeMetrics()
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve)
+        self._tracing: Tracing | None = None
+        new_partition: Callable[..., Partition] = Partition
+        if settings.tracing.sample_ratio:
+            self._tracing = Tracing(settings.tracing, data_dir.node_id)
+            new_partition = partial(TracedPartition, traces=self._tracing.traces)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -69,6 +78,7 @@ class Node:
             replication=settings.replication,
             cluster=self._metadata,
             reserve=reserve,
+            new_partition=new_partition,
         )
         self._groups = GroupService(
             node_id=data_dir.node_id,
@@ -127,6 +137,7 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             lease=self._metadata.lease,
+            around_read=self._tracing.traces.reading if self._tracing else None,
         )
         admin = ManagementApi(
             node_id=self._data_dir.node_id,
@@ -184,6 +195,7 @@ class Node:
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
+                Step("tracing", self._stop_tracing),
                 Step("console", self._stop_console),
             ),
         )
@@ -293,6 +305,10 @@ class Node:
         await self._site.start()
         self._run(self._loop_lag.run())
         self._run(summarise_logs())
+
+    async def _stop_tracing(self) -> None:
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
 
     async def _stop_console(self) -> None:
         self._page.close()

@@ -80,10 +80,12 @@ class Registry:
         replication: ReplicationSection | None = None,
         cluster: Cluster | None = None,
         reserve: Reserve | None = None,
+        new_partition: Callable[..., Partition] = Partition,
     ) -> None:
         """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
-        ``reserve``: to be kept while there is room.
+        ``reserve``: to be kept while there is room. ``new_partition``: a class like it.
         """
+        self._new_partition = new_partition
         self._data_dir = data_dir
         self._settings = settings
         self._node_id = node_id
@@ -294,7 +296,7 @@ class Registry:
                     self._could_not_open(opening.tp, result)
                     continue
                 self._metrics.corrupt_batches.inc(len(result.recovery.damages))
-                partition = self._partitions[opening.tp] = Partition(
+                partition = self._partitions[opening.tp] = self._new_partition(
                     opening.tp,
                     result,
                     configs[opening.tp],
