@@ -105,16 +105,21 @@ class Node:
             )
         )
         self._source, self._admin = self._nats_side(metrics)
+        self._watched_by(metrics)
+        self._life = self._lifecycle()
+
+    def _watched_by(self, metrics: NodeMetrics) -> None:
+        """What tells others how the node is."""
         self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
         ProcessCollector(registry=metrics.registry)
         self._page = self._status_page()
         self._partition_scrape = PartitionScrape(
             statistics=self._statistics,
-            partitions_max=settings.http.partition_series_max,
+            partitions_max=self._settings.http.partition_series_max,
         )
         self._site = Site(
-            settings.http.host,
-            settings.http.port,
+            self._settings.http.host,
+            self._settings.http.port,
             registry=metrics.registry,
             gauges=self._gauges,
             readiness=self._readiness(),
@@ -126,7 +131,6 @@ class Node:
             local=self._registry.partition,
             image=lambda: self._metadata.image,
         )
-        self._life = self._lifecycle()
 
     def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
         source = NatsSource(

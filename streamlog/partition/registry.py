@@ -82,9 +82,8 @@ class Registry:
         reserve: Reserve | None = None,
         new_partition: Callable[..., Partition] = Partition,
     ) -> None:
-        """``cluster``: None for a node by itself, that nobody follows and that needs no lease.
-        ``reserve``: to be kept while there is room. ``new_partition``: a class like it.
-        """
+        """``cluster``: None for a node by itself, that nobody follows and that needs no lease;
+        ``reserve``: to be kept while there is room; ``new_partition``: a class like it."""
         self._new_partition = new_partition
         self._data_dir = data_dir
         self._settings = settings
