@@ -19,11 +19,13 @@ class Rates:
 
     def __init__(self) -> None:
         self._looks: deque[tuple[int, Mapping[TopicPartition, int]]] = deque(maxlen=LOOKS)
+        self._total: float | None = None
 
     def look(self, now_ms: int, ends: Mapping[TopicPartition, int]) -> None:
         if self._looks and now_ms - self._looks[-1][0] > self.GAP_MS:
             self._looks.clear()
         self._looks.append((now_ms, ends))
+        self._total = self._summed()
 
     def of(self, tp: TopicPartition) -> float | None:
         """None before there are two looks. A log that was cut, or is another's, counts from 0."""
@@ -36,6 +38,9 @@ class Rates:
 
     def total(self) -> float | None:
         """Of all partitions that were there at both ends."""
+        return self._total
+
+    def _summed(self) -> float | None:
         if len(self._looks) < 2:
             return None
         (then_ms, before), (now_ms, now) = self._looks[0], self._looks[-1]
