@@ -308,6 +308,7 @@ class Node:
     async def _start_console(self) -> None:
         await self._site.start()
         self._run(self._loop_lag.run())
+        self._run(self._page.run())
         self._run(summarise_logs())
 
     async def _stop_tracing(self) -> None:
@@ -366,7 +367,6 @@ class Node:
             """Only changes are told."""
 
         await self._metadata.attach(self._page.reconcile, begin)
-        self._run(self._page.run())
 
     async def _start_activity(self) -> None:
         async def begin(image: Image) -> None:

@@ -28,6 +28,8 @@ REMEDIES: Final = MappingProxyType(
         "stop failed": "the next start recovers what is missing; look at the error",
         "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
         "stopping at once": NOTHING,
+        "a part of the status page failed": _BUG,
+        "the status page was not told of a change": _BUG,
         # metadata
         "node is gone": "start it, or see its log; others lead in its place",
         "session over": "see whether that node runs and reaches this one: streamlog doctor",

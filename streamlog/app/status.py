@@ -81,7 +81,7 @@ class NodeStatus:
             disk_full=not self._registry.has_room,
             failures=survey.failures,
             damaged=survey.damaged,
-            groups=[*survey.groups, *page.groups.groups],
+            groups=_each_once(survey.groups, page.groups.groups),
             groups_hidden=survey.hidden + page.groups.hidden,
             tail_refused=why_no_tail(self._http),
         )
@@ -99,6 +99,11 @@ class NodeStatus:
                 max(0, known - len(shown)),
             )
         return self._survey
+
+
+def _each_once(here: list[Elsewhere], elsewhere: list[Elsewhere]) -> list[Elsewhere]:
+    """While a group's coordinator moves, two may tell of it."""
+    return list({it.group_id: it for it in (*elsewhere, *here)}.values())
 
 
 def why_no_tail(http: HttpSection) -> str:

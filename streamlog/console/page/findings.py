@@ -71,7 +71,7 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
     for part, reason in it.reasons.items():
         if part == "nats":
             remedy = it.nats_remedy or "Start nats-server, or mend nats.servers; the log says more"
-            yield Finding(CRITICAL, f"{this} is {reason}", remedy)
+            yield Finding(CRITICAL, f"{this}: {reason}", remedy)
         elif part == "metadata":
             remedy = "Mend the disk and restart the node; the others go on without it"
             yield Finding(CRITICAL, f"{this} takes no part in the quorum: {reason}", remedy)

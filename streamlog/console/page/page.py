@@ -1,8 +1,9 @@
 """The status page as a whole: what it is made of, and what of it runs."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, Protocol
 
 from aiohttp import web
@@ -17,7 +18,7 @@ from streamlog.console.page.interest import Interest
 from streamlog.console.page.live import Live
 from streamlog.console.page.moment import Kept, Moment
 from streamlog.console.page.rates import Rates
-from streamlog.console.page.tail import Tail, Tailed
+from streamlog.console.page.tail import MayRead, Tail, Tailed, everybody
 from streamlog.console.page.tailed import AtLeader, Here, Partition
 from streamlog.console.page.view import View
 from streamlog.console.partition_gauges import PartitionStatistics
@@ -25,8 +26,12 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId, TopicPartition
 
+logger = logging.getLogger(__name__)
+
 ENDS_PERIOD_S: Final = 1.0
 TIMEOUT_MS: Final = 2_000
+PAUSE_S: Final = 5.0
+"""Before what failed is begun again."""
 
 
 class LocalPartition(Partition, Protocol):
@@ -63,8 +68,11 @@ class Page:
         moment: Callable[["Page"], Moment],
         image: Callable[[], Image],
         partitions: Partitions,
+        may_read: MayRead = everybody,
     ) -> None:
-        """``moment`` is asked at each look; ``groups`` of this page are to be in it."""
+        """``moment`` is asked at each look; ``groups`` of this page are to be in it; ``may_read``:
+        whether who asks may see what is in a stream.
+        """
         self._partitions = partitions
         self._image = image
         self._rates = Rates()
@@ -90,6 +98,7 @@ class Page:
             open_partition=self._open,
             clients_max=settings.tail_clients_max,
             refused=lambda: moment(self).tail_refused,
+            may_read=may_read,
         )
         self._assets = Assets()
 
@@ -98,11 +107,14 @@ class Page:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for service in (self._live.run(), self._ends.run(), self.groups.run()):
-                group.create_task(service)
+            for service in (self._live.run, self._ends.run, self.groups.run):
+                group.create_task(_steadily(service))
 
     async def reconcile(self, old: Image, new: Image) -> None:
-        self._live.changed(old, new)
+        try:
+            self._live.changed(old, new)
+        except Exception:
+            logger.exception("the status page was not told of a change")
 
     def close(self) -> None:
         """Whoever watches is let go, before the site stops."""
@@ -151,6 +163,16 @@ class Page:
             pass  # its leader may serve it
         servers = [(it.host, it.port) for it in image.nodes.values() if not it.fenced]
         return AtLeader(Cluster(servers, timeout_ms=TIMEOUT_MS), tp)
+
+
+async def _steadily(service: Callable[[], Awaitable[None]]) -> None:
+    """A page is no reason for a node to end: what fails is begun again, and said."""
+    while True:
+        try:
+            await service()
+        except Exception:
+            logger.exception("a part of the status page failed")
+        await asyncio.sleep(PAUSE_S)
 
 
 def _now_ms() -> int:

@@ -55,8 +55,8 @@ class Seats:
             text = f"{self._most} pages are watching already ({self._name}): close one\n"
             return web.Response(status=503, text=text, headers={"Retry-After": "5"})
         self.taken += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
-            response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
             await response.prepare(request)
             events = Events(request, response)
             await events._write(f"retry: {RETRY_MS}\n\n")

@@ -9,7 +9,12 @@ from aiohttp import web
 from streamlog.console.page.query import TEXT_MAX, number
 from streamlog.console.page.record_view import shown
 from streamlog.console.page.sse import Events, Seats
-from streamlog.errors import InvalidRequest, StreamlogError
+from streamlog.errors import (
+    InvalidRequest,
+    PartitionNotFound,
+    StreamlogError,
+    StreamNotFound,
+)
 from streamlog.metadata.stream import PARTITIONS_MAX
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
@@ -20,6 +25,14 @@ RECORDS_MAX: Final = 25
 KEEP_ALIVE_LOOKS: Final = 60
 FAILURES_MAX: Final = 20
 """In a row; then the page is told why, and asks anew if it likes."""
+
+
+MayRead = Callable[[web.Request, str], bool]
+
+
+def everybody(_: web.Request, __: str) -> bool:
+    """Where access is not restricted."""
+    return True
 
 
 class Tailed(Protocol):
@@ -43,10 +56,12 @@ class Tail:
         open_partition: Callable[[TopicPartition], Tailed],
         clients_max: int,
         refused: Callable[[], str],
+        may_read: MayRead = everybody,
     ) -> None:
         """``open_partition`` raises StreamlogError where there is none; ``refused``: why payloads
-        are not shown, empty where they are.
+        are not shown, empty where they are; ``may_read``: whether who asks may read the stream.
         """
+        self._may_read = may_read
         self._open = open_partition
         self._seats = Seats(clients_max, "http.tail_clients_max")
         self._refused = refused
@@ -66,9 +81,13 @@ class Tail:
             name = request.query.get("stream", "")[:TEXT_MAX]
             partition = number(request.query, "partition", 0, PARTITIONS_MAX)
             back = number(request.query, "last", RECORDS_MAX, RECORDS_MAX)
+            if not self._may_read(request, name):  # no word of whether there is one
+                raise StreamNotFound(f"there is no stream {name!r}")
             tailed = self._open(TopicPartition(name, partition))
+        except (StreamNotFound, PartitionNotFound) as error:
+            return web.Response(status=404, text=f"{error}\n")
         except InvalidRequest as error:
-            return web.Response(status=404 if "no " in str(error) else 400, text=f"{error}\n")
+            return web.Response(status=400, text=f"{error}\n")
         except StreamlogError as error:
             return web.Response(status=503, text=f"{error}\n")
 

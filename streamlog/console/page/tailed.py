@@ -6,6 +6,7 @@ from typing import Final, Protocol
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
+from streamlog.errors import OffsetOutOfRange
 from streamlog.log.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches, check_batch
@@ -50,12 +51,23 @@ class AtLeader:
     def __init__(self, cluster: Cluster, tp: TopicPartition) -> None:
         self._cluster = cluster
         self._tp = tp
+        self._start: int | None = None
+        """As last heard; asked for anew after a read that came too late."""
 
     async def bounds(self) -> tuple[int, int]:
         end = await self._cluster.latest_offset(self._tp)
-        return await self._cluster.earliest_offset(self._tp), end
+        if self._start is None or self._start > end:
+            self._start = await self._cluster.earliest_offset(self._tp)
+        return self._start, end
 
     async def read(self, offset: int, count: int) -> list[Record]:
+        try:
+            return await self._read(offset, count)
+        except OffsetOutOfRange:
+            self._start = None
+            raise
+
+    async def _read(self, offset: int, count: int) -> list[Record]:
         async with PartitionReader(
             self._cluster,
             self._tp,

@@ -26,7 +26,11 @@ def test_all_is_well() -> None:
     [
         ({"controller": None}, CRITICAL, "No controller is known"),
         ({"lease_held": False}, CRITICAL, "no word from the controller, node 2"),
-        ({"reasons": {"nats": "not connected to NATS"}}, CRITICAL, "is not connected to NATS"),
+        (
+            {"reasons": {"nats": "not connected to NATS"}},
+            CRITICAL,
+            "(this one): not connected to NATS",
+        ),
         ({"reasons": {"metadata": "disk"}}, CRITICAL, "takes no part in the quorum: disk"),
         ({"reasons": {"replicas": "catching up"}}, NOTE, "is not ready: catching up"),
         ({"disk_full": True}, CRITICAL, "disk of node 1 (this one) is full"),

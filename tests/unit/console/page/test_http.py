@@ -71,8 +71,14 @@ class World:
             image=lambda: self.image,
             partitions=Nothing(),
         )
-        self.tail = Tail(open_partition=self.open, clients_max=1, refused=lambda: self.refused)
+        self.tail = Tail(
+            open_partition=self.open,
+            clients_max=1,
+            refused=lambda: self.refused,
+            may_read=lambda request, stream: request.headers.get("X-Deny") != stream,
+        )
         self.refused = ""
+        self.broken = False
         self.site = Site(
             "127.0.0.1",
             0,
@@ -89,6 +95,8 @@ class World:
         return [*own, *self.tail.routes()]
 
     def moment(self, _: Page) -> Moment:
+        if self.broken:
+            raise RuntimeError("nobody has thought of this")
         return moment(self.image, **self.changes)
 
     def open(self, tp: TopicPartition) -> Stored:
@@ -283,6 +291,24 @@ async def test_names_made_to_point_here_are_not_answered(
         assert answer.status == status
 
 
+async def test_a_page_that_fails_ends_no_node(
+    world: World,
+    http: aiohttp.ClientSession,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("streamlog.console.page.page.PAUSE_S", 0.01)
+    world.broken = True
+    async with asyncio.timeout(10):
+        while "a part of the status page failed" not in caplog.text:  # noqa: ASYNC110 - a text
+            await asyncio.sleep(0.01)
+    world.broken = False
+    async with http.get(world.url("/api/live")) as answer:
+        await next_event(answer)
+        await world.become(image(offset=9))
+        assert (await next_event(answer))[1]["cluster"]["metadata_offset"] == 9
+
+
 # The tail
 
 
@@ -325,6 +351,8 @@ async def test_a_tail_that_is_refused_says_why(world: World, http: aiohttp.Clien
         await next_event(first)
         async with http.get(world.url("/api/tail?stream=s")) as second:
             assert second.status == 503
+    async with http.get(world.url("/api/tail?stream=s"), headers={"X-Deny": "s"}) as answer:
+        assert (answer.status, await answer.text()) == (404, "there is no stream 's'\n")
     world.refused = "payloads are not shown"
     async with http.get(world.url("/api/tail?stream=s")) as answer:
         assert (answer.status, await answer.text()) == (403, "payloads are not shown\n")
