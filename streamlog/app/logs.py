@@ -48,6 +48,7 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def __init__(self, output: TextIO, limit: LogLimit | None = None) -> None:
         super().__init__(output)
         self._limit = limit or LogLimit()
+        self._summarised = 0.0
         self.addFilter(self._admits)
 
     def summarise(self, *, all_of_them: bool = False) -> None:
@@ -67,8 +68,11 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def _admits(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.INFO:
             return True  # whoever wants these wants them all
-        key = (record.name, str(record.msg))
-        return self._limit.admit(key, record.levelno, time.monotonic())
+        now = time.monotonic()
+        if now - self._summarised >= SUMMARY_PERIOD_S:  # also where nobody runs the task
+            self._summarised = now
+            self.summarise()
+        return self._limit.admit((record.name, str(record.msg)), record.levelno, now)
 
 
 async def summarise_logs() -> None:

@@ -146,6 +146,22 @@ REMEDIES: Final = MappingProxyType(
             "nothing; __activity has a gap event in its place"
         ),
         "last activity does not decode": "somebody else has written to __activity: see who may",
+        # the ledger
+        "channel halted": "mend what the problem names, and restart; docs/ledger.md",
+        "channel waits": _PEERS,
+        "channel left out": "mend the channel's file, or remove its folder, and restart",
+        "stream cannot be read just now": _PEERS,
+        "NATS trouble": "see whether nats-server runs there, and what its log says",
+        "onboarded blocks discarded": NOTHING,
+        "peer refused": "see who runs that peer: what it sent is not of this chain",
+        "chain has diverged": (
+            "compare `streamlog ledger verify` of several nodes; remove the folder that is wrong"
+        ),
+        "ledger file cannot be checked": _DISK,
+        "ledger cut back to the last good block": "nothing: it is fetched again; look at the disk",
+        "ledger begun anew": "nothing: it is fetched again; look at the disk",
+        "checkpoint damaged, all blocks are read": "nothing; look at the disk if it happens again",
+        "time to cut not posted": NOTHING,
         # the socket API
         "connection closed": "see what that client sends: it, or its version, is at fault",
         "request failed": _BUG,

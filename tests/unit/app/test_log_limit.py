@@ -4,6 +4,7 @@ import io
 import json
 import logging
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -86,6 +87,24 @@ def test_a_handler_says_what_it_left_out_when_it_closes(logger: logging.Logger) 
     assert found[-1]["count"] == 9_998
     assert found[-1]["level"] == "error"
     assert found[-1]["remedy"] == found[0]["remedy"] != ""
+
+
+def test_an_event_comes_back_where_nobody_runs_a_task(
+    logger: logging.Logger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = 100.0
+    monkeypatch.setattr("streamlog.app.logs.time", SimpleNamespace(monotonic=lambda: now))
+    output = io.StringIO()
+    handler = LimitedHandler(output, LogLimit(window_s=10, lines_max=1))
+    handler.setFormatter(JsonLines())
+    logger.addHandler(handler)
+    for second in (0, 1, 2, 30):
+        now = 100.0 + second
+        logger.warning("log failed")
+    found = lines_of(output)
+    assert [it["event"] for it in found] == ["log failed", "repeated: log failed", "log failed"]
+    assert found[1]["count"] == 2
+    handler.close()
 
 
 def test_a_remedy_of_the_caller_s_own_is_kept(logger: logging.Logger) -> None:
