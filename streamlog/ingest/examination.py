@@ -70,25 +70,27 @@ async def _round_trip(client: NatsClient, timeout_s: float) -> float:
 async def _forbidden(
     client: NatsClient, domain: str, heard: list[Exception], timeout_s: float
 ) -> tuple[str, ...]:
-    """Below the subjects that streamlog needs, where nobody else listens or publishes."""
+    """Below the subjects that streamlog needs, where nobody else listens or publishes.
+
+    A complaint names its subject, and may be told a moment after the answer to a later PING.
+    """
     own = f"DOCTOR.{secrets.token_hex(8)}"
-    found = []
+    tried: dict[str, str] = {}
     for subject, group in (
         (f"$JS.{domain}.API.{own}", ADMIN_GROUP),
         (f"$JS.{domain}.NODE.{own}", ""),
         (f"_INBOX.{domain}.{own}", ""),
     ):
-        heard.clear()
-        subscription = await client.subscribe(subject, queue=group)
-        await _round_trip(client, timeout_s)
-        if heard:
-            found.append(f"subscribe to {subject.replace(own, '>')}")
-        else:
-            await subscription.unsubscribe()
+        await client.subscribe(subject, queue=group)
+        tried[f"subscription to {_quoted(subject)}"] = f"subscribe to {subject.replace(own, '>')}"
     for subject in (f"$JS.{domain}.NODE.{own}", f"$JS.EVENT.ADVISORY.{own}"):
-        heard.clear()
         await client.publish(subject, b"")
+        tried[f"publish to {_quoted(subject)}"] = f"publish to {subject.replace(own, '>')}"
+    for _ in range(ROUNDS):
         await _round_trip(client, timeout_s)
-        if heard:
-            found.append(f"publish to {subject.replace(own, '>')}")
-    return tuple(found)
+    complaints = " ".join(str(error) for error in heard).lower()
+    return tuple(said for what, said in tried.items() if what in complaints)
+
+
+def _quoted(subject: str) -> str:
+    return f'"{subject}"'.lower()
