@@ -31,9 +31,11 @@ from streamlog.errors import ConfigError
 from streamlog.sections import (
     AccessSection,
     ClientAuth,
+    LoggingSection,
     Section,
     SecuritySection,
     TlsSection,
+    TracingSection,
     split,
 )
 
@@ -293,7 +295,7 @@ class SaslSection(Section):
 
 
 class HttpSection(Section):
-    """Metrics and health."""
+    """Metrics, health, and the status page."""
 
     host: str = "127.0.0.1"
     port: Port = 9464
@@ -316,6 +318,14 @@ class HttpSection(Section):
     """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
     group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
+    partition_series_max: Annotated[int, Field(ge=0)] = 10_000
+    """Of so many ``/metrics/partitions`` tells at once."""
+    live_clients_max: Annotated[int, Field(ge=0)] = 32
+    """Status pages that are kept up to date at once; more are asked to come later."""
+    tail_clients_max: Annotated[int, Field(ge=0)] = 8
+    """Likewise of those that show the newest records of a stream."""
+    tail: Literal["auto", "on", "off"] = "auto"
+    """Whether the status page shows payloads; ``auto``: only where ``host`` is loopback."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -383,14 +393,6 @@ class IngestSection(Section):
     """... for at most this long; then it reads on and refuses each message until there is room."""
 
 
-class LoggingSection(Section):
-    """What the node says about itself, on standard error."""
-
-    format: Literal["json", "console"] = "json"
-    """One line of JSON for each event, or the same for human eyes."""
-    level: Literal["debug", "info", "warning", "error"] = "info"
-
-
 class Settings(BaseSettings):
     """Everything about one node."""
 
@@ -411,6 +413,7 @@ class Settings(BaseSettings):
     log: LogSection = LogSection()
     ingest: IngestSection = IngestSection()
     logging: LoggingSection = LoggingSection()
+    tracing: TracingSection = TracingSection()
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
 

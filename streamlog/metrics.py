@@ -100,6 +100,11 @@ class NodeMetrics:
         self.event_loop_lag_seconds = Gauge(
             "streamlog_event_loop_lag_seconds", "How late a timer fired", registry=self.registry
         )
+        self.event_loop_lag_max_seconds = Gauge(
+            "streamlog_event_loop_lag_max_seconds",
+            "How late it fired at worst in the last minute",
+            registry=self.registry,
+        )
 
     def _count_log(self, r: CollectorRegistry) -> None:
         self.append_batches = Tally("streamlog_append_batches", "Batches appended", r)

@@ -103,3 +103,21 @@ class AccessSection(Section):
             if not (kind and colon and name):
                 raise ValueError(f"{each!r}: write kind and name, as in User:admin")
         return value
+
+
+class LoggingSection(Section):
+    """What the node says about itself, on standard error."""
+
+    format: Literal["json", "console"] = "json"
+    """One line of JSON for each event, or the same for human eyes."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+
+
+class TracingSection(Section):
+    """Spans of the way of some batches, by OpenTelemetry; needs ``streamlog[otel]``."""
+
+    sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Of the batches that are appended; 0: nothing is traced, and nothing is paid for it."""
+    batches_per_s_max: Annotated[int, Field(ge=1, le=1_000)] = 10
+    endpoint: str = "http://127.0.0.1:4318/v1/traces"
+    """Of a collector that takes OTLP over HTTP."""

@@ -3,6 +3,7 @@
 import asyncio
 import uuid
 from collections.abc import Callable, Coroutine
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -20,6 +21,7 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
+from streamlog.partition.tracing import TracedPartition, Traces
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, iter_records
 
@@ -40,6 +42,7 @@ class LocalNode:
         log: dict[str, Any] | None = None,
         disk: Disk | None = None,
         wait_connected: bool = True,
+        traces: Traces | None = None,
     ) -> None:
         disk = disk or OsDisk()
         self.metrics = NodeMetrics()
@@ -59,7 +62,12 @@ class LocalNode:
         reserve = Reserve(self._data_dir.path / "reserve", settings.log.reserve_bytes)
         self.metadata = build_metadata(settings, self._data_dir, self._incarnation, reserve)
         self.registry = Registry(
-            path, node_id=NODE_ID, settings=settings.log, metrics=self.metrics, disk=disk
+            path,
+            node_id=NODE_ID,
+            settings=settings.log,
+            metrics=self.metrics,
+            disk=disk,
+            new_partition=partial(TracedPartition, traces=traces) if traces else Partition,
         )
         self.source = NatsSource(
             node_id=NODE_ID,
@@ -69,6 +77,7 @@ class LocalNode:
             partitions=self.registry,
             metrics=self.metrics,
             lease=self.metadata.lease,
+            around_read=traces.reading if traces else None,
         )
         self.api = ManagementApi(
             node_id=NODE_ID,

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import deque
 from typing import Final
 
 from prometheus_client import Gauge
@@ -10,13 +11,18 @@ logger = logging.getLogger(__name__)
 
 PERIOD_S: Final = 0.25
 WARNING_S: Final = 1.0
+REMEMBERED: Final = 240
+"""A minute of it."""
 
 
 class LoopLag:
     """Sleeps for a known time and tells by how much it was woken too late."""
 
-    def __init__(self, gauge: Gauge) -> None:
+    def __init__(self, gauge: Gauge, worst: Gauge | None = None) -> None:
+        """``worst``: shows the worst of the last ``REMEMBERED``, which scrapes do not miss."""
         self._gauge = gauge
+        self._worst = worst
+        self._last: deque[float] = deque(maxlen=REMEMBERED)
         self.seconds = 0.0
         """The last measurement."""
 
@@ -27,5 +33,8 @@ class LoopLag:
             await asyncio.sleep(PERIOD_S)
             self.seconds = max(0.0, loop.time() - due)
             self._gauge.set(self.seconds)
+            self._last.append(self.seconds)
+            if self._worst is not None:
+                self._worst.set(max(self._last))
             if self.seconds > WARNING_S:
                 logger.warning("event loop was blocked", extra={"seconds": round(self.seconds, 3)})

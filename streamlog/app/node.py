@@ -3,9 +3,11 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Any, Final
 
+from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
@@ -15,16 +17,23 @@ from streamlog.admin.api import ManagementApi
 from streamlog.app.admission import Admission
 from streamlog.app.identity import build_authenticator, node_login
 from streamlog.app.lifecycle import Lifecycle, Step
+from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.renewal import Renewal
+from streamlog.app.status import NodeStatus
+from streamlog.app.tracing import Tracing
 from streamlog.client.security import Security
 from streamlog.config import Settings
+from streamlog.console.access import may_read
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
 from streamlog.console.log_ends import LogEnds
-from streamlog.console.partition_gauges import PartitionGauges
+from streamlog.console.machine_gauges import MachineGauges
+from streamlog.console.page.page import Page
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
@@ -36,7 +45,10 @@ from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
+from streamlog.partition.tracing import TracedPartition
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
@@ -64,6 +76,11 @@ class Node:
         security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
+        self._tracing: Tracing | None = None
+        new_partition: Callable[..., Partition] = Partition
+        if settings.tracing.sample_ratio:
+            self._tracing = Tracing(settings.tracing, data_dir.node_id)
+            new_partition = partial(TracedPartition, traces=self._tracing.traces)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -72,6 +89,7 @@ class Node:
             replication=settings.replication,
             cluster=self._metadata,
             reserve=reserve,
+            new_partition=new_partition,
             security=security,
         )
         self._groups = GroupService(
@@ -92,15 +110,27 @@ class Node:
         self._admission = Admission(settings, self._rules, authenticator)
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
-        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds)
+        self._watched_by(metrics, security)
+        self._life = self._lifecycle()
+
+    def _watched_by(self, metrics: NodeMetrics, security: Security) -> None:
+        """What tells others how the node is."""
+        self._loop_lag = LoopLag(metrics.event_loop_lag_seconds, metrics.event_loop_lag_max_seconds)
+        ProcessCollector(registry=metrics.registry)
+        self._page = self._status_page(security)
+        self._partition_scrape = PartitionScrape(
+            statistics=self._statistics,
+            partitions_max=self._settings.http.partition_series_max,
+        )
         self._site = Site(
-            settings.http.host,
-            settings.http.port,
+            self._settings.http.host,
+            self._settings.http.port,
             registry=metrics.registry,
             gauges=self._gauges,
             readiness=self._readiness(),
             loop_lag_s=lambda: self._loop_lag.seconds,
-            limits=settings.http,
+            pages=lambda: [*self._page.routes(), *self._partition_scrape.routes()],
+            limits=self._settings.http,
             tls=self._certificates.http,
             access=self._admission.http,
         )
@@ -110,7 +140,6 @@ class Node:
             image=lambda: self._metadata.image,
             security=security,
         )
-        self._life = self._lifecycle()
 
     @property
     def has_certificates(self) -> bool:
@@ -144,6 +173,7 @@ class Node:
             partitions=self._registry,
             metrics=metrics,
             lease=self._metadata.lease,
+            around_read=self._tracing.traces.reading if self._tracing else None,
         )
         admin = ManagementApi(
             node_id=self._data_dir.node_id,
@@ -157,6 +187,29 @@ class Node:
         )
         return source, admin
 
+    def _status_page(self, security: Security) -> Page:
+        status = NodeStatus(
+            node_id=self._data_dir.node_id,
+            settings=self._settings,
+            metadata=self._metadata,
+            registry=self._registry,
+            groups=self._groups,
+            source=self._source,
+            admin=self._admin,
+            readiness=self._readiness(),
+            loop_lag=self._loop_lag,
+            is_guarded=self._admission.http.is_closed,
+        )
+        return Page(
+            node_id=self._data_dir.node_id,
+            settings=self._settings.http,
+            moment=status.moment,
+            image=lambda: self._metadata.image,
+            partitions=self._registry,
+            may_read=may_read,
+            security=security,
+        )
+
     def _lifecycle(self) -> Lifecycle:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
@@ -169,6 +222,7 @@ class Node:
                 Step("registration", self._register),
                 Step("partitions", self._start_partitions),
                 Step("groups", self._start_groups),
+                Step("page", self._start_page),
                 Step("activity", self._start_activity),
                 Step("ingest", self._start_ingest),
                 Step("membership", self._start_membership),
@@ -183,7 +237,8 @@ class Node:
                 Step("server", self._listener.stop),
                 Step("metadata", self._metadata.close),
                 Step("partitions", self._registry.close),
-                Step("console", self._site.stop),
+                Step("tracing", self._stop_tracing),
+                Step("console", self._stop_console),
                 Step("access", self._admission.close),
             ),
         )
@@ -209,8 +264,9 @@ class Node:
         partitions = PartitionGauges(
             self._registry.statistics(), offline=len(self._registry.failures)
         )
+        machine = MachineGauges(self._data_dir.path)
         if not metadata.is_open:
-            return [partitions]
+            return [partitions, machine]
         cluster = ClusterStatistics(
             role=metadata.quorum_role.value,
             quorum_epoch=metadata.quorum_epoch,
@@ -221,6 +277,7 @@ class Node:
             fenced=sum(node.fenced for node in image.nodes.values()),
             leaderless=image.leaderless,
             activity_offset=self._activity.told_offset,
+            clock_skew_s=metadata.clock_skew_s,
         )
         groups = self._groups.statistics()
         shown = self._progress()
@@ -229,7 +286,20 @@ class Node:
             hidden=max(0, groups.states.total() - len(shown)),
             ends=self._log_ends.known({tp for group in shown for tp in group.committed}),
         )
-        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions]
+        return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
+
+    def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+        """Of the partitions here; of these streams, or of all."""
+        image = self._metadata.image
+        if streams is None:
+            return [*self._registry.statistics()]
+        wanted = [image.streams[name] for name in streams if name in image.streams]
+        found = [
+            self._page.statistics(TopicPartition(stream.name, number))
+            for stream in wanted
+            for number in range(len(stream.partitions))
+        ]
+        return [it for it in found if it is not None]
 
     def _progress(self) -> list[GroupProgress]:
         """Of the groups that ``/metrics`` tells the lag of."""
@@ -286,8 +356,18 @@ class Node:
     async def _start_console(self) -> None:
         await self._site.start()
         self._run(self._loop_lag.run())
+        self._run(self._page.run())
+        self._run(summarise_logs())
         if self._certificates.are_shown:
             self._run(self.renewal.run())
+
+    async def _stop_tracing(self) -> None:
+        if self._tracing is not None:
+            await asyncio.to_thread(self._tracing.close)
+
+    async def _stop_console(self) -> None:
+        self._page.close()
+        await self._site.stop()
 
     async def _start_server(self) -> None:
         """Other members of the quorum are answered from now on, clients when the node is ready."""
@@ -331,6 +411,12 @@ class Node:
         await self._metadata.attach(self._groups.reconcile, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
+
+    async def _start_page(self) -> None:
+        async def begin(_: Image) -> None:
+            """Only changes are told."""
+
+        await self._metadata.attach(self._page.reconcile, begin)
 
     async def _start_activity(self) -> None:
         async def begin(image: Image) -> None:

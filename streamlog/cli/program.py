@@ -24,6 +24,7 @@ from streamlog.cli import (
     stream,
     user,
 )
+from streamlog.cli.doctor import command as doctor
 from streamlog.cli.node_security import secured
 from streamlog.errors import ConfigError, StreamlogError
 
@@ -47,7 +48,9 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(backup.app, name="backup")
 app.add_typer(restore.app, name="restore")
 app.add_typer(bench.app, name="bench")
-COMMANDS: tuple[Callable[..., Any], ...] = (dev.dev, serve.serve, publish.publish, read.read)
+COMMANDS: tuple[Callable[..., Any], ...] = (
+    dev.dev, serve.serve, publish.publish, read.read, doctor.doctor,
+)  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
 secured(app)

@@ -26,6 +26,8 @@ class ClusterStatistics(NamedTuple):
     leaderless: int
     activity_offset: int | None = None
     """Where this node leads ``__activity``."""
+    clock_skew_s: float | None = None
+    """How far this node's clock is ahead of the controller's; None before it is known."""
 
 
 class ClusterGauges(Collector):
@@ -50,6 +52,9 @@ class ClusterGauges(Collector):
         if it.activity_offset is not None:
             text = "All metadata below is told in __activity, which this node leads"
             yield GaugeMetricFamily("streamlog_activity_offset", text, it.activity_offset)
+        if it.clock_skew_s is not None:
+            text = "How far this node's clock is ahead of the controller's; behind: below 0"
+            yield GaugeMetricFamily("streamlog_clock_skew_seconds", text, it.clock_skew_s)
         roles = GaugeMetricFamily(
             "streamlog_quorum_role", "1 for what this node is to the quorum", labels=("role",)
         )

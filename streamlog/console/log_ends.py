@@ -31,7 +31,7 @@ class LocalPartition(Protocol):
 class LogEnds:
     """A replica here that may serve reads knows; it is a fetch behind its leader at most.
 
-    Of all others, each leader is asked every ``PERIOD_S``, in one request; one that does not answer
+    Of all others, each leader is asked every ``period_s``, in one request; one that does not answer
     leaves them unknown, until it does. Where replicas are on every node nobody is ever asked.
     """
 
@@ -41,8 +41,10 @@ class LogEnds:
         wanted: Callable[[], Collection[TopicPartition]],
         local: Callable[[TopicPartition], LocalPartition],
         image: Callable[[], Image],
+        period_s: float = PERIOD_S,
         security: Security = NO_SECURITY,
     ) -> None:
+        self._period_s = period_s
         self._wanted = wanted
         self._local = local  # raises StreamlogError where there is none
         self._image = image
@@ -64,7 +66,7 @@ class LogEnds:
         async with Cluster([], timeout_ms=TIMEOUT_MS, security=self._security) as cluster:
             while True:
                 await self.refresh(cluster)
-                await asyncio.sleep(PERIOD_S)
+                await asyncio.sleep(self._period_s)
 
     async def refresh(self, cluster: Cluster) -> None:
         """Ask the leaders once."""

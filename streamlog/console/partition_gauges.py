@@ -1,4 +1,4 @@
-"""Gauges of each partition, made from statistics at scrape time."""
+"""Gauges of partitions, made from statistics at scrape time: of all together, or of each."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final, Protocol
@@ -74,31 +74,60 @@ LED: Final[tuple[tuple[str, str, Counted], ...]] = (
 
 
 class PartitionGauges(Collector):
-    """One scrape's gauges. Built on the event loop, turned into text anywhere."""
+    """One scrape's gauges, the same number of them however many partitions there are. Built on the
+    event loop, turned into text anywhere.
+    """
 
     def __init__(self, partitions: Iterable[PartitionStatistics], *, offline: int) -> None:
         self._partitions = tuple(partitions)
         self._offline = offline
 
     def collect(self) -> Iterator[Metric]:
-        yield GaugeMetricFamily(
-            "streamlog_partitions_offline",
-            "Partitions that cannot be written to until a restart",
-            self._offline,
-        )
-        yield GaugeMetricFamily(
-            "streamlog_partitions_damaged",
-            "Partitions of which this node cannot read some records",
-            sum(1 for it in self._partitions if it.is_damaged),
-        )
-        yield GaugeMetricFamily(
-            "streamlog_partitions_auto_paused",
-            "Partitions on this node that nobody has written to for as long as auto_pause_ms says",
-            sum(1 for it in self._partitions if it.is_auto_paused),
-        )
+        here = self._partitions
+        for name, text, value in (
+            ("partitions", "Partitions that this node keeps", len(here)),
+            (
+                "partitions_offline",
+                "Partitions that cannot be written to until a restart",
+                self._offline,
+            ),
+            (
+                "partitions_damaged",
+                "Partitions of which this node cannot read some records",
+                sum(it.is_damaged for it in here),
+            ),
+            (
+                "partitions_auto_paused",
+                "Partitions here that nobody has written to for as long as auto_pause_ms says",
+                sum(it.is_auto_paused for it in here),
+            ),
+            ("log_size_bytes", "All segments of this node", sum(it.size_bytes for it in here)),
+            ("log_segments", "Segments of this node", sum(it.segment_count for it in here)),
+            (
+                "follower_lag_max",
+                "Records that the follower furthest behind lacks, of all that this node leads",
+                max((it.follower_lag for it in here), default=0),
+            ),
+        ):
+            yield GaugeMetricFamily(f"streamlog_{name}", text, value)
         for name, text, counted in LED:
-            count = sum(1 for it in self._partitions if it.is_leader and counted(it))
+            count = sum(1 for it in here if it.is_leader and counted(it))
             yield GaugeMetricFamily(f"streamlog_partitions_{name}", text, count)
+
+
+class EachPartition(Collector):
+    """Gauges of each partition, for those who ask for some."""
+
+    def __init__(self, partitions: Iterable[PartitionStatistics], *, hidden: int = 0) -> None:
+        self._partitions = tuple(partitions)
+        self._hidden = hidden
+
+    def collect(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "streamlog_partitions_hidden",
+            "Partitions asked for without series, beyond http.partition_series_max",
+            self._hidden,
+        )
         for name, text, value in GAUGES:
             family = GaugeMetricFamily(
                 f"streamlog_partition_{name}", text, labels=("stream", "partition")

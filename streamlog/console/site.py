@@ -1,19 +1,19 @@
-"""The HTTP server: four small pages. Over TLS where there is a certificate."""
+"""The HTTP server: metrics, health, and the pages that it is given; by TLS with a certificate."""
 
 import asyncio
 import errno
-import html
 import ssl
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
+from aiohttp.typedefs import Middleware
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 
-from streamlog import __version__
 from streamlog.config import HttpSection
 from streamlog.console.access import HttpAccess
+from streamlog.console.page.guard import add_headers, refuse_other_sites
 from streamlog.console.porter import Porter
 from streamlog.console.readiness import Readiness
 from streamlog.errors import ConfigError
@@ -21,13 +21,6 @@ from streamlog.tls.following import following
 
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 128
-
-INDEX = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>streamlog</title></head><body>
-<h1>streamlog {version}</h1><p>{state}</p>
-<ul><li><a href="/metrics">/metrics</a></li><li><a href="/healthz">/healthz</a></li>
-<li><a href="/readyz">/readyz</a></li></ul></body></html>
-"""
 
 
 class Site:
@@ -42,6 +35,7 @@ class Site:
         gauges: Callable[[], Sequence[Collector]],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
+        pages: Callable[[], Sequence[web.RouteDef]] = tuple,
         limits: HttpSection | None = None,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         access: HttpAccess | None = None,
@@ -54,6 +48,7 @@ class Site:
         self._gauges = gauges  # made anew for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
+        self._pages = pages
         self._limits = limits or HttpSection()
         self._tls = tls  # for who comes next
         self._server: asyncio.Server | None = None
@@ -62,14 +57,15 @@ class Site:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
+        middlewares: list[Middleware] = [refuse_other_sites]
         if self._access is not None:
             self._access.check()
-        app = web.Application(
-            middlewares=() if self._access is None else (self._access.middleware,)
-        )
+            middlewares.append(self._access.middleware)
+        app = web.Application(middlewares=middlewares)
+        app.on_response_prepare.append(add_headers)
         app.add_routes(
             [
-                web.get("/", self._index),
+                *self._pages(),
                 web.get("/metrics", self._metrics),
                 web.get("/healthz", self._healthz),
                 web.get("/readyz", self._readyz),
@@ -107,12 +103,6 @@ class Site:
         runner, self._runner = self._runner, None
         if runner:
             await runner.cleanup()
-
-    async def _index(self, request: web.Request) -> web.Response:
-        reasons = self._readiness.reasons()
-        state = "; ".join(f"{name}: {reason}" for name, reason in reasons.items()) or "ready"
-        page = INDEX.format(version=__version__, state=html.escape(state))
-        return web.Response(text=page, content_type="text/html")
 
     async def _metrics(self, request: web.Request) -> web.Response:
         sources = (self._registry, *self._gauges())

@@ -6,7 +6,8 @@ Ours: the read loop, subscriptions, writing acks; nats-py's, by way of ``client`
 import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from typing import Any, Protocol, cast
 from urllib.parse import ParseResult
 
@@ -45,6 +46,9 @@ class Receiver(Protocol):
 
     def connected(self) -> None:
         """The connection is there (again)."""
+
+
+AroundRead = Callable[[], AbstractContextManager[None]]
 
 
 class IngestTransport(NatsTransport):
@@ -104,9 +108,16 @@ class IngestClient(NatsClient):
     """One connection for all streams; its subscriptions outlive it."""
 
     def __init__(
-        self, access: Access, receiver: Receiver, subscriptions: Subscriptions, *, read_bytes: int
+        self,
+        access: Access,
+        receiver: Receiver,
+        subscriptions: Subscriptions,
+        *,
+        read_bytes: int,
+        around_read: AroundRead | None = None,
     ) -> None:
         super().__init__(access)
+        self._around_read = around_read
         self._receiver = receiver
         self._subscriptions = subscriptions
         self._read_bytes = read_bytes
@@ -177,7 +188,7 @@ class IngestClient(NatsClient):
     async def _read_loop(self) -> None:
         transport = self._transport
         assert isinstance(transport, IngestTransport), "connected"
-        intake = transport.take_in(self._feed)
+        intake = transport.take_in(self._feed if self._around_read is None else self._told_feed)
         try:
             intake.start()
             while transport is self._transport and not (self.is_closed or self.is_reconnecting):
@@ -194,6 +205,12 @@ class IngestClient(NatsClient):
             await self._process_op_err(error)
         finally:
             intake.stop()
+
+    def _told_feed(self, data: memoryview) -> bool:
+        """For who wants to know when a read begins and has been handed on."""
+        assert self._around_read is not None
+        with self._around_read():
+            return self._feed(data)
 
     def _feed(self, data: memoryview) -> bool:
         """Hand a read on; False if something is to be waited for before the next one."""

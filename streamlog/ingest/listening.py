@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from streamlog.ingest.access import Access
-from streamlog.ingest.connection import IngestClient
+from streamlog.ingest.connection import AroundRead, IngestClient
 from streamlog.ingest.frames import Inflow, Spread
 from streamlog.ingest.outage import Outage
 from streamlog.ingest.room import Room
@@ -32,8 +32,10 @@ class Listening:
         read_bytes: int,
         room: Room,
         outage: Outage,
+        around_read: AroundRead | None = None,
     ) -> None:
         self.received = received
+        self._around_read = around_read
         self._access = access
         self._name = name
         self._read_bytes = read_bytes
@@ -153,7 +155,13 @@ class Listening:
         self._said.set()
 
     def _new_client(self) -> IngestClient:
-        return IngestClient(self._access, self, self._subscriptions, read_bytes=self._read_bytes)
+        return IngestClient(
+            self._access,
+            self,
+            self._subscriptions,
+            read_bytes=self._read_bytes,
+            around_read=self._around_read,
+        )
 
     async def _client_closed(self) -> None:
         self._closed.set()

@@ -14,6 +14,7 @@ from streamlog.ingest.advisory import PREFIX, advisory
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.changed_subjects import subject_change
 from streamlog.ingest.complaint import Complaint
+from streamlog.ingest.connection import AroundRead
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet import Inlet, OwnedPartition
 from streamlog.ingest.inlet_settings import InletSettings
@@ -89,7 +90,9 @@ class NatsSource:
         metrics: NodeMetrics,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        around_read: AroundRead | None = None,
     ) -> None:
+        """``around_read``: for who wants to know of each read of NATS."""
         self._node_id = node_id
         self._message_bytes_max = message_bytes_max
         self._partitions = partitions
@@ -120,6 +123,7 @@ class NatsSource:
             read_bytes=ingest.read_bytes,
             room=self._room,
             outage=self._outage,
+            around_read=around_read,
         )
         self._answers = Answers(self._listening.write, metrics)
         self._grown: dict[Inlet, None] = {}

@@ -98,7 +98,8 @@ class Duties:
         granted = Granted(0, {})
         if node.fenced or node.full or beat.offline or beat.full:
             granted = await self._quorum.decide(self.decision(beat))
-        return granted._replace(result={**granted.result, "levels": KNOWN})
+        time_ms = time.time_ns() // 1_000_000
+        return granted._replace(result={**granted.result, "levels": KNOWN, "time_ms": time_ms})
 
     def is_believed(self, report: ReportLeader) -> bool:
         """Whether enough others have said the same lately."""

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.clock_skew import ClockSkew
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
 from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
@@ -48,6 +49,8 @@ class Membership:
         """The partitions that this node cannot write, told with each heartbeat."""
         self.full = False
         """There is no room on this node's disk; likewise told."""
+        self.clock_skew = ClockSkew()
+        """Of this node and the controller."""
         self._node_id = node_id
         self._incarnation = incarnation
         self._heartbeat_s = settings.heartbeat_ms / 1000
@@ -116,7 +119,7 @@ class Membership:
     async def _beat(self) -> None:
         while True:
             self._hurry.clear()
-            sent_at = time.monotonic()
+            sent_at, sent_ms = time.monotonic(), time.time_ns() // 1_000_000
             try:
                 async with asyncio.timeout(self._session_s):
                     granted = await self._grant(self._heartbeat())
@@ -129,12 +132,20 @@ class Membership:
             else:
                 self._tells_levels = "levels" in granted.result
                 self._extend(sent_at)
+                self._compare_clocks(sent_ms, granted)
             pause_s = max(0.0, sent_at + self._heartbeat_s - time.monotonic())
             try:
                 async with asyncio.timeout(pause_s):
                     await self._hurry.wait()
             except TimeoutError:
                 pass
+
+    def _compare_clocks(self, sent_ms: int, granted: Granted) -> None:
+        """An older controller does not tell its time."""
+        told_ms = granted.result.get("time_ms")
+        if isinstance(told_ms, int):
+            now_ms = time.time_ns() // 1_000_000
+            self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(

@@ -127,6 +127,11 @@ class MetadataService:
         return self._membership.lease
 
     @property
+    def clock_skew_s(self) -> float | None:
+        """How far this node's clock is ahead of the controller's; None before it is known."""
+        return self._membership.clock_skew.seconds
+
+    @property
     def node_epoch(self) -> int:
         """Of this process; -1 before it has registered."""
         return self._membership.node_epoch
@@ -333,6 +338,7 @@ class MetadataService:
         self._office.look()
         if self._controller != self.controller_id:
             self._controller = self.controller_id
+            self._membership.clock_skew.forget()
             self._membership.hurry()
 
     async def _await_applied(self, offset: int) -> None:

@@ -81,11 +81,12 @@ class Registry:
         replication: ReplicationSection | None = None,
         cluster: Cluster | None = None,
         reserve: Reserve | None = None,
+        new_partition: Callable[..., Partition] = Partition,
         security: Security = NO_SECURITY,
     ) -> None:
         """``cluster``: None for a node by itself. ``reserve``: kept while there is room."""
-        self._data_dir = data_dir
-        self._settings = settings
+        self._new_partition = new_partition
+        self._data_dir, self._settings = data_dir, settings
         self._node_id = node_id
         self._metrics = metrics
         self._disk = disk = disk or OsDisk()
@@ -294,7 +295,7 @@ class Registry:
                     self._could_not_open(opening.tp, result)
                     continue
                 self._metrics.corrupt_batches.inc(len(result.recovery.damages))
-                partition = self._partitions[opening.tp] = Partition(
+                partition = self._partitions[opening.tp] = self._new_partition(
                     opening.tp,
                     result,
                     configs[opening.tp],

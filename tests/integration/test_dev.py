@@ -128,10 +128,13 @@ async def test_on_either_event_loop(
 
 async def test_metrics_have_the_stream(dev: Any) -> None:
     await publish(dev.nats, "measured", 3)
-    _, text = get(dev, "/metrics")
+    _, text = get(dev, "/metrics/partitions?stream=measured&stream=missing")
     for name in ("log_end_offset", "high_watermark"):
         assert f'streamlog_partition_{name}{{partition="0",stream="measured"}} 3.0' in text
+    assert text.count("streamlog_partition_high_watermark{") == 1
+    _, text = get(dev, "/metrics")
     assert "streamlog_nats_connected 1.0" in text
+    assert "streamlog_partition_" not in text
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

@@ -24,9 +24,7 @@ from typer.testing import CliRunner
 from streamlog import __version__
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
-from streamlog.console.lag_gauges import LagGauges
 from streamlog.metadata.voting import configured_voters
-from streamlog.metrics import NodeMetrics
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"
@@ -406,15 +404,3 @@ def test_a_pod_may_do_little(pod: dict[str, Any], container: dict[str, Any]) -> 
 def test_no_variable_of_kubernetes_is_taken_for_a_setting(pod: dict[str, Any]) -> None:
     """Of a Service named streamlog it would set STREAMLOG_SERVICE_HOST, which a node refuses."""
     assert pod["enableServiceLinks"] is False
-
-
-def test_alerts_ask_for_series_that_there_are() -> None:
-    groups = yaml.safe_load((DEPLOY / "alerts.yml").read_text())["groups"]
-    rules = [rule for group in groups for rule in group["rules"]]
-    families = [*LagGauges([], hidden=0, ends={}).collect(), *NodeMetrics().registry.collect()]
-    told = {f"{it.name}_total" if it.type == "counter" else it.name for it in families}
-    for rule in rules:
-        asked = set(re.findall(r"streamlog_\w+", rule["expr"]))
-        assert asked and asked <= told, rule["alert"]
-    scraping = yaml.safe_load((DEPLOY / "prometheus.yml").read_text())
-    assert scraping["rule_files"] == ["alerts.yml"]

@@ -1,8 +1,8 @@
-"""The four pages, asked over a real socket."""
+"""Metrics, liveness, readiness, and what goes with each answer, asked over a real socket."""
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from streamlog.config import HttpSection
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
-from streamlog.console.partition_gauges import PartitionGauges
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import ConfigError
@@ -63,8 +64,12 @@ class World:
             ],
             readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
             loop_lag_s=lambda: 0.25,
+            pages=PartitionScrape(statistics=self.statistics, partitions_max=3).routes,
             **more,
         )
+
+    def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+        return [it for it in self.partitions if streams is None or it.tp.stream in streams]
 
     async def get(self, path: str) -> tuple[int, str, str]:
         url = f"http://127.0.0.1:{self.site.port}{path}"
@@ -80,23 +85,47 @@ async def world() -> AsyncIterator[World]:
     await world.site.stop()
 
 
-async def test_metrics_are_counters_and_gauges_of_partitions(world: World) -> None:
-    world.metrics.append_records.inc(5)
-    status, content_type, text = await world.get("/metrics")
-    assert (status, content_type) == (200, "text/plain")
-    samples = {
+def samples_of(text: str) -> dict[tuple[str, str | None, str | None], float]:
+    return {
         (sample.name, sample.labels.get("stream"), sample.labels.get("partition")): sample.value
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     }
+
+
+async def test_metrics_are_counters_and_gauges_of_all_partitions(world: World) -> None:
+    world.metrics.append_records.inc(5)
+    status, content_type, text = await world.get("/metrics")
+    assert (status, content_type) == (200, "text/plain")
+    samples = samples_of(text)
     assert samples["streamlog_append_records_total", None, None] == 5
+    assert samples["streamlog_partitions", None, None] == 2
+    assert samples["streamlog_log_size_bytes", None, None] == 8
+    assert samples["streamlog_follower_lag_max", None, None] == 8
+    assert not [name for name, _, _ in samples if name.startswith("streamlog_partition_")]
     assert samples["streamlog_partitions_offline", None, None] == 9
     assert samples["streamlog_partitions_auto_paused", None, None] == 0
+
+
+async def test_each_partition_is_told_of_on_demand(world: World) -> None:
+    samples = samples_of((await world.get("/metrics/partitions"))[2])
     names = ("log_start_offset", "high_watermark", "log_end_offset", "size_bytes", "segments")
     more = ("leader_epoch", "isr_size", "follower_lag", "in_flight_bytes")
     for value, name in enumerate((*names, *more), start=1):
         for partition in ("0", "1"):
             assert samples[f"streamlog_partition_{name}", "s", partition] == value
+
+
+async def test_partitions_are_told_of_by_stream_and_up_to_a_limit(world: World) -> None:
+    world.partitions += [Statistics(TopicPartition("t", number)) for number in range(4)]
+    samples = samples_of((await world.get("/metrics/partitions?stream=s&stream=no"))[2])
+    assert {stream for _, stream, _ in samples} == {None, "s"}
+    assert samples["streamlog_partitions_hidden", None, None] == 0
+    samples = samples_of((await world.get("/metrics/partitions?stream=t"))[2])
+    assert samples["streamlog_partitions_hidden", None, None] == 1
+    assert len([1 for name, _, _ in samples if name == "streamlog_partition_segments"]) == 3
+    many = "&".join(f"stream={number}" for number in range(101))
+    assert (await world.get(f"/metrics/partitions?{many}"))[0] == 400
 
 
 async def test_led_partitions_that_want_replicas_are_counted(world: World) -> None:
@@ -113,9 +142,9 @@ async def test_led_partitions_that_want_replicas_are_counted(world: World) -> No
 
 
 async def test_partitions_are_read_at_each_scrape(world: World) -> None:
-    assert 'partition="1"' in (await world.get("/metrics"))[2]
+    assert 'partition="1"' in (await world.get("/metrics/partitions"))[2]
     world.partitions.pop()
-    assert 'partition="1"' not in (await world.get("/metrics"))[2]
+    assert 'partition="1"' not in (await world.get("/metrics/partitions"))[2]
 
 
 async def test_alive_is_alive_even_if_not_ready(world: World) -> None:
@@ -134,12 +163,15 @@ async def test_readiness_says_why_not(world: World) -> None:
     )
 
 
-async def test_the_index_links_and_escapes(world: World) -> None:
-    world.problem = "<script>"
-    status, content_type, text = await world.get("/")
-    assert (status, content_type) == (200, "text/html")
-    assert "/metrics" in text
-    assert "nats: &lt;script&gt;" in text
+async def test_what_goes_with_each_answer(world: World) -> None:
+    async with aiohttp.ClientSession() as session:
+        for path in ("/healthz", "/metrics", "/nowhere"):
+            async with session.get(f"http://127.0.0.1:{world.site.port}{path}") as answer:
+                policy = answer.headers["Content-Security-Policy"]
+                assert "default-src 'none'" in policy and "unsafe" not in policy
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+                assert answer.headers["X-Frame-Options"] == "DENY"
+                assert answer.headers["Server"] == "streamlog"
 
 
 async def test_other_paths_and_methods_are_refused(world: World) -> None:

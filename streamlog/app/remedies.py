@@ -1,0 +1,179 @@
+"""What to do about each event that is worth a warning, in one place, so that none is forgotten.
+
+A line of the log has it as ``remedy``, unless whoever logged it knows better. ``NOTHING``: the node
+does what is to be done, and the line says so. A test finds events without an entry.
+"""
+
+from types import MappingProxyType
+from typing import Final
+
+NOTHING: Final = ""
+
+_DISK: Final = "look at the disk (dmesg, smartctl); mend or replace it, then restart the node"
+_REPLICA: Final = (
+    "another replica in sync mends it by itself; without one restore from a backup, and look at "
+    "the disk"
+)
+_BUG: Final = "this is a fault of streamlog: report it with this line and its traceback"
+_ROOM: Final = "shorten retention, delete streams, or enlarge the disk"
+_PEERS: Final = "see whether the nodes run and reach each other: streamlog doctor"
+_FIRST_THEN_RESTART: Final = "mend what the error names; if it stays, restart the node"
+_SLOW: Final = "see whether the disk and the followers keep up: streamlog_sync_seconds, ISR, lag"
+
+REMEDIES: Final = MappingProxyType(
+    {
+        # app
+        "event loop was blocked": "see whether the machine lacks processor time, or swaps",
+        "node failed": _BUG,
+        "stop failed": "the next start recovers what is missing; look at the error",
+        "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
+        "stopping at once": NOTHING,
+        "a part of the status page failed": _BUG,
+        "the status page was not told of a change": _BUG,
+        # metadata
+        "node is gone": "start it, or see its log; others lead in its place",
+        "session over": "see whether that node runs and reaches this one: streamlog doctor",
+        "waiting to register": "start a majority of cluster.voters; " + _PEERS,
+        "a leader may not be ready": NOTHING,
+        "leaving without a word": NOTHING,
+        "cluster.voters is not what the cluster says, which holds": (
+            "bring cluster.voters in line with `streamlog cluster quorum` on every node"
+        ),
+        "internal stream not made, or not kept by more": _PEERS,
+        "metadata log failed": _DISK,
+        "metadata log full": _ROOM,
+        "metadata not written": _FIRST_THEN_RESTART,
+        "metadata checkpoint failed": _FIRST_THEN_RESTART,
+        "metadata checkpoint damaged": "nothing: it is read from the log; look at the disk",
+        "metadata snapshot failed": _FIRST_THEN_RESTART,
+        "metadata snapshot damaged": "an older one, or the leader's, is used; look at the disk",
+        "snapshot not fetched": _PEERS,
+        "vote damaged": "this node does not vote until it has caught up; look at the disk",
+        "run not noted": _FIRST_THEN_RESTART,
+        # partitions
+        "partition offline": _DISK,
+        "partition folder is gone": (
+            "mount the disk that had it, and restart; else it is fetched from the other replicas"
+        ),
+        "partition folder cannot be moved away": _FIRST_THEN_RESTART,
+        "partition not followed": _FIRST_THEN_RESTART,
+        "leader unreachable": _PEERS,
+        "committed records lost": _REPLICA,
+        "committed records cut off": (
+            "an unclean election, or a disk that lied, has lost them: see docs/durability.md"
+        ),
+        "log cut where the leader's goes on otherwise": NOTHING,
+        "damaged records cut off, to be fetched again": "look at the disk if it happens again",
+        "folder of an unknown stream moved away": (
+            "it lies in orphans/: remove it when nobody misses it"
+        ),
+        "folder's mark damaged": _DISK,
+        "deleted folder remains": _FIRST_THEN_RESTART,
+        "files of gone records remain": NOTHING,
+        "purged files remain": NOTHING,
+        "checkpoint damaged": "nothing: logs are read in its place; look at the disk",
+        "checkpoints not written": _FIRST_THEN_RESTART,
+        "limit of a recovery point stays": NOTHING,
+        "log not closed in order": "the next start recovers it; look at the error",
+        "retention failed": _FIRST_THEN_RESTART,
+        "scrub failed": _FIRST_THEN_RESTART,
+        "compaction failed": _FIRST_THEN_RESTART,
+        "segment not ended": NOTHING,
+        "not auto-paused": NOTHING,
+        "disk full": _ROOM + "; the node goes on by itself",
+        "room on the disk not looked for": _FIRST_THEN_RESTART,
+        "file of erasures is not written": _FIRST_THEN_RESTART,
+        "producers from here on are not known": "idempotent producers begin anew: restart them",
+        "messages are not trimmed": _FIRST_THEN_RESTART,
+        "messages could not be trimmed": _BUG,
+        "subjects are not known": "raise log.subject_index_bytes, or mend what the error names",
+        "subjects could not be read": _BUG,
+        # logs
+        "log failed": _DISK,
+        "log cut": "nothing where the machine went down; otherwise look at the disk",
+        "synced records are missing": "the disk lost what it had said to keep; " + _REPLICA,
+        "damaged batch, not served": _REPLICA,
+        "damaged batch not served": _REPLICA,
+        "damaged segment kept aside": "remove it when nobody wants to look at it; look at the disk",
+        "damaged segment not kept aside": NOTHING,
+        "segment cannot be checked": _DISK,
+        "index entry is wrong": "nothing: it was found in the log; look at the disk",
+        "index rebuilt": "nothing; look at the disk if it happens again",
+        "file rebuilt": "nothing; look at the disk if it happens again",
+        "sync of the file system failed": "files are synced one by one; look at the disk",
+        "erasures are read from the log": NOTHING,
+        "log closed without a sync": "the next start recovers it; look at the disk",
+        "log closed without indexes": "the next start builds them anew; look at the disk",
+        "snapshot of message ids is not used": "nothing: the log is read for them",
+        "snapshot of message ids is not written": "the next start reads them from the log",
+        # NATS
+        "NATS connection lost": "start nats-server; the node connects again by itself",
+        "NATS complains": "see what nats-server's log says of it",
+        "waiting for NATS": "see whether nats-server runs there, and whether nats.servers is right",
+        "NATS has cut this node off": "give this node more processor time, or raise max_pending",
+        "NATS does not permit what streamlog needs": "grant it: docs/nats.md has all permissions",
+        "connecting to NATS failed": _BUG,
+        "reconnecting to NATS failed": _BUG,
+        "reading from NATS failed": _BUG,
+        "no room, refusing": _SLOW,
+        "not listening: the controller is not heard": _PEERS,
+        "listening again": NOTHING,
+        "stopping with appends uncommitted": "publishers hear of no ack, and publish again",
+        "partition cannot be listened for": _FIRST_THEN_RESTART,
+        "messages could not be taken": _BUG,
+        "append failed unexpectedly": _BUG,
+        "an envelope could not be opened; it is stored as it came": _BUG,
+        "a message's headers could not be judged": _BUG,
+        "duplicate window could not be rebuilt": _BUG,
+        "message ids could not be read ahead": _BUG,
+        "message ids from here on are not known": "publishers may repeat themselves unseen; "
+        + _REPLICA,
+        # the management API
+        "a management reply was not sent": "see that clients still wait, and NATS's max_payload",
+        "a management request was not answered": _BUG,
+        "management request failed": _BUG,
+        "another node's request failed": _BUG,
+        "a request's reply subject is not UTF-8": "mend the client that asks so",
+        "messages are not published again": _FIRST_THEN_RESTART,
+        "advisories were dropped": "NATS was away, or slow: see its log",
+        # groups, activity
+        "groups cannot be read from the log": _REPLICA,
+        "groups cannot be coordinated": _FIRST_THEN_RESTART,
+        "no stream for consumer groups": _PEERS,
+        "activity is not told": _PEERS,
+        "activity cannot be told here": _FIRST_THEN_RESTART,
+        "metadata was let go before its activity was told": (
+            "nothing; __activity has a gap event in its place"
+        ),
+        "last activity does not decode": "somebody else has written to __activity: see who may",
+        # who gets in
+        "insecure: whoever reaches this address may do anything": (
+            "turn on [sasl] or client certificates; docs/security.md"
+        ),
+        "certificates not reloaded: those loaded before stay in use": "mend the files",
+        "certificate has expired: renew it": "put a new one in its place: it is read by itself",
+        "certificate expires soon: renew it": "put a new one in its place: it is read by itself",
+        "login failed": "see who that is; several from one address are slowed down by themselves",
+        "file not read anew": "mend the file; what was read before stays in use",
+        # the ledger
+        "channel halted": "mend what the problem names, and restart; docs/ledger.md",
+        "channel waits": _PEERS,
+        "channel left out": "mend the channel's file, or remove its folder, and restart",
+        "stream cannot be read just now": _PEERS,
+        "NATS trouble": "see whether nats-server runs there, and what its log says",
+        "onboarded blocks discarded": NOTHING,
+        "peer refused": "see who runs that peer: what it sent is not of this chain",
+        "chain has diverged": (
+            "compare `streamlog ledger verify` of several nodes; remove the folder that is wrong"
+        ),
+        "ledger file cannot be checked": _DISK,
+        "ledger cut back to the last good block": "nothing: it is fetched again; look at the disk",
+        "ledger begun anew": "nothing: it is fetched again; look at the disk",
+        "checkpoint damaged, all blocks are read": "nothing; look at the disk if it happens again",
+        "time to cut not posted": NOTHING,
+        # the socket API
+        "connection closed": "see what that client sends: it, or its version, is at fault",
+        "request failed": _BUG,
+        "cannot accept": "raise the limit of open files: streamlog doctor says how far",
+    }
+)

@@ -1,0 +1,128 @@
+"""What the status page is told about this node; made when it is asked for."""
+
+import ipaddress
+import time
+from typing import TYPE_CHECKING, Final, NamedTuple
+
+from streamlog import __version__
+from streamlog.admin.api import ManagementApi
+from streamlog.app.loop_lag import LoopLag
+from streamlog.config import HttpSection, Settings
+from streamlog.console.page.groups_elsewhere import Elsewhere
+from streamlog.console.page.moment import Moment
+from streamlog.console.readiness import Readiness
+from streamlog.groups.service import GroupService
+from streamlog.ingest.source import NatsSource
+from streamlog.metadata.service import MetadataService
+from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.registry import Registry
+
+if TYPE_CHECKING:
+    from streamlog.console.page.page import Page
+
+FRESH_MS: Final = 500
+"""What takes a look at every partition or group is looked at no more often."""
+
+
+class _Survey(NamedTuple):
+    """What takes such a look."""
+
+    at_ms: int
+    failures: dict[TopicPartition, str]
+    damaged: tuple[TopicPartition, ...]
+    groups: list[Elsewhere]
+    hidden: int
+
+
+class NodeStatus:
+    """Asks the node's services; holds the last survey of its partitions and groups."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        settings: Settings,
+        metadata: MetadataService,
+        registry: Registry,
+        groups: GroupService,
+        source: NatsSource,
+        admin: ManagementApi,
+        readiness: Readiness,
+        loop_lag: LoopLag,
+        is_guarded: bool = False,
+    ) -> None:
+        """``is_guarded``: whoever asks has to say who they are, and what they may read is asked."""
+        self._is_guarded = is_guarded
+        self._node_id = node_id
+        self._http = settings.http
+        self._metadata = metadata
+        self._registry = registry
+        self._groups = groups
+        self._source, self._admin = source, admin
+        self._readiness = readiness
+        self._loop_lag = loop_lag
+        self._survey = _Survey(-FRESH_MS, {}, (), [], 0)
+
+    def moment(self, page: "Page") -> Moment:
+        metadata, now_ms = self._metadata, time.time_ns() // 1_000_000
+        is_open, survey = metadata.is_open, self._surveyed()
+        complaint = self._source.complaint or self._admin.complaint
+        return Moment(
+            node_id=self._node_id,
+            version=__version__,
+            now_ms=now_ms,
+            image=metadata.image,
+            role=metadata.quorum_role.value if is_open else "starting",
+            quorum_epoch=metadata.quorum_epoch if is_open else -1,
+            controller=metadata.controller_id if is_open else None,
+            voters=tuple(sorted(metadata.voters.ids)) if is_open else (),
+            lease_held=metadata.lease.held,
+            reasons=self._readiness.reasons(),
+            nats_remedy="" if complaint is None else complaint.remedy,
+            loop_lag_s=self._loop_lag.seconds,
+            clock_skew_s=metadata.clock_skew_s,
+            disk_full=not self._registry.has_room,
+            failures=survey.failures,
+            damaged=survey.damaged,
+            groups=_each_once(survey.groups, page.groups.groups),
+            groups_hidden=survey.hidden + page.groups.hidden,
+            tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),
+        )
+
+    def _surveyed(self) -> _Survey:
+        now_ms = time.monotonic_ns() // 1_000_000
+        if now_ms - self._survey.at_ms >= FRESH_MS:
+            shown = self._groups.progress(self._http.group_partitions_max)
+            known = self._groups.statistics().states.total()
+            self._survey = _Survey(
+                now_ms,
+                {tp: str(error) for tp, error in self._registry.failures.items()},
+                tuple(it.tp for it in self._registry.partitions() if it.is_damaged),
+                [Elsewhere(*it, self._node_id) for it in shown],
+                max(0, known - len(shown)),
+            )
+        return self._survey
+
+
+def _each_once(here: list[Elsewhere], elsewhere: list[Elsewhere]) -> list[Elsewhere]:
+    """While a group's coordinator moves, two may tell of it."""
+    return list({it.group_id: it for it in (*elsewhere, *here)}.values())
+
+
+def why_no_tail(http: HttpSection, *, is_guarded: bool = False) -> str:
+    """Empty where the page may show payloads."""
+    if http.tail == "on" or (http.tail == "auto" and (is_guarded or _is_loopback(http.host))):
+        return ""
+    if http.tail == "off":
+        return "payloads are not shown: http.tail is off"
+    return (
+        "payloads are not shown to whoever reaches this port: it is open to other machines. "
+        'Set http.tail = "on" where only those may reach it who may read every stream'
+    )
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

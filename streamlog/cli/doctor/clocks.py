@@ -1,0 +1,95 @@
+"""Clocks: of this machine beside the nodes' and the nats-server's, by what they say of the time."""
+
+import asyncio
+import json
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import AsyncIterator, Callable
+from datetime import datetime
+from typing import Final
+
+from streamlog.cli.doctor.finding import Finding
+
+AREA: Final = "clocks"
+SKEW_S: Final = 0.5
+SKEW_FAILED_S: Final = 5.0
+ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
+_OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+"""A proxy would add its own time to the way."""
+
+Read = Callable[[object], float]
+"""The time in an answer."""
+
+
+async def examine(
+    nodes: list[str], monitor: str | None, timeout_s: float
+) -> AsyncIterator[Finding]:
+    """``nodes``: the HTTP addresses of nodes; ``monitor``: of nats-server's monitoring port."""
+    for address in nodes:
+        yield await asyncio.to_thread(_node, address, timeout_s)
+    if monitor is None:
+        yield Finding(
+            AREA,
+            "skipped",
+            "the clock of nats-server is not compared: its clients are not told the time",
+            "name its monitoring port by --nats-monitor http://HOST:8222",
+        )
+    else:
+        yield await asyncio.to_thread(_nats, monitor, timeout_s)
+
+
+def _node(address: str, timeout_s: float) -> Finding:
+    return _compared(f"node at {address}", f"http://{address}/api/status", timeout_s, node_time_s)
+
+
+def _nats(monitor: str, timeout_s: float) -> Finding:
+    url = f"{monitor.rstrip('/')}/varz"
+    place = urllib.parse.urlsplit(url).hostname or "?"
+    return _compared(f"nats-server at {place}", url, timeout_s, nats_time_s)
+
+
+def node_time_s(answer: object) -> float:
+    """Of ``/api/status``."""
+    assert isinstance(answer, dict)
+    return float(answer["cluster"]["time_ms"]) / 1000
+
+
+def nats_time_s(answer: object) -> float:
+    """Of ``/varz``; Go writes nanoseconds, of which Python takes microseconds."""
+    assert isinstance(answer, dict)
+    return datetime.fromisoformat(str(answer["now"])).timestamp()
+
+
+def _compared(who: str, url: str, timeout_s: float, read: Read) -> Finding:
+    if not url.startswith(("http://", "https://")):
+        return Finding(AREA, "failed", f"{who}: no address of HTTP", "write http://HOST:PORT")
+    try:
+        began = time.time()
+        with _OPENER.open(url, timeout=timeout_s) as answer:
+            body = answer.read(ANSWER_BYTES_MAX)
+        ended = time.time()
+        theirs = read(json.loads(body))
+    except urllib.error.HTTPError as error:
+        with error:
+            said = f"{who} answers {error.code}: its clock is not compared"
+            return Finding(AREA, "skipped", said, "ask with the rights to read its status")
+    except (OSError, ValueError, KeyError, AssertionError) as error:
+        said = f"{who} does not tell its time: {error}"
+        return Finding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
+    return judged(who, theirs - (began + ended) / 2, ended - began)
+
+
+def judged(who: str, skew_s: float, took_s: float) -> Finding:
+    """``skew_s``: how far theirs is ahead of ours, known to half of ``took_s``."""
+    ahead = "ahead of" if skew_s > 0 else "behind"
+    said = f"the clock of {who} is {abs(skew_s) * 1000:.0f} ms {ahead} this machine's"
+    said += f" (known to {took_s * 500:.0f} ms)"
+    measured = {"skew_seconds": skew_s, "uncertainty_seconds": took_s / 2}
+    surely_s = abs(skew_s) - took_s / 2
+    if surely_s > SKEW_S:
+        remedy = "have chrony or systemd-timesyncd run on both: chronyc tracking, timedatectl"
+        state = "failed" if surely_s > SKEW_FAILED_S else "warning"
+        return Finding(AREA, "failed" if state == "failed" else "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)

@@ -1,0 +1,123 @@
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Final
+
+import typer
+
+from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.options import Json
+from streamlog.cli.output import print_json
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
+
+MARKS: Final = {"ok": "ok", "note": "note", "warning": "WARNING", "failed": "FAILED"}
+TIMEOUT_S: Final = 3.0
+
+
+def doctor(
+    config: Annotated[
+        Path | None,
+        typer.Option("--config", "-c", help="The node's TOML file; the environment overrides it."),
+    ] = None,
+    servers: Annotated[
+        str | None,
+        typer.Option("--servers", help="Nodes to ask; default: this one and cluster.voters."),
+    ] = None,
+    http: Annotated[
+        list[str] | None,
+        typer.Option("--http", help="HTTP address of a node whose clock is compared; repeatable."),
+    ] = None,
+    nats_monitor: Annotated[
+        str | None, typer.Option(help="nats-server's monitoring port, for its clock: http://...")
+    ] = None,
+    timeout: Annotated[
+        float, typer.Option(min=0.1, max=60, metavar="SECONDS", help="For each that is asked.")
+    ] = TIMEOUT_S,
+    strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Look at configuration, limits, disk, NATS, network and clocks; say what to do about it.
+
+    Run it on the node's machine, with the node's configuration and as its user, whether the node
+    runs or not. Exit code 1 if something failed. No secret is ever shown.
+    """
+    from streamlog.config import load_settings
+    from streamlog.errors import ConfigError
+
+    found: list[Finding] = []
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        found = [Finding("configuration", "failed", f"{error.key}: {error.problem}", error.remedy)]
+        _print(found, as_json=as_json)
+        raise typer.Exit(1) from None
+
+    async def look() -> None:
+        asked = _examine(settings, config, servers, http or [], nats_monitor, timeout)
+        async for finding in asked:
+            found.append(finding)
+            if not as_json:
+                _print([finding], as_json=False)
+
+    asyncio.run(look())
+    if as_json:
+        _print(found, as_json=True)
+    bad = ("failed", "warning") if strict else ("failed",)
+    if any(finding.state in bad for finding in found):
+        raise typer.Exit(1)
+
+
+async def _examine(
+    settings: "Settings",
+    config: Path | None,
+    servers: str | None,
+    http: list[str],
+    monitor: str | None,
+    timeout_s: float,
+) -> AsyncIterator[Finding]:
+    from streamlog.cli.doctor import clocks, configuration, disk, limits, nats, network
+
+    for finding in configuration.examine(settings):
+        yield finding
+    for finding in limits.examine(settings, config):
+        yield finding
+    for finding in await asyncio.to_thread(lambda: list(disk.examine(settings.node.data_dir))):
+        yield finding
+    async for finding in nats.examine(settings, timeout_s):
+        yield finding
+    where = servers or ",".join(_places(settings))
+    async for finding in network.examine(settings, where, timeout_s):
+        yield finding
+    nodes = http or [_http_address(settings)]
+    async for finding in clocks.examine(nodes, monitor, timeout_s):
+        yield finding
+
+
+def _places(settings: "Settings") -> Iterator[str]:
+    from streamlog.cli.doctor.configuration import ANY, voters_of
+
+    kafka = settings.kafka
+    host = kafka.advertised_host or ("127.0.0.1" if kafka.host in ANY else kafka.host)
+    yield f"{host}:{kafka.advertised_port or kafka.port}"
+    for _, (voter, port) in voters_of(settings):
+        yield f"{voter}:{port}"
+
+
+def _http_address(settings: "Settings") -> str:
+    from streamlog.cli.doctor.configuration import ANY
+
+    host = settings.http.host
+    return f"{'127.0.0.1' if host in ANY else host}:{settings.http.port}"
+
+
+def _print(findings: list[Finding], *, as_json: bool) -> None:
+    if as_json:
+        well = not any(it.state == "failed" for it in findings)
+        print_json({"well": well, "findings": [it._asdict() for it in findings]})
+        return
+    for it in findings:
+        print(f"{MARKS.get(it.state, it.state):<8} {it.area}: {it.said}")
+        if it.remedy:
+            print(f"{'':<8}   -> {it.remedy}")

@@ -1,0 +1,111 @@
+"""The disk of the data folder: room, and how long a sync takes. Its own file is removed."""
+
+import os
+import secrets
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from streamlog.cli.doctor.finding import Finding
+
+AREA: Final = "disk"
+SYNCS: Final = 30
+WRITE_BYTES: Final = 4096
+SLOW_SYNC_S: Final = 0.020
+VERY_SLOW_SYNC_S: Final = 0.200
+FREE_SHARE_MIN: Final = 0.10
+NOT_FOR_LOGS: Final = {
+    "tmpfs": "it is memory: a restart of the machine loses everything",
+    "nfs": "its locks and syncs are not a local disk's",
+    "nfs4": "its locks and syncs are not a local disk's",
+    "cifs": "its locks and syncs are not a local disk's",
+    "overlay": "it goes with the container",
+}
+
+
+def examine(data_dir: Path) -> Iterator[Finding]:
+    folder = _existing(data_dir)
+    if not os.access(folder, os.W_OK):
+        yield Finding(
+            AREA,
+            "failed",
+            f"{folder} cannot be written by this user",
+            f"chown {folder} to the user that runs the node",
+        )
+        return
+    yield _room(folder)
+    kind = file_system(folder)
+    if kind in NOT_FOR_LOGS:
+        remedy = "mount a local disk there, and name it as node.data_dir"
+        yield Finding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
+    try:
+        yield _syncs(folder)
+    except OSError as error:
+        said = f"{folder}: {error.strerror or error}"
+        yield Finding(AREA, "failed", said, "look at the disk: dmesg, smartctl")
+
+
+def _existing(path: Path) -> Path:
+    """The folder, or the nearest one above it that is there: a first start makes the rest."""
+    path = path.absolute()
+    while not path.is_dir() and path != path.parent:
+        path = path.parent
+    return path
+
+
+def _room(folder: Path) -> Finding:
+    total, _, free = shutil.disk_usage(folder)
+    share = free / total if total else 0.0
+    measured = {"free_bytes": float(free), "size_bytes": float(total)}
+    said = f"{free / 2**30:,.1f} of {total / 2**30:,.1f} GiB are free at {folder} ({share:.0%})"
+    if share < FREE_SHARE_MIN:
+        remedy = "shorten retention, delete streams, or enlarge the disk"
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
+
+
+def _syncs(folder: Path) -> Finding:
+    """As the node does it: appends to one file, each followed by fdatasync."""
+    path = folder / f".doctor-{secrets.token_hex(8)}.tmp"
+    took: list[float] = []
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        for _ in range(SYNCS):
+            os.write(descriptor, os.urandom(WRITE_BYTES))
+            began = time.perf_counter()
+            os.fdatasync(descriptor)
+            took.append(time.perf_counter() - began)
+    finally:
+        os.close(descriptor)
+        path.unlink()
+    middle, worst = median(took), max(took)
+    measured = {"fdatasync_median_seconds": middle, "fdatasync_max_seconds": worst}
+    said = f"fdatasync takes {middle * 1000:.2f} ms, {worst * 1000:.2f} ms at worst of {SYNCS}"
+    if middle > VERY_SLOW_SYNC_S or middle > SLOW_SYNC_S:
+        state = "failed" if middle > VERY_SLOW_SYNC_S else "warning"
+        remedy = (
+            "acks wait for it: use a disk that keeps its promises faster (NVMe with power-loss "
+            "protection), or let nothing else write to it"
+        )
+        return Finding(AREA, "failed" if state == "failed" else "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
+
+
+def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The kind of the file system that the folder is on; empty where the system does not tell."""
+    try:
+        lines = mounts.read_text().splitlines()
+    except OSError:
+        return ""
+    found, resolved = ("", ""), folder.resolve()
+    for line in lines:
+        parts = line.split(" ")
+        if len(parts) < 3:
+            continue
+        point = parts[1].replace("\\040", " ")
+        if resolved.is_relative_to(point) and len(point) >= len(found[0]):
+            found = (point, parts[2])
+    return found[1]

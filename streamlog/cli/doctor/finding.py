@@ -1,0 +1,15 @@
+from typing import Final, Literal, NamedTuple
+
+State = Literal["ok", "note", "warning", "failed", "skipped"]
+BAD: Final = ("warning", "failed")
+
+
+class Finding(NamedTuple):
+    """One line of it is ``said``; ``remedy`` says what to do, where something is to be done."""
+
+    area: str
+    state: State
+    said: str
+    remedy: str = ""
+    measured: dict[str, float] | None = None
+    """In base units, by name."""

@@ -1,0 +1,73 @@
+"""NATS: is each server reached, what does it take, and what may this login do there."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Final
+
+from streamlog.cli.doctor.finding import Finding
+from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
+    from streamlog.ingest.examination import Visit
+
+AREA: Final = "nats"
+SLOW_S: Final = 0.050
+
+
+async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
+    from streamlog.ingest.examination import visit
+
+    for server in settings.nats.servers:
+        try:
+            found = await visit(settings.nats, server, timeout_s)
+        except ConfigError as error:
+            yield Finding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+            return
+        for finding in _told(settings, found):
+            yield finding
+
+
+def _told(settings: "Settings", it: "Visit") -> Iterator[Finding]:
+    where = f"NATS at {it.address}"
+    if it.complaint is not None:
+        yield Finding(AREA, "failed", f"{where}: {it.complaint.text}", it.complaint.remedy)
+        return
+    measured = {"round_trip_seconds": it.round_trip_s, "max_payload_bytes": float(it.max_payload)}
+    said = f"{where} (nats-server {it.version}) answers in {it.round_trip_s * 1000:.1f} ms"
+    slow = it.round_trip_s > SLOW_S
+    remedy = "each message crosses NATS twice, in and as an ack: have a server near" if slow else ""
+    yield Finding(AREA, "warning" if slow else "ok", said, remedy, measured)
+    yield from _payload(settings.log.message_bytes_max, where, it.max_payload)
+    for missing in it.forbidden:
+        yield Finding(
+            AREA,
+            "failed",
+            f"{where} does not permit to {missing}",
+            "grant it to streamlog's user: docs/nats.md has all permissions",
+        )
+    if it.has_jetstream and settings.nats.default_api_prefix:
+        yield Finding(
+            AREA,
+            "failed",
+            f"{where} has JetStream, and nats.default_api_prefix has streamlog answer in its place",
+            "set default_api_prefix = false, and have clients ask for the domain",
+        )
+
+
+def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[Finding]:
+    if max_payload < message_bytes_max:
+        yield Finding(
+            AREA,
+            "note",
+            f"{where} takes messages of {max_payload} bytes at most, log.message_bytes_max allows "
+            f"{message_bytes_max}",
+            "raise max_payload of nats-server if publishers need it",
+        )
+    elif max_payload > message_bytes_max:
+        yield Finding(
+            AREA,
+            "note",
+            f"{where} takes messages of {max_payload} bytes, of which streamlog refuses those over "
+            f"{message_bytes_max} (log.message_bytes_max)",
+            "set both to the same, lest publishers be refused late",
+        )

@@ -1,0 +1,128 @@
+"""The way from here to each node: is it reached where it says it is, and how long does it take."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from statistics import median
+from typing import TYPE_CHECKING, Final
+
+from streamlog.cli.doctor.configuration import voters_of
+from streamlog.cli.doctor.finding import Finding
+
+if TYPE_CHECKING:
+    from streamlog.client.security import Security
+    from streamlog.client.topology import NodeInfo, Topology
+    from streamlog.config import Settings
+
+AREA: Final = "network"
+ROUNDS: Final = 5
+SLOW_S: Final = 0.050
+
+
+async def examine(settings: "Settings", servers: str, timeout_s: float) -> AsyncIterator[Finding]:
+    """Voters of the settings, and all nodes that the cluster knows, at their advertised address;
+    as this node, with its certificate and its login.
+    """
+    from streamlog.errors import StreamlogError
+
+    try:
+        security = _security(settings)
+    except StreamlogError as error:
+        yield Finding(AREA, "failed", str(error), "mend [tls] and [sasl]; docs/security.md")
+        return
+    topology = await _topology(servers, timeout_s, security)
+    if topology is None:
+        yield Finding(
+            AREA,
+            "warning",
+            f"no node answers at {servers}: only the addresses of cluster.voters are tried",
+            "start a node, or name one by --servers",
+        )
+    asked: dict[tuple[str, int], list[str]] = {}
+    for node_id, place in voters_of(settings):
+        asked.setdefault(place, []).append(f"voter {node_id}")
+    if topology is not None:
+        yield _identity(settings, topology)
+        for node in topology.nodes.values():
+            asked.setdefault((node.host, node.port), []).append(f"node {node.node_id}")
+    results = await asyncio.gather(
+        *(_reach(place, names, settings, timeout_s, security) for place, names in asked.items())
+    )
+    for result in results:
+        yield result
+
+
+def _security(settings: "Settings") -> "Security":
+    """As nodes come to nodes. Raises ConfigError."""
+    from streamlog.app.identity import node_login
+    from streamlog.client.security import Security
+    from streamlog.tls.certificates import Certificates
+
+    return Security(tls=Certificates(settings).outgoing, login=node_login(settings))
+
+
+async def _topology(servers: str, timeout_s: float, security: "Security") -> "Topology | None":
+    from streamlog.client.cluster import Cluster
+    from streamlog.errors import StreamlogError
+
+    try:
+        async with Cluster.at(
+            servers, timeout_ms=round(timeout_s * 1000), security=security
+        ) as cluster:
+            return await cluster.topology([])
+    except StreamlogError:
+        return None
+
+
+def _identity(settings: "Settings", topology: "Topology") -> Finding:
+    ours, theirs = settings.cluster.id, topology.cluster_id
+    if ours is not None and theirs != ours:
+        return Finding(
+            AREA,
+            "failed",
+            f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
+            "mend cluster.id, cluster.voters or --servers",
+        )
+    mine: NodeInfo | None = topology.nodes.get(settings.node.id)  # type: ignore[call-overload]
+    count = len(topology.nodes)
+    where = f"this one at {mine.address}" if mine else f"node {settings.node.id} is not among them"
+    return Finding(AREA, "ok", f"cluster {theirs} has {count} live nodes, {where}")
+
+
+async def _reach(
+    place: tuple[str, int],
+    names: list[str],
+    settings: "Settings",
+    timeout_s: float,
+    security: "Security",
+) -> Finding:
+    """The first exchange agrees on versions: whoever passes it is a node, or Kafka."""
+    from streamlog.client.connection import Connection
+    from streamlog.errors import StreamlogError
+
+    host, port = place
+    who = f"{', '.join(dict.fromkeys(names))} at {host}:{port}"
+    took: list[float] = []
+    try:
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            connection = await Connection.open(
+                host, port, timeout_ms=round(timeout_s * 1000), security=security
+            )
+            took.append(time.perf_counter() - began)
+            connection.close()
+    except StreamlogError as error:
+        own = any(name.endswith(f" {settings.node.id}") for name in names)
+        remedy = (
+            "start the node, if it is not meant to be down; see its kafka.host, the firewall, and "
+            "that the name leads to its machine"
+        )
+        state = "note" if own else "failed"
+        return Finding(AREA, "note" if state == "note" else "failed", f"{who}: {error}", remedy)
+    middle = median(took)
+    said = f"{who} is reached in {middle * 1000:.1f} ms ({max(took) * 1000:.1f} ms at worst)"
+    measured = {"connect_median_seconds": middle, "connect_max_seconds": max(took)}
+    if middle > SLOW_S:
+        remedy = "acks with acks=all wait for followers: keep nodes near each other"
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)

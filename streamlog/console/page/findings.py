@@ -1,0 +1,211 @@
+"""What is wrong right now, in words, with the remedy; the worst first. Pure."""
+
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from streamlog.console.page.counts import Counts, wants
+from streamlog.console.page.moment import Moment
+from streamlog.metadata.image import NodeImage
+from streamlog.model import NodeId
+
+CRITICAL: Final = "critical"
+WARNING: Final = "warning"
+NOTE: Final = "note"
+SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
+
+NAMED_MAX: Final = 3
+"""Partitions that a sentence names."""
+SCANNED_MAX: Final = 100_000
+"""Partitions that are looked through for names."""
+LOOP_LAG_S: Final = 0.5
+CLOCK_SKEW_S: Final = 1.0
+
+
+class Finding(NamedTuple):
+    """One line of it is ``what``; ``remedy`` says what to do, where something is to be done."""
+
+    severity: str
+    what: str
+    remedy: str
+
+
+def findings(moment: Moment, total: Counts) -> list[Finding]:
+    """Empty where all is well."""
+    found = [
+        *_of_quorum(moment),
+        *_of_this_node(moment),
+        *_of_nodes(moment),
+        *_of_partitions(moment, total),
+        *_of_groups(moment),
+    ]
+    return sorted(found, key=lambda it: SEVERITIES.index(it.severity))
+
+
+def _of_quorum(it: Moment) -> Iterator[Finding]:
+    voters = _listed(it.voters)
+    if it.controller is None:
+        yield Finding(
+            CRITICAL,
+            "No controller is known: no leader can be elected and no stream changed",
+            f"A majority of the voters ({voters}) must run and reach each other: start those that "
+            "are down; `streamlog cluster quorum` says what each knows",
+        )
+    elif not it.lease_held and "node" not in it.reasons:
+        yield Finding(
+            CRITICAL,
+            f"Node {it.node_id} (this one) has had no word from the controller, node "
+            f"{it.controller}: it acknowledges nothing, committed records are read",
+            f"See whether this node reaches node {it.controller}; `streamlog doctor` measures it",
+        )
+    for voter in it.voters:
+        if voter not in it.image.nodes and it.image.nodes:
+            yield Finding(
+                WARNING,
+                f"Voter {voter} has never been there",
+                f"Start node {voter}, or take it out with `streamlog cluster remove-voter {voter}`",
+            )
+
+
+def _of_this_node(it: Moment) -> Iterator[Finding]:
+    this = f"Node {it.node_id} (this one)"
+    for part, reason in it.reasons.items():
+        if part == "nats":
+            remedy = it.nats_remedy or "Start nats-server, or mend nats.servers; the log says more"
+            yield Finding(CRITICAL, f"{this}: {reason}", remedy)
+        elif part == "metadata":
+            remedy = "Mend the disk and restart the node; the others go on without it"
+            yield Finding(CRITICAL, f"{this} takes no part in the quorum: {reason}", remedy)
+        elif part != "cluster":
+            yield Finding(NOTE, f"{this} is not ready: {reason}", "Wait; it is said when it lasts")
+    if it.disk_full:
+        yield Finding(
+            CRITICAL,
+            f"The disk of node {it.node_id} (this one) is full: it stores nothing",
+            "Make room: shorten a stream's retention, delete streams, or enlarge the disk; the "
+            "node goes on by itself",
+        )
+    if it.loop_lag_s > LOOP_LAG_S:
+        yield Finding(
+            WARNING,
+            f"{this} answers late, by {it.loop_lag_s:.1f} s: its event loop is blocked",
+            "See whether the machine lacks processor time or swaps",
+        )
+    skew_s = it.clock_skew_s or 0.0
+    if abs(skew_s) > CLOCK_SKEW_S:
+        yield Finding(
+            WARNING,
+            f"The clock of node {it.node_id} (this one) is {abs(skew_s):.1f} s "
+            f"{'ahead of' if skew_s > 0 else 'behind'} the controller's",
+            "See `chronyc tracking` or `timedatectl` on both: retention, duplicate windows and "
+            "lookups by time go by clocks",
+        )
+    failures = it.failures or {}
+    if failures:
+        tp, why = next(iter(failures.items()))
+        yield Finding(
+            CRITICAL,
+            f"{_count(len(failures), 'partition')} cannot be written on this node, such as {tp}: "
+            f"{why}",
+            "Mend the disk and restart this node; where there are other replicas they lead on",
+        )
+    if it.damaged:
+        yield Finding(
+            CRITICAL,
+            f"{_count(len(it.damaged), 'partition')} on this node have records that cannot be read,"
+            f" such as {it.damaged[0]}",
+            "A follower fetches them again by itself; with one replica restore them from a backup, "
+            "and look at the disk",
+        )
+
+
+def _of_nodes(it: Moment) -> Iterator[Finding]:
+    for node_id, node in sorted(it.image.nodes.items()):
+        yield from _of_node(node_id, node)
+
+
+def _of_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
+    if node.stopping:
+        yield Finding(
+            WARNING,
+            f"Node {node_id} was stopped in order",
+            f"Start it at {node.host}; until then one more loss may cost availability",
+        )
+    elif node.fenced:
+        yield Finding(
+            CRITICAL,
+            f"Node {node_id} at {node.host}:{node.port} is gone",
+            f"Start it, or see why it does not reach the controller. If it will not come back: "
+            f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove {node_id}`",
+        )
+    if node.full:
+        yield Finding(
+            CRITICAL,
+            f"The disk of node {node_id} is full: others lead in its place",
+            "Make room there: shorten retention, delete streams, or enlarge the disk",
+        )
+    if node.draining:
+        yield Finding(
+            NOTE,
+            f"Node {node_id} is being drained: its replicas move to other nodes",
+            f"`streamlog cluster drain {node_id} --undo` keeps it",
+        )
+
+
+def _of_partitions(it: Moment, total: Counts) -> Iterator[Finding]:
+    gone = [node_id for node_id, node in it.image.nodes.items() if node.fenced]
+    start = f"Start node {_listed(gone)}" if gone else "See the log of the followers"
+    if total.leaderless:
+        yield Finding(
+            CRITICAL,
+            f"{_count(total.leaderless, 'partition')} without a leader{_such(it, 'leaderless')}: "
+            "nothing is read or written there",
+            f"{start}; the last members in sync must come back. Where they will not, "
+            "`streamlog cluster elect --help` says what an unclean election loses",
+        )
+    under_min = total.under_min_isr
+    if under_min:
+        yield Finding(
+            CRITICAL,
+            f"{_count(under_min, 'partition')} with fewer replicas in sync than min_isr"
+            f"{_such(it, 'under_min_isr')}: writes with acks=all are refused",
+            f"{start}; they count again when they have caught up",
+        )
+    if total.under_replicated:
+        yield Finding(
+            WARNING,
+            f"{_count(total.under_replicated, 'partition')} not in sync on every replica"
+            f"{_such(it, 'under_replicated')}",
+            f"{start}; stop no other node until `streamlog cluster check --wait` says that all is "
+            "in sync",
+        )
+
+
+def _of_groups(it: Moment) -> Iterator[Finding]:
+    for group in it.groups:
+        if group.state == "Dead":
+            yield Finding(NOTE, f"Group {group.group_id!r} is dead", "Nothing; it is forgotten")
+
+
+def _such(it: Moment, want: str) -> str:
+    """Some of them by name."""
+    names: list[str] = []
+    looked = 0
+    for name in it.image.streams:
+        stream = it.image.streams[name]
+        for number, partition in enumerate(stream.partitions):
+            if want in wants(stream, number, partition):
+                names.append(f"{name}/{number}")
+                if len(names) == NAMED_MAX:
+                    return f", such as {', '.join(names)}"
+        looked += len(stream.partitions)
+        if looked > SCANNED_MAX:
+            break
+    return f" ({', '.join(names)})" if names else ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def _listed(ids: Sequence[NodeId]) -> str:
+    return ", ".join(map(str, sorted(ids))) or "none"

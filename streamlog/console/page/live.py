@@ -1,0 +1,159 @@
+"""``/api/...``: what the page shows, asked for once or told as it changes."""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from aiohttp import web
+
+from streamlog.console.page.beat import Beat
+from streamlog.console.page.chronicle import Chronicle
+from streamlog.console.page.interest import Interest
+from streamlog.console.page.moment import Moment
+from streamlog.console.page.query import LISTS, Query
+from streamlog.console.page.rates import Rates
+from streamlog.console.page.sse import Events, Seats
+from streamlog.console.page.view import View
+from streamlog.errors import InvalidRequest
+from streamlog.metadata.image import Image
+from streamlog.model import TopicPartition
+
+PERIOD_S: Final = 1.0
+PAUSE_S: Final = 0.2
+"""The least between two messages to one client, however quickly the metadata changes."""
+KEEP_ALIVE_BEATS: Final = 15
+
+
+class Live:
+    """``run`` as a task; ``changed`` at each change of the image, after the node has acted on it.
+
+    While nobody watches, a look a second is all that it costs: who the controller is, and whether
+    the node is ready, so that it can be told later when that changed.
+    """
+
+    def __init__(
+        self,
+        *,
+        moment: Callable[[], Moment],
+        ends: Callable[[], Mapping[TopicPartition, int]],
+        view: View,
+        rates: Rates,
+        chronicle: Chronicle,
+        interest: Interest,
+        clients_max: int,
+    ) -> None:
+        self._moment = moment
+        self._ends = ends
+        self._view = view
+        self._rates = rates
+        self._chronicle = chronicle
+        self._interest = interest
+        self._seats = Seats(clients_max, "http.live_clients_max")
+        self._beat = Beat()
+        self._known: tuple[int | None, Mapping[str, str]] | None = None
+
+    @property
+    def clients(self) -> int:
+        return self._seats.taken
+
+    def routes(self) -> list[web.RouteDef]:
+        return [
+            web.get("/api/status", self._status),
+            web.get("/api/live", self._live),
+            *(web.get(f"/api/{name}", self._list) for name in LISTS),
+        ]
+
+    async def run(self) -> None:
+        while True:
+            moment = self._moment()
+            self._note(moment)
+            if self.is_watched(moment.now_ms):
+                self._rates.look(moment.now_ms, self._ends())
+            self._beat.ring()
+            await asyncio.sleep(PERIOD_S)
+
+    def is_watched(self, now_ms: int) -> bool:
+        return self._seats.taken > 0 or self._interest.is_fresh(now_ms)
+
+    def changed(self, old: Image, new: Image) -> None:
+        """Told at once to whoever watches."""
+        self._chronicle.changed(old, new, time.time_ns() // 1_000_000)
+        self._beat.ring()
+
+    def close(self) -> None:
+        """Whoever watches is let go."""
+        self._beat.close()
+
+    def _note(self, moment: Moment) -> None:
+        """What no record of the metadata tells."""
+        known, self._known = self._known, (moment.controller, moment.reasons)
+        if known is None:
+            return
+        controller, reasons = known
+        now_ms = moment.now_ms
+        if controller != moment.controller:
+            who = moment.controller
+            text = "no controller is known" if who is None else f"node {who} is the controller"
+            self._chronicle.note("controller", text, now_ms)
+        for part, reason in moment.reasons.items():
+            if part not in reasons:
+                self._chronicle.note("ready", f"not ready: {reason}", now_ms)
+        for part in reasons.keys() - moment.reasons.keys():
+            self._chronicle.note("ready", f"{part}: all is well again", now_ms)
+
+    async def _status(self, request: web.Request) -> web.Response:
+        return _json(self._view.summary(self._moment()))
+
+    async def _list(self, request: web.Request) -> web.Response:
+        query = _query(request, show=request.path.rpartition("/")[2])
+        moment = self._look(query)
+        found = self._view.list(moment, query)
+        page = {"page": query.page, "size": query.size, "total": found.total, "rows": found.rows}
+        return _json(page)
+
+    async def _live(self, request: web.Request) -> web.StreamResponse:
+        query = _query(request)
+
+        async def tell(events: Events) -> None:
+            await self._tell(events, query)
+
+        return await self._seats.serve(request, tell)
+
+    async def _tell(self, events: Events, query: Query) -> None:
+        """Only what has changed since the last time, part by part."""
+        told: dict[str, str] = {}
+        silent = 0
+        while events.is_heard and not self._beat.closed:
+            rung = self._beat.next  # a change while this one is told is not missed
+            parts = self._view.whole(self._look(query), query)
+            texts = {name: json.dumps(part, separators=(",", ":")) for name, part in parts.items()}
+            new = {name: text for name, text in texts.items() if told.get(name) != text}
+            if new:
+                body = ",".join(f"{json.dumps(name)}:{text}" for name, text in new.items())
+                await events.send_text("state", f"{{{body}}}")
+                told, silent = texts, 0
+            elif (silent := silent + 1) >= KEEP_ALIVE_BEATS:
+                await events.keep_alive()
+                silent = 0
+            await asyncio.sleep(PAUSE_S)
+            await rung.wait()
+
+    def _look(self, query: Query) -> Moment:
+        moment = self._moment()
+        self._interest.note(moment.now_ms, self._view.shown_partitions(moment, query))
+        return moment
+
+
+def _query(request: web.Request, *, show: str | None = None) -> Query:
+    try:
+        return Query.of(request.query, show=show)
+    except InvalidRequest as error:
+        raise web.HTTPBadRequest(text=f"{error}\n") from None
+
+
+def _json(body: dict[str, Any]) -> web.Response:
+    return web.Response(
+        text=json.dumps(body, separators=(",", ":")), content_type="application/json"
+    )

@@ -1,0 +1,69 @@
+"""What the page knows about the node and its cluster at one moment; made by whoever runs them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+from streamlog.console.lag_gauges import GroupProgress
+from streamlog.console.partition_gauges import PartitionStatistics
+from streamlog.metadata.image import Image
+from streamlog.model import NodeId, TopicPartition
+
+
+class GroupElsewhere(GroupProgress, Protocol):
+    """A group, and who coordinates it."""
+
+    @property
+    def coordinator(self) -> NodeId: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """Immutable; the image is the only part that grows with the cluster, and it is shared."""
+
+    node_id: NodeId
+    version: str
+    now_ms: int
+    image: Image
+    role: str
+    """What this node is to the metadata quorum."""
+    quorum_epoch: int
+    controller: NodeId | None
+    voters: tuple[NodeId, ...]
+    lease_held: bool
+    reasons: Mapping[str, str]
+    """Why the node is not ready, by the part that is not."""
+    nats_remedy: str = ""
+    loop_lag_s: float = 0.0
+    clock_skew_s: float | None = None
+    """How far this node's clock is ahead of the controller's; None where it is not known."""
+    disk_full: bool = False
+    failures: Mapping[TopicPartition, str] | None = None
+    """Partitions that cannot be written to here, and why."""
+    damaged: tuple[TopicPartition, ...] = ()
+    groups: Sequence[GroupElsewhere] = ()
+    groups_hidden: int = 0
+    """Beyond the limit; not shown."""
+    tail_refused: str = ""
+    """Why the page shows no payloads; empty where it does."""
+
+    @property
+    def cluster_id(self) -> str:
+        return self.image.cluster_id
+
+
+class Kept(NamedTuple):
+    """A partition on this node, as cheaply as can be: a stream's row asks for all that it has."""
+
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
+class Local(Protocol):
+    """What this node keeps; asked for the rows that are shown, and no others."""
+
+    def kept(self, tp: TopicPartition) -> Kept | None: ...
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None: ...
+    def end(self, tp: TopicPartition) -> int | None:
+        """The high watermark, wherever it is led, as far as it is known just now."""

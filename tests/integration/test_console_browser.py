@@ -1,0 +1,224 @@
+"""The status page in a real browser, of three real nodes."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from streamlog.ingest.publisher import Publisher
+from tests import browser
+from tests.browser import Tab
+
+HOSTILE = '<img src=x onerror="alert(1)"><script>alert(2)</script>'
+PHONE = {"viewport": {"width": 360, "height": 740}, "has_touch": True, "is_mobile": True}
+SEEN_WITHIN_S = 2.0
+
+pytestmark = pytest.mark.peers
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Any]:
+    browser.require()
+    with browser.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def new_tab(chromium: Any) -> Iterator[Callable[..., Tab]]:
+    tabs: list[Tab] = []
+
+    def create(**options: Any) -> Tab:
+        tabs.append(Tab(chromium, **options))
+        return tabs[-1]
+
+    yield create
+    for tab in tabs:
+        tab.close()
+
+
+def publish(
+    url: str, subject: str, *payloads: bytes, headers: dict[str, str] | None = None
+) -> None:
+    async def send() -> None:
+        async with Publisher(url) as publisher:
+            for payload in payloads:
+                await publisher.publish(subject, payload, headers)
+
+    in_thread(lambda: asyncio.run(send()))
+
+
+def add_stream(cli: Any, options: str) -> None:
+    assert in_thread(lambda: cli.run(f"stream add {options}")).code == 0
+
+
+def in_thread(call: Callable[[], Any]) -> Any:
+    """The browser's driver has an event loop in this one."""
+    with ThreadPoolExecutor(1) as threads:
+        return threads.submit(call).result()
+
+
+def http_of(trio: Any, number: int) -> str:
+    return f"{trio.addresses['nodes'][number]['http']}/"
+
+
+def status_of(page: Any) -> Any:
+    return page.evaluate("fetch('/api/status').then((it) => it.json())")
+
+
+def text_of(page: Any, selector: str) -> str:
+    return str(page.inner_text(selector))
+
+
+def eventually(page: Any, selector: str, text: str) -> None:
+    """The page's policy lets no predicate of the driver's run in it: it is looked at from here."""
+    deadline = time.monotonic() + browser.WAIT_MS / 1000
+    while text not in (page.text_content(selector) or ""):
+        assert time.monotonic() < deadline, page.text_content(selector)
+        page.wait_for_timeout(10)
+
+
+def test_it_loads_and_live_values_move(trio: Any, cli: Any, new_tab: Callable[..., Tab]) -> None:
+    add_stream(cli, "moving --replicas 3 --partitions 2")
+    tab = new_tab()
+    page = tab.open(http_of(trio, 0) + "#/partitions?stream=moving")
+    eventually(page, "#verdict", "All is well")
+    eventually(page, "#rows", "moving/1")
+    row = "#rows tr:first-child"
+    assert text_of(page, f"{row} td[data-name='High watermark']") == "0"
+    publish(trio.nats, "moving", b"one", b"two", b"three")
+    eventually(page, f"{row} td[data-name='High watermark']", "3")
+    page.click("#tabs a[href='#/streams']")
+    eventually(page, "#list-title", "Streams")
+    page.fill("#filter", "movin")
+    eventually(page, "#range", "1 to 1 of 1")
+    assert page.evaluate("document.activeElement.id") == "filter"
+    page.click("#tabs a[href='#/events']")
+    eventually(page, "#rows", "stream moving was created")
+    assert tab.problems == []
+    own = http_of(trio, 0)
+    assert all(url.startswith(own) for url in tab.asked), "nothing comes from elsewhere"
+
+
+def test_hostile_names_and_payloads_do_not_run(
+    trio: Any, cli: Any, new_tab: Callable[..., Tab]
+) -> None:
+    add_stream(cli, "hostile --subject hostile.>")
+    publish(trio.nats, "hostile.<script>alert(3)</script>", HOSTILE.encode(), b"\xff\xfe",
+            headers={"X-B": HOSTILE, "Streamlog-Key": HOSTILE})  # fmt: skip
+    tab = new_tab()
+    page = tab.open(http_of(trio, 1) + "#/tail?stream=hostile")
+    eventually(page, "#records", HOSTILE)
+    assert page.query_selector_all("#records img, #records script, #records b") == []
+    page.goto(http_of(trio, 1) + "#/streams?filter=" + "%3Cimg%20src%3Dx%20onerror%3Dalert(4)%3E")
+    eventually(page, "#none", "Nothing here")
+    page.goto(http_of(trio, 1) + "#/tail?stream=" + "%3Cscript%3Ealert(5)%3C%2Fscript%3E")
+    eventually(page, "#tail-state", "there is no stream")
+    refused = page.evaluate("""() => {
+        const script = document.createElement("script");
+        try { script.textContent = "window.ran = 1"; } catch { return "refused"; }
+        document.body.append(script);
+        return window.ran ?? "refused";
+    }""")
+    assert refused == "refused", "the policy holds even where the page had a hole"
+    told = [it for it in tab.problems if "404" not in it and "Content Security" not in it
+            and "TrustedScript" not in it]  # fmt: skip
+    assert told == []
+
+
+def test_by_keyboard_alone(trio: Any, new_tab: Callable[..., Tab]) -> None:
+    page = new_tab().open(http_of(trio, 0))
+    page.keyboard.press("Tab")
+    assert page.evaluate("document.activeElement.className") == "skip"
+    page.keyboard.press("Enter")
+    assert page.evaluate("document.activeElement.id") == "main"
+    names = page.evaluate("""() => [...document.querySelectorAll("input, select, button")]
+        .filter((it) => !(it.labels?.length || it.innerText.trim() || it.ariaLabel))
+        .map((it) => it.id)""")
+    assert names == [], "each has a label"
+    page.focus("#pause")
+    page.keyboard.press("Enter")
+    assert page.get_attribute("#pause", "aria-pressed") == "true"
+    eventually(page, "#verdict", "Paused")
+    page.keyboard.press("Enter")
+    eventually(page, "#verdict", "well")
+    landmarks = page.evaluate(
+        "['header', 'main', 'footer', 'h1'].map((it) => document.querySelectorAll(it).length)"
+    )
+    assert landmarks == [1, 1, 1, 1]
+    assert page.get_attribute("html", "lang") == "en"
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_text_can_be_read(trio: Any, new_tab: Callable[..., Tab], scheme: str) -> None:
+    """WCAG 2.2, 1.4.3: 4.5 to 1."""
+    page = new_tab(color_scheme=scheme).open(http_of(trio, 0))
+    eventually(page, "#rows", "well")
+    assert page.evaluate(CONTRASTS) == []
+
+
+@pytest.mark.parametrize("where", ["streams", "partitions", "groups", "events", "tail"])
+def test_it_fits_a_phone(trio: Any, new_tab: Callable[..., Tab], where: str) -> None:
+    page = new_tab(**PHONE).open(http_of(trio, 0) + f"#/{where}")
+    eventually(page, "#verdict", "well")
+    wide = page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+    assert wide <= 0, "nothing has to be scrolled sideways"
+
+
+@pytest.mark.parametrize("of", ["a follower", "the controller"])
+def test_a_killed_node_shows_within_two_seconds(
+    new_dev: Callable[..., Any], new_tab: Callable[..., Tab], of: str
+) -> None:
+    trio = new_dev("--nodes", "3")
+    trio.start()
+    tab = new_tab()
+    page = tab.open(http_of(trio, 0))
+    eventually(page, "#verdict", "All is well")
+    controller = int(
+        page.evaluate("fetch('/api/status').then((it) => it.json())")["cluster"]["controller"]
+    )
+    victim = next(n for n in (1, 2, 3) if (n == controller) == (of == "the controller"))
+    watched = next(n for n in (1, 2, 3) if n != victim)
+    page = tab.open(http_of(trio, watched - 1))
+    eventually(page, "#verdict", "All is well")
+    began = time.monotonic()
+    os.kill(int(trio.addresses["nodes"][victim - 1]["pid"]), signal.SIGKILL)
+    eventually(page, "#findings", f"Node {victim} at")
+    took = time.monotonic() - began
+    print(f"{of} was seen to be gone after {took:.2f} s")
+    assert took < SEEN_WITHIN_S
+    assert "bad" in (page.get_attribute("#verdict", "class") or "")
+    told = page.evaluate("fetch('/api/events').then((it) => it.json())")
+    assert any(f"node {victim} is gone" in row["text"] for row in told["rows"])
+
+
+CONTRASTS = """() => {
+  const bright = (rgb) => {
+    const [r, g, b] = rgb.map((it) => it / 255).map((it) =>
+      it <= 0.04045 ? it / 12.92 : ((it + 0.055) / 1.055) ** 2.4);
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const numbers = (text) => text.match(/[\\d.]+/g).map(Number);
+  const behind = (it) => {
+    for (let at = it; at; at = at.parentElement) {
+      const found = numbers(getComputedStyle(at).backgroundColor);
+      if (found.length === 3 || found[3] > 0) return found.slice(0, 3);
+    }
+    return [255, 255, 255];
+  };
+  document.getAnimations().forEach((it) => it.finish());
+  const poor = [];
+  for (const it of document.querySelectorAll("body *")) {
+    const own = [...it.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+    if (!own || !it.checkVisibility() || it.disabled || it.closest("noscript")) continue;
+    const a = bright(numbers(getComputedStyle(it).color).slice(0, 3));
+    const b = bright(behind(it));
+    const ratio = (Math.max(a, b) + 0.05) / (Math.min(a, b) + 0.05);
+    if (ratio < 4.5) poor.push(`${it.innerText}: ${ratio.toFixed(2)}`);
+  }
+  return poor;
+}"""
