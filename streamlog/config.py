@@ -32,6 +32,7 @@ from streamlog.sections import (
     AccessSection,
     ClientAuth,
     LoggingSection,
+    SaslSection,
     Section,
     SecuritySection,
     TlsSection,
@@ -55,13 +56,6 @@ CLIENT: Final = "client_"
 """What else the environment may have: as whom the commands log in."""
 SECRETS: Final = frozenset({"password", "token"})
 """Keys whose values are never shown."""
-
-
-def _split_lines(value: object) -> object:
-    """As above for what has commas of its own."""
-    if isinstance(value, str):
-        value = [line.strip() for line in value.splitlines() if line.strip()]
-    return tuple(value) if isinstance(value, list) else value
 
 
 Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(min_length=1)]
@@ -237,61 +231,6 @@ class ActivitySection(Section):
         if -1 < value < 60_000:
             raise ValueError("at least 60000, or -1 for no limit")
         return value
-
-
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-
-
-class SaslSection(Section):
-    """How clients and nodes prove who they are."""
-
-    mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
-    """What is offered; none: whoever connects is believed."""
-    plain_without_tls: bool = False
-    """Offer PLAIN where everybody on the way may read the passwords."""
-    session_lifetime_ms: Annotated[int, Field(ge=0)] = 0
-    """Then a client has to log in again; 0: never, but for tokens, which have an end."""
-    failure_delay_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
-    """A login that fails is told so later by this; then the connection is closed."""
-    failures_per_address_max: Annotated[int, Field(ge=1)] = 60
-    """In a minute; then no login from there is looked at until the minute is over."""
-    node_user: str | None = None
-    """As whom nodes log in to nodes, the same on each. It is no user of the cluster's metadata."""
-    node_password_file: Path | None = None
-    """Its passwords, one a line: nodes log in with the first, and let in who has any of them."""
-    node_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256"] = "SCRAM-SHA-512"
-    node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(_split_lines)] = ()
-    """Which names out of certificates are nodes of this cluster, one a line; whose subject is this
-    node's own is one always.
-    """
-    principal_mapping_rules: str = "DEFAULT"
-    """Which name a certificate's subject stands for, as Kafka's ssl.principal.mapping.rules."""
-    bootstrap_file: Path | None = None
-    """Users made by ``streamlog user add --bootstrap``, for while the metadata has none of the
-    name.
-    """
-    oauth_keys: Path | None = None
-    """A JSON Web Key Set: whose signatures tokens of OAUTHBEARER have to bear. Read anew when it
-    changes.
-    """
-    oauth_issuer: str | None = None
-    oauth_audience: str | None = None
-    oauth_principal_claim: str = "sub"
-    oauth_clock_skew_ms: Annotated[int, Field(ge=0, le=300_000)] = 30_000
-    """By so much the clock of whoever issues tokens may differ."""
-
-    @model_validator(mode="after")
-    def _check(self) -> Self:
-        if (self.node_user is None) != (self.node_password_file is None):
-            raise ValueError("node_user and node_password_file belong together")
-        if self.node_user is not None and self.node_mechanism not in self.mechanisms:
-            raise ValueError(f"nodes log in by {self.node_mechanism}: add it to mechanisms")
-        oauth = (self.oauth_keys, self.oauth_issuer, self.oauth_audience)
-        if "OAUTHBEARER" in self.mechanisms and None in oauth:
-            raise ValueError("OAUTHBEARER needs oauth_keys, oauth_issuer and oauth_audience")
-        if "OAUTHBEARER" not in self.mechanisms and oauth != (None, None, None):
-            raise ValueError("oauth_* are of no use without OAUTHBEARER in mechanisms")
-        return self
 
 
 class HttpSection(Section):

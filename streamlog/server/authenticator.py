@@ -21,11 +21,11 @@ from streamlog.access.scram import (
     salted_password,
 )
 from streamlog.client.login import lines_of
-from streamlog.config import SaslSection
 from streamlog.errors import ConfigError
 from streamlog.metadata.bootstrap_users import read_bootstrap_users
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.image import Image
+from streamlog.sections import SaslSection
 from streamlog.server.watched_file import WatchedFile
 
 if TYPE_CHECKING:

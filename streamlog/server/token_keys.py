@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.access.token import KeySet, TokenRules, Verified
-from streamlog.config import SaslSection
 from streamlog.errors import ConfigError
+from streamlog.sections import SaslSection
 from streamlog.server.watched_file import WatchedFile
 
 KEY: Final = "sasl.oauth_keys"

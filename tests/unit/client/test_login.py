@@ -12,13 +12,13 @@ from streamlog.client.blocking.connection import Connection as BlockingConnectio
 from streamlog.client.connection import Connection
 from streamlog.client.login import Login, lines_of, secret_in
 from streamlog.client.security import Security
-from streamlog.config import SaslSection
 from streamlog.errors import (
     AuthenticationFailed,
     ConfigError,
     NodeUnreachable,
     UnsupportedMechanism,
 )
+from streamlog.sections import SaslSection
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode
 from tests.threaded_node import ThreadedNode

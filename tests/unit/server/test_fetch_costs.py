@@ -12,11 +12,11 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from streamlog.config import SaslSection
 from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.sections import SaslSection
 from streamlog.wire.registry import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient, at, wanted

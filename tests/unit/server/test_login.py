@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.access import bearer, plain
 from streamlog.access.scram import ClientExchange, Scram
-from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode

@@ -1,8 +1,8 @@
 import pytest
 
 from streamlog.access.principal import ANONYMOUS, Principal
-from streamlog.config import SaslSection
 from streamlog.errors import AuthenticationFailed, LoginRequired
+from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.peer import Peer
