@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table
 from streamlog.errors import CorruptData, StreamlogError
@@ -131,11 +132,10 @@ async def _take(folder: "BackupFolder", servers: str, paths: list[Path], wish: "
     from streamlog.backup.kept import KeptFolders
     from streamlog.backup.served import ServedCluster
     from streamlog.backup.taking import take
-    from streamlog.client.cluster import Cluster
 
     if paths:
         return await take(folder, KeptFolders(paths), wish)
-    async with Cluster.at(servers) as cluster:
+    async with cluster_at(servers) as cluster:
         return await take(folder, ServedCluster(cluster), wish)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json
 from streamlog.errors import InvalidRequest
@@ -134,9 +135,8 @@ async def _restore(
     whole: bool,
 ) -> "Restored":
     from streamlog.backup.stream_restore import restore_stream
-    from streamlog.client.cluster import Cluster
 
-    async with Cluster.at(servers) as found:
+    async with cluster_at(servers) as found:
         return await restore_stream(
             folder, found, name, target=target, subjects=subjects, replicas=replicas, whole=whole
         )

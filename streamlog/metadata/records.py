@@ -198,6 +198,8 @@ class QuotaChanged(MetadataRecord):
 class UserChanged(MetadataRecord):
     """All that a user may log in with; one without any credential is gone."""
 
+    LEVEL: ClassVar[int] = 2
+
     name: UserName
     credentials: Credentials
 
@@ -208,6 +210,8 @@ class DecoySecretChosen(MetadataRecord):
     The same on every node, for ever: else those who are there could be told from those who are not.
     """
 
+    LEVEL: ClassVar[int] = 2
+
     secret: Bytes
 
 
@@ -217,11 +221,15 @@ class DecoySecretChosen(MetadataRecord):
 class AccessRuleAdded(MetadataRecord):
     """From now on this rule holds."""
 
+    LEVEL: ClassVar[int] = 2
+
     rule: Rule
 
 
 class AccessRuleRemoved(MetadataRecord):
     """The rule that says just this holds no longer."""
+
+    LEVEL: ClassVar[int] = 2
 
     rule: Rule
 

@@ -17,6 +17,8 @@ NEEDED: Final[dict[type[Command], Operation]] = {
     commands.AddVoter: Operation.ALTER,
     commands.RemoveVoter: Operation.ALTER,
     commands.TransferController: Operation.ALTER,
+    commands.RaiseLevel: Operation.ALTER,
+    commands.ExportMetadata: Operation.ALTER,  # users' credentials are in it
     commands.AwaitApplied: Operation.DESCRIBE,
     commands.DescribeCluster: Operation.DESCRIBE,
 }

@@ -12,6 +12,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from kio.schema.errors import ErrorCode
 
 from streamlog.errors import ProtocolViolation
 from streamlog.metadata import raft_form as form
@@ -23,6 +24,7 @@ from streamlog.metadata.commands import (
     CreateStream,
     DescribeCluster,
     DrainNode,
+    ExportMetadata,
     Heartbeat,
     RegisterNode,
     encode_command,
@@ -37,6 +39,7 @@ from streamlog.server.session_cache import SessionCache
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import encode_request_header, read_response_header
+from streamlog.wire.produce import ACKS_AS_STORED
 from streamlog.wire.registry import (
     APIS,
     BEGIN_QUORUM_EPOCH,
@@ -44,11 +47,13 @@ from streamlog.wire.registry import (
     ENVELOPE,
     FETCH,
     FETCH_SNAPSHOT,
+    PRODUCE,
     VOTE,
     Api,
 )
 from tests import random_requests
 from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.log_folder import make_batch
 from tests.random_requests import SPOKEN, RandomRequests
 from tests.raw_client import at, wanted
 from tests.restricted import Asker
@@ -233,6 +238,7 @@ async def test_an_envelope_is_looked_into(node: KafkaNode) -> None:
     await fill(node, "flights")
     create = encode_command(CreateStream(config=StreamConfig.of(name="made")))
     drain = encode_command(DrainNode(node_id=NODE))
+    export = encode_command(ExportMetadata())
     forwarded = form.encode_principal(CLUSTER_ID)
     for rules, data, principal, granted in (
         ((), drain, None, False),
@@ -240,6 +246,8 @@ async def test_an_envelope_is_looked_into(node: KafkaNode) -> None:
         (("alter cluster kafka-cluster",), drain, forwarded, False),
         (("all cluster kafka-cluster",), create, None, False),
         (("describe cluster kafka-cluster",), drain, None, False),
+        (("describe cluster kafka-cluster",), export, None, False),
+        (("alter cluster kafka-cluster",), export, None, True),
     ):
         asker = Asker(node.context, *rules)
         node.metadata.taken.clear()
@@ -250,6 +258,33 @@ async def test_an_envelope_is_looked_into(node: KafkaNode) -> None:
         assert bool(node.metadata.taken) == granted
         assert (b"ClusterForbidden" in bytes(result)) == (not granted)
         asker.close()
+
+
+@pytest.mark.parametrize(
+    ("rules", "error_code"),
+    [
+        (("write topic flights",), ErrorCode.topic_authorization_failed),
+        (("alter topic flights", "describe topic flights"), ErrorCode.topic_authorization_failed),
+        (("write topic flights", "alter topic flights"), ErrorCode.invalid_request),
+    ],
+)
+async def test_records_as_they_were_stored_are_for_who_may_alter_the_stream(
+    node: KafkaNode, rules: tuple[str, ...], error_code: ErrorCode
+) -> None:
+    await fill(node, "flights")
+    asker = Asker(node.context, *rules)
+    batch = {"index": 0, "records": make_batch(0, [b"as it was"])}
+    values = {
+        "transactional_id": None,
+        "acks": ACKS_AS_STORED,
+        "timeout": 1_000,
+        "topic_data": [{"name": "flights", "partition_data": [batch]}],
+    }
+    body = control.encode_request(APIS[PRODUCE], 9, values)
+    answer = await asker.ask(encode_request_header(APIS[PRODUCE], 9, 7, "raw") + body)
+    (topic,) = told(APIS[PRODUCE], 9, answer or b"")["responses"]
+    assert topic["partition_responses"][0]["error_code"] == error_code  # it is not read-only
+    asker.close()
 
 
 def told(api: Api, version: int, answer: bytes) -> dict[str, Any]:

@@ -25,7 +25,9 @@ async def handle(_request: Message, _version: int, context: Context) -> Message:
     return {
         **offered(ErrorCode.none),
         "supported_features": [supported],
-        "finalized_features_epoch": image.offset,
+        # It has to grow with each change of a feature, and with nothing else: whoever may not see
+        # streams would see them come and go by it.
+        "finalized_features_epoch": image.level,
         "finalized_features": [finalized],
     }
 
