@@ -32,7 +32,7 @@ from streamlog.ledger.ordering import Ordering
 from streamlog.ledger.outcomes import Outcomes
 from streamlog.ledger.publisher import StreamPublisher
 from streamlog.ledger.store import BlockStore
-from streamlog.ledger.streams import create_stream
+from streamlog.ledger.streams import check_uncompacted, create_stream
 
 logger = logging.getLogger(__name__)
 
@@ -229,6 +229,7 @@ class Channel:
             logger.info("stream created", extra={"channel": self.name, "stream": name})
             place = await find_stream(cluster, name)
         if known is None:
+            await check_uncompacted(cluster, name)
             self._file = self._file.model_copy(update={"topic_id": place.topic_id})
             await asyncio.to_thread(self._folder.write, self._file)
         elif known != place.topic_id:

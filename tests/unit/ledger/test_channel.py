@@ -292,6 +292,16 @@ async def test_a_stream_of_several_partitions_is_refused(tmp_path: Path, node: K
         assert "has 2 partitions" in await served.halted()
 
 
+@pytest.mark.parametrize("cleanup_policy", ["compact", "compact,delete"])
+async def test_a_compacted_stream_is_refused(
+    tmp_path: Path, node: KafkaNode, cleanup_policy: str
+) -> None:
+    await node.add_stream("c", cleanup_policy=cleanup_policy)
+    async with ServedChannel(tmp_path, node.address) as served:
+        assert "'c' is compacted" in await served.halted()
+        assert served.channel.ledger.height == 0
+
+
 async def test_a_stream_that_has_lost_what_was_not_ordered_is_told_of(
     tmp_path: Path, node: KafkaNode
 ) -> None:
