@@ -8,10 +8,16 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Final
 
 from pyspark_streamlog.given import Given
-from streamlog.client.login import MECHANISMS, Login, secret_in
 from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.client.login import Login
+
+MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
+"""Those of ``streamlog.client.login``, which who reads files does without."""
 
 
 @dataclass(frozen=True)
@@ -56,8 +62,10 @@ class Security:
             *_login(given),
         )
 
-    def login(self) -> Login | None:
+    def login(self) -> "Login | None":
         """None: nobody says who they are, but for a certificate."""
+        from streamlog.client.login import Login, secret_in
+
         if self.mechanism is None:
             return None
         secret = secret_in(Path(self.secret_file), self.secret_option)

@@ -221,11 +221,11 @@ def test_another_clusters_backup(one: Cli, backup: str) -> None:
 
 
 def test_a_full_disk_leaves_what_was_there(one: Cli, tmp_path: Path) -> None:
-    made(one, "large", count=20)
+    made(one, "too-much", count=20)
     with mounted(tmp_path / "disk", 2 << 20) as disk:
-        one.ok(f"backup take {disk}/b --stream large")
-        one.ok("publish large", "x" * 50_000, "--count", "80", "--ack")
-        assert "No space left" in one.refused(f"backup take {disk}/b --stream large")
+        one.ok(f"backup take {disk}/b --stream too-much")
+        one.ok("publish too-much", "x" * 50_000, "--count", "80", "--ack")
+        assert "No space left" in one.refused(f"backup take {disk}/b --stream too-much")
         assert "0 wrong" in one.ok(f"backup verify {disk}/b")
         assert one.json(f"backup info {disk}/b")["streams"][0]["records"] == 20
 
@@ -244,13 +244,13 @@ def killed_after(command: list[str], delay_s: float) -> bool:
 
 
 def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> None:
-    made(one, "killed", count=10)
-    one.ok(f"backup take {backup} --stream killed")
-    one.ok("publish killed", "x" * 20_000, "--count", "2000", "--ack")
-    take = [program("streamlog"), "backup", "take", backup, "--stream", "killed"]
+    made(one, "taken", count=10)
+    one.ok(f"backup take {backup} --stream taken")
+    one.ok("publish taken", "x" * 20_000, "--count", "2000", "--ack")
+    take = [program("streamlog"), "backup", "take", backup, "--stream", "taken"]
     asking = ["--servers", one.servers]
     whole_s = time.monotonic()
-    one.ok(f"backup take {backup}-other --stream killed")
+    one.ok(f"backup take {backup}-other --stream taken")
     whole_s = time.monotonic() - whole_s
     start_s = time.monotonic()
     subprocess.run([*take[:2], "--help"], check=True, capture_output=True)
@@ -260,14 +260,14 @@ def test_a_killed_backup_and_a_killed_restore_go_on(one: Cli, backup: str) -> No
     ]
     assert any(was_killed)
     assert "0 wrong" in one.ok(f"backup verify {backup}")
-    one.ok(f"backup take {backup} --stream killed")
-    restore = [program("streamlog"), "restore", "stream", backup, "killed", "--as", "risen"]
+    one.ok(f"backup take {backup} --stream taken")
+    restore = [program("streamlog"), "restore", "stream", backup, "taken", "--as", "risen"]
     was_killed = [
         killed_after([*restore, *asking], start_s + whole_s * part) for part in (0.3, 0.6, 0.9)
     ]
-    done = one.run(f"restore stream {backup} killed --as risen")
+    done = one.run(f"restore stream {backup} taken --as risen")
     assert done.code == 0 or "already" in done.err  # the last one was quicker than its end
-    assert rows(one, "risen") == rows(one, "killed")
+    assert rows(one, "risen") == rows(one, "taken")
 
 
 # A whole cluster

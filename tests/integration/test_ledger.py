@@ -82,14 +82,14 @@ async def test_nodes_that_are_killed_and_restarted_have_the_same_blocks_byte_for
     new_ledger: Callable[..., LedgerProcess], dev: Any
 ) -> None:
     options = {"batch_size": 7, "batch_timeout_ms": 30}
-    first = new_ledger("node-1", "killed", **options)
-    second = new_ledger("node-2", "killed", **options)
+    first = new_ledger("node-1", "ledger-kill", **options)
+    second = new_ledger("node-2", "ledger-kill", **options)
     client = await nats.connect(dev.nats)
     offsets: list[int] = []
     try:
         for turn in range(2):
             victim = (first, second)[turn % 2]
-            sending = [asyncio.create_task(broadcast(client, "killed", n)) for n in range(80)]
+            sending = [asyncio.create_task(broadcast(client, "ledger-kill", n)) for n in range(80)]
             await asyncio.sleep(0.05)
             victim.kill()
             offsets += await asyncio.gather(*sending)
@@ -110,7 +110,7 @@ async def test_nodes_that_are_killed_and_restarted_have_the_same_blocks_byte_for
     first.start()
     info = first.info()
     assert info is not None
-    assert (info["height"], info["stream"]) == (reports[0]["height"], "killed")
+    assert (info["height"], info["stream"]) == (reports[0]["height"], "ledger-kill")
     assert first.stop() == 0
 
 
