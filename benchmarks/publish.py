@@ -19,6 +19,8 @@ FRONT_BEGIN: Final = "<!-- chart: written by `python -m benchmarks` -->"
 FRONT_END: Final = "<!-- end of chart -->"
 CLUSTERS_BEGIN: Final = "<!-- clusters: written by `python -m benchmarks.clusters` -->"
 CLUSTERS_END: Final = "<!-- end of clusters -->"
+SPARK_BEGIN: Final = "<!-- spark: written by `python -m benchmarks.publish` -->"
+SPARK_END: Final = "<!-- end of spark -->"
 FRONT_CHART: Final = "[![Ratios to others](benchmarks/results/ratios.png)](benchmarks/README.md)"
 CHART: Final = (
     "Each bar is a ratio, each mark what is aimed at.\n\n![Ratios](results/ratios.png)\n\n"
@@ -66,12 +68,15 @@ def rounds(all_figures: Sequence[Figures]) -> str:
 def publish(files: Sequence[Path], readme: Path = README, front: Path = FRONT) -> None:
     """Rewrite what the files have something of."""
     node, clusters = read(files, catalogue.NODE), read(files, catalogue.CLUSTERS)
+    spark = read(files, catalogue.SPARK)
     plot.draw([it.figures for it in (*node, *clusters)], plot.CHART)
     if node:
         report.write_section(readme, CHART + tables(node))
         report.write_section(front, FRONT_CHART, FRONT_BEGIN, FRONT_END)
     if clusters:
         report.write_section(readme, tables(clusters), CLUSTERS_BEGIN, CLUSTERS_END)
+    if spark:
+        report.write_section(readme, tables(spark), SPARK_BEGIN, SPARK_END)
 
 
 def main() -> int:
