@@ -149,7 +149,13 @@ class SimIngestClient:
     """Set on the class for as long as a world is played."""
 
     def __init__(
-        self, _access: object, receiver: Receiver, subscriptions: Subscriptions, *, read_bytes: int
+        self,
+        _access: object,
+        receiver: Receiver,
+        subscriptions: Subscriptions,
+        *,
+        read_bytes: int,
+        around_read: None = None,
     ) -> None:
         assert Host.current is not None
         self._host = Host.current

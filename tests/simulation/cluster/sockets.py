@@ -86,10 +86,18 @@ class SimSocket:
 class SimChannel:
     """In the place of ``server.channel.Channel``."""
 
+    path = "sendfile"
+    copies = False
+    is_encrypted = False
+    peer_subject = None
+
     def __init__(self, endpoint: Endpoint) -> None:
         self.sock = SimSocket(endpoint)
         self._endpoint = endpoint
         self._ended: Exception | None = None
+
+    async def open(self) -> None:
+        """Nothing comes before the first request."""
 
     async def receive(self) -> bytes:
         self._raise_if_ended()
