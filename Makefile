@@ -37,7 +37,7 @@ demo-keep: setup ## The same, but the servers stay up
 test: setup lint ## Lint, types and all tests but the slow ones
 	status=0; \
 	$(BIN)/pytest -q --numprocesses 2 --dist worksteal $(PARALLEL) || status=1; \
-	$(BIN)/pytest -q --numprocesses 2 --dist worksteal $(PARALLEL:%=--ignore=%) || status=1; \
+	$(BIN)/pytest -q --numprocesses 2 --dist loadfile $(PARALLEL:%=--ignore=%) || status=1; \
 	exit $$status
 
 test-slow: setup ## The tests that take minutes

@@ -43,7 +43,7 @@ def trouble(error: OSError) -> str:
         return _OF_THEIRS[reason]
     if reason in _OF_OURS:
         return _OF_OURS[reason]
-    if isinstance(error, ssl.SSLEOFError | ConnectionError):
+    if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return "it left in the midst of the handshake"
     return reason.lower().replace("_", " ") or error.strerror or type(error).__name__
 
