@@ -31,6 +31,7 @@ from streamlog.errors import ConfigError
 from streamlog.sections import (
     AccessSection,
     ClientAuth,
+    EncryptionSection,
     LoggingSection,
     SaslSection,
     Section,
@@ -355,6 +356,7 @@ class Settings(BaseSettings):
     tracing: TracingSection = TracingSection()
     tls: TlsSection = TlsSection()
     security: SecuritySection = SecuritySection()
+    encryption: EncryptionSection = EncryptionSection()
 
     @property
     def authentication_on(self) -> bool:

@@ -50,6 +50,7 @@
         Overloaded                a named limit is reached
         StorageFull               no room on the disk; nothing of the append was kept
         StorageFailed             the disk failed; the partition is offline until a restart
+          EncryptionKeyMissing    records are encrypted by a key that this process has not
         NotEnoughReplicas         fewer in-sync replicas than ``min_isr``; nothing was stored
         NotEnoughReplicasAfterAppend  likewise, but what was stored may yet be committed
         OffsetNotAvailable        a new leader does not know yet what is committed
@@ -287,6 +288,10 @@ class StorageFull(Unavailable):
 
 class StorageFailed(Unavailable):
     """The disk failed; what was not yet synced is in doubt, so the partition stays offline."""
+
+
+class EncryptionKeyMissing(StorageFailed):
+    """Records are encrypted, or are to be, by a key that this process was not given."""
 
 
 class NotEnoughReplicas(Unavailable):

@@ -1,5 +1,6 @@
 """Ids and offsets: the few values that every package shares."""
 
+import re
 from typing import Final, NamedTuple, NewType
 
 NodeId = NewType("NodeId", int)
@@ -7,6 +8,9 @@ NodeId = NewType("NodeId", int)
 
 NO_LEADER: Final = NodeId(-1)
 NO_EPOCH: Final = -1
+
+KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What a key to encrypted streams may be called."""
 
 
 class TopicPartition(NamedTuple):

@@ -13,6 +13,8 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
+from streamlog.model import KEY_NAME
+
 ClientAuth = Literal["none", "optional", "required"]
 
 
@@ -131,6 +133,28 @@ class SecuritySection(Section):
 
     insecure: bool = False
     """Listen on other addresses than this machine's own without authentication."""
+
+
+class EncryptionSection(Section):
+    """The keys to encrypted streams. They do not belong on the disk that the streams are on."""
+
+    keys: dict[str, str] = Field(default_factory=dict)
+    """Where each key is, by its name: ``file:PATH``, ``env:VARIABLE`` or ``command:PROGRAM
+    ARGUMENTS``, which prints it."""
+    current: str | None = None
+    """The name of the one that is used for what is written from now on; the others are for what was
+    written by them."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        for name in self.keys:
+            if not KEY_NAME.fullmatch(name):
+                raise ValueError(f"{name[:80]!r} names no key: take letters, digits and . _ -")
+        if self.current is not None and self.current not in self.keys:
+            raise ValueError(f"current is {self.current!r}, which is not among keys")
+        if self.current is None and self.keys:
+            raise ValueError("there are keys, and current does not say which is used")
+        return self
 
 
 class AccessSection(Section):

@@ -53,7 +53,7 @@ class ErasedLog(KeyedLog):
     def come_back(self, checkpoint: int, high_watermark: int) -> None:
         self.open(recovery_point=checkpoint)
         known_offset = self.log.recovery_limit.bound(checkpoint)
-        self.log.erasures = load(self.log, self.pool, known_offset=known_offset)
+        self.log.erasures = load(self.log, known_offset=known_offset)
         self.log.erasures.commit(high_watermark)
 
     def expunge(self, upper: int, *, overdue: bool = True, **terms: object) -> Expunging:

@@ -71,6 +71,7 @@ class FileRange:
     """A slice of a segment file; says whether it was closed."""
 
     def __init__(self, file: BinaryIO, position: int, length: int) -> None:
+        self.held: bytes | None = None
         self._file = file
         self.position = position
         self.length = length

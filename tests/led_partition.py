@@ -22,6 +22,7 @@ class FakeSlice:
         self._data = data
 
     position = 0
+    held = None
 
     def __len__(self) -> int:
         return len(self._data)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from streamlog.log.encryption.key_ring import KEY_BYTES, KeyRing
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -26,7 +27,13 @@ def make_batch(
 
 def open_log(disk: SimDisk, settings: LogSettings = SMALL, **known: Any) -> PartitionLog:
     """``known``: log_start_offset, recovery_point."""
-    return PartitionLog.open(FOLDER, settings, disk=disk, files=FilePool(disk, 16), **known)
+    files = FilePool(disk, 16, a_key_ring())
+    return PartitionLog.open(FOLDER, settings, disk=disk, files=files, **known)
+
+
+def a_key_ring(name: str = "k1") -> KeyRing:
+    """Of one key, which its name decides."""
+    return KeyRing({name: name.encode().ljust(KEY_BYTES, b".")}, name)
 
 
 def append(log: PartitionLog, values: int | list[bytes] = 1, **more: Any) -> bytes:

@@ -3,8 +3,7 @@
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Coroutine, Iterable
-from functools import partial
+from collections.abc import Coroutine, Iterable
 from typing import Any, Final
 
 from prometheus_client import ProcessCollector
@@ -22,7 +21,7 @@ from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
 from streamlog.app.renewal import Renewal
 from streamlog.app.status import NodeStatus
-from streamlog.app.tracing import Tracing
+from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.console.access import may_read
@@ -40,15 +39,14 @@ from streamlog.errors import StreamlogError
 from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
-from streamlog.partition.tracing import TracedPartition
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
@@ -62,7 +60,15 @@ RESERVE_NAME: Final = "reserve"
 class Node:
     """One node in its folder. ``run`` returns after ``stopping`` is set."""
 
-    def __init__(self, settings: Settings, data_dir: DataDir, *, tail_lost: bool = False) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        data_dir: DataDir,
+        *,
+        tail_lost: bool = False,
+        keys: KeyRing | None = None,
+    ) -> None:
+        """``keys``: to encrypted streams."""
         self.stopping = asyncio.Event()
         self._settings = settings
         self._data_dir = data_dir
@@ -76,11 +82,7 @@ class Node:
         security = Security(tls=self._certificates.outgoing, login=node_login(settings))
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
-        self._tracing: Tracing | None = None
-        new_partition: Callable[..., Partition] = Partition
-        if settings.tracing.sample_ratio:
-            self._tracing = Tracing(settings.tracing, data_dir.node_id)
-            new_partition = partial(TracedPartition, traces=self._tracing.traces)
+        self._tracing = tracing_of(settings.tracing, data_dir.node_id)
         self._registry = Registry(
             data_dir.path,
             node_id=data_dir.node_id,
@@ -89,8 +91,9 @@ class Node:
             replication=settings.replication,
             cluster=self._metadata,
             reserve=reserve,
-            new_partition=new_partition,
+            new_partition=traced(self._tracing),
             security=security,
+            keys=keys,
         )
         self._groups = GroupService(
             node_id=data_dir.node_id,

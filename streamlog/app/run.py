@@ -16,6 +16,8 @@ from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
 from streamlog.config import Settings
 from streamlog.errors import StreamlogError
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.key_source import key_ring
 from streamlog.metadata.data_dir import DataDir
 from streamlog.model import NodeId
 
@@ -32,18 +34,19 @@ def run_node(settings: Settings) -> None:
     allow_open_files()
     collect_seldom()
     node_id = NodeId(settings.node.id)
+    keys = key_ring(settings.encryption.keys, settings.encryption.current)
     with (
         DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,
         asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,
     ):
-        clean = runner.run(_run(settings, data_dir))
+        clean = runner.run(_run(settings, data_dir, keys))
         if clean:
             data_dir.end_run()
     sys.exit(0 if clean else 1)
 
 
-async def _run(settings: Settings, data_dir: DataDir) -> bool:
-    node = Node(settings, data_dir, tail_lost=data_dir.begin_run())
+async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
+    node = Node(settings, data_dir, tail_lost=data_dir.begin_run(), keys=keys)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)

@@ -3,12 +3,15 @@
 OpenTelemetry is imported only where tracing is on; ``pip install 'streamlog[otel]'`` brings it.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 from streamlog import __version__
 from streamlog.errors import ConfigError
 from streamlog.model import NodeId
-from streamlog.partition.tracing import BatchTrace, Traces
+from streamlog.partition.owner import Partition
+from streamlog.partition.tracing import BatchTrace, TracedPartition, Traces
 from streamlog.sections import TracingSection
 
 if TYPE_CHECKING:
@@ -54,6 +57,16 @@ class Tracing:
         """Blocks for ``FLUSH_MS`` at most, and what the exporter takes to give up."""
         self._provider.force_flush(FLUSH_MS)
         self._provider.shutdown()
+
+
+def tracing_of(settings: TracingSection, node_id: NodeId) -> Tracing | None:
+    """None where nothing is sampled."""
+    return Tracing(settings, node_id) if settings.sample_ratio else None
+
+
+def traced(tracing: Tracing | None) -> Callable[..., Partition]:
+    """How partitions are made, so that their batches are traced if any are."""
+    return Partition if tracing is None else partial(TracedPartition, traces=tracing.traces)
 
 
 def export(tracer: "Tracer", trace: BatchTrace) -> None:

@@ -190,7 +190,7 @@ class _NewDataDir:
             ticket.run()
             log.finish_sync(ticket)
         if erases:
-            _note_erasures(log, self._files)
+            _note_erasures(log)
 
     def finish(self, node_id: NodeId, image: Image) -> None:
         """From here on a node takes it for its own."""
@@ -215,9 +215,9 @@ def _settings(stream: StreamBackup) -> LogSettings:
     )
 
 
-def _note_erasures(log: PartitionLog, files: FilePool) -> None:
+def _note_erasures(log: PartitionLog) -> None:
     """A node reads none that lie below the recovery point: the file has them."""
-    erasures = load(log, files, known_offset=0)
+    erasures = load(log, known_offset=0)
     erasures.commit(log.log_end_offset)
     log.beside.write(FILE_NAME, encode(erasures.snapshot()))
 

@@ -114,6 +114,10 @@ AllowTtl = Annotated[
 AllowRollup = Annotated[
     bool | None, typer.Option(help="May a message have those before it go, by Nats-Rollup?")
 ]
+Encrypted = Annotated[
+    bool | None,
+    typer.Option(help="Is what is stored from now on to be encrypted, by the nodes' key?"),
+]
 SubjectTransform = Annotated[
     str | None,
     typer.Option(metavar="'SRC -> DEST'", help="Under which subjects messages are stored."),

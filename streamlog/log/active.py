@@ -3,6 +3,8 @@ import logging
 
 from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.disk import storage_error
+from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from streamlog.log.indexer import Indexer
@@ -68,7 +70,9 @@ class ActiveSegment:
         """See ``intake.fitting_run``."""
         return fitting_run(settings, places, self.segment, first_ms=self.first_timestamp_ms)
 
-    def append(self, batch: bytes, next_offset: int, timestamp_ms: int) -> None:
+    def append(
+        self, batch: bytes, next_offset: int, timestamp_ms: int, *, encrypts: bool = False
+    ) -> None:
         """Write one whole batch, or nothing.
 
         Raises StorageFull or Overloaded when the file is as it was before, else StorageFailed.
@@ -76,6 +80,8 @@ class ActiveSegment:
         if self.is_resting:
             self._wake()
         segment = self.segment
+        if encrypts:
+            batch = self._cipher().encrypted(batch)
         position = segment.size_bytes
         end_position = position + len(batch)
         self._write(batch, position)
@@ -88,13 +94,21 @@ class ActiveSegment:
         segment.max_timestamp_ms = self.indexer.max_timestamp_ms
         self.indexes_are_stored = False
 
-    def append_run(self, batches: memoryview, places: list[BatchPlace]) -> None:
+    def append_run(
+        self,
+        batches: bytes | memoryview,
+        places: list[BatchPlace],
+        *,
+        encrypts: bool = False,
+    ) -> None:
         """Write some whole batches, or nothing; their positions are those in ``batches``. Raises as
         above.
         """
         if self.is_resting:
             self._wake()
         segment = self.segment
+        if encrypts:
+            batches, places = self._encrypted(batches, places)
         position = segment.size_bytes
         self._write(batches, position)
         segment.size_bytes = position + len(batches)
@@ -106,6 +120,32 @@ class ActiveSegment:
                 )
             )
         self.indexes_are_stored = False
+
+    def _encrypted(
+        self, batches: bytes | memoryview, places: list[BatchPlace]
+    ) -> tuple[bytes, list[BatchPlace]]:
+        """The same for the disk."""
+        parts = self._cipher().encrypted_all(batches, (place.end_position for place in places))
+        position, moved = 0, []
+        for place, part in zip(places, parts, strict=True):
+            end = position + len(part)
+            moved.append(place._replace(position=position, end_position=end))
+            position = end
+        return b"".join(parts), moved
+
+    def _cipher(self) -> BatchCipher:
+        """By the segment's data key, which is made for its first encrypted batch. Raises as above,
+        and EncryptionKeyMissing.
+        """
+        segment = self.segment
+        try:
+            if segment.key is None:
+                segment.key = SegmentKey.made(self._pool, segment.key_path)
+            return segment.key.cipher
+        except OSError as error:
+            raise storage_error(error, segment.key_path) from error
+        except CorruptFile as error:
+            raise StorageFailed(str(error)) from error
 
     def _write(self, data: bytes | memoryview, position: int) -> None:
         try:
@@ -140,8 +180,8 @@ class ActiveSegment:
         segment, indexer = self.segment, self.indexer
         indexer.note_time()
         try:
-            _write_file(self._pool, segment.index_path, indexer.offsets.packed())
-            _write_file(self._pool, segment.time_index_path, indexer.times.packed())
+            self._pool.write_new(segment.index_path, indexer.offsets.packed())
+            self._pool.write_new(segment.time_index_path, indexer.times.packed())
         except OSError:
             for path in (segment.index_path, segment.time_index_path):
                 with contextlib.suppress(OSError):
@@ -215,14 +255,3 @@ def _undo(pooled: PooledFile, position: int) -> None:
         pooled.file.truncate(position)
     except OSError as error:
         raise StorageFailed(f"{pooled.path}: cannot be cut back to {position}") from error
-
-
-def _write_file(pool: FilePool, path: str, data: bytes) -> None:
-    pool.create(path)
-    pooled = pool.pin(path)
-    try:
-        written = 0
-        while written < len(data):
-            written += pooled.file.pwrite(data[written:], written)
-    finally:
-        pool.unpin(pooled)

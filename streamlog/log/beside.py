@@ -3,28 +3,35 @@
 import contextlib
 
 from streamlog.log.disk import Disk, storage_error
+from streamlog.log.encryption.envelope import enveloped, is_enveloped, opened
+from streamlog.log.encryption.key_ring import KeyRing
 
 
 class Beside:
     """From any thread. Whatever fails raises Unavailable, and the log goes on."""
 
-    def __init__(self, disk: Disk, directory: str) -> None:
+    def __init__(self, disk: Disk, directory: str, keys: KeyRing | None = None) -> None:
+        """``keys``: for those that are encrypted."""
         self._disk = disk
+        self._keys = keys or KeyRing()
         self.directory = directory
 
     def read(self, name: str) -> bytes:
-        """b"" where there is none."""
+        """b"" where there is none. Raises CorruptFile for one that was encrypted and changed."""
         path = f"{self.directory}/{name}"
         try:
-            return self._disk.read_small(path)
+            data = self._disk.read_small(path)
         except FileNotFoundError:
             return b""
         except OSError as error:
             raise storage_error(error, path) from error
+        return opened(data, self._keys, path) if is_enveloped(data) else data
 
-    def write(self, name: str, data: bytes) -> None:
+    def write(self, name: str, data: bytes, *, encrypts: bool = False) -> None:
         """Replace it as a whole, durably."""
         path = f"{self.directory}/{name}"
+        if encrypts:
+            data = enveloped(data, self._keys)
         try:
             self._disk.write_small(path, data)
         except OSError as error:

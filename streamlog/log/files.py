@@ -7,6 +7,7 @@ from collections import OrderedDict
 from typing import Final
 
 from streamlog.log.disk import Disk, DiskFile
+from streamlog.log.encryption.key_ring import KeyRing
 
 OPEN_FILES_BOUND: Final = 65_536
 """Even where the process may have more."""
@@ -44,8 +45,9 @@ class FilePool:
     looked at is passed over once. Thus a use costs a mark, and a file that is read once goes first.
     """
 
-    def __init__(self, disk: Disk, open_files_max: int) -> None:
+    def __init__(self, disk: Disk, open_files_max: int, keys: KeyRing | None = None) -> None:
         self.disk = disk
+        self.keys = keys or KeyRing()  # to what is encrypted in them
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: OrderedDict[str, PooledFile] = OrderedDict()  # next to be looked at first
@@ -89,6 +91,17 @@ class FilePool:
         with self._lock:
             self._forget(path)
             self._add(path, self.disk.create(path))
+
+    def write_new(self, path: str, data: bytes) -> None:
+        """A file with that content, and nothing of an older one. Raises OSError; not synced."""
+        self.create(path)
+        pooled = self.pin(path)
+        try:
+            written = 0
+            while written < len(data):
+                written += pooled.file.pwrite(data[written:], written)
+        finally:
+            self.unpin(pooled)
 
     def forget(self, path: str) -> None:
         """The file was removed or replaced: who has it pinned keeps it, nobody else finds it."""

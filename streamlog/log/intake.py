@@ -8,7 +8,13 @@ from streamlog.log.index import RELATIVE_OFFSET_MAX
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 from streamlog.log.settings import LogSettings
-from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, MAGIC, check_batch
+from streamlog.record.batch import (
+    ENCRYPTED,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    check_batch,
+)
 from streamlog.record.compacted import gap_from, is_gap
 
 RUN_BYTES: Final = 1024 * 1024
@@ -74,6 +80,8 @@ def next_run(
         if places and _is_cut(records, position):
             break
         header = check_batch(records, position)
+        if header.attributes & ENCRYPTED:
+            raise CorruptBatch(f"{directory}: a fetched batch at {end_offset} is encrypted")
         straddles = is_empty and not places and header.base_offset < end_offset < header.next_offset
         if (header.base_offset != end_offset and not straddles) or header.leader_epoch < epoch:
             raise CorruptBatch(
@@ -115,7 +123,7 @@ def wants_new_segment(
     ``first_ms``, has ``size_bytes`` before it.
     """
     return size_bytes > 0 and (
-        size_bytes + batch_bytes > settings.segment_bytes
+        size_bytes + batch_bytes + settings.overhead_bytes > settings.segment_bytes
         or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
         or next_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
     )
@@ -144,6 +152,6 @@ def fitting_run(
         ):
             break
         fitting.append(place)
-        size_bytes += batch_bytes
+        size_bytes += batch_bytes + settings.overhead_bytes
         first_ms = place.max_timestamp_ms if first_ms is None else first_ms
     return fitting

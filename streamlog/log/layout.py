@@ -6,6 +6,8 @@ from typing import Final
 LOG_SUFFIX: Final = ".log"
 INDEX_SUFFIX: Final = ".index"
 TIME_INDEX_SUFFIX: Final = ".timeindex"
+KEY_SUFFIX: Final = ".key"
+"""Of the data key of a segment with encrypted batches."""
 EPOCHS_NAME: Final = "leader-epoch-checkpoint"
 TEMPORARY_SUFFIX: Final = ".tmp"
 CLEANED_SUFFIX: Final = ".cleaned"

@@ -62,7 +62,7 @@ class PartitionLog:
         self.first_dirty_offset = 0  # all below has been compacted
         self.is_swapping = False  # segments are being replaced: none may go otherwise
         self._directory = directory
-        self.beside = Beside(disk, directory)  # what others keep in its folder
+        self.beside = Beside(disk, directory, files.keys)  # what others keep in its folder
         self._disk = disk
         self._pool = files
         self._segments = recovered.segments
@@ -135,7 +135,7 @@ class PartitionLog:
             self.roll()
             active = self._active
         try:
-            active.append(batch, next_offset, timestamp_ms)
+            active.append(batch, next_offset, timestamp_ms, encrypts=self.settings.encrypts)
         except StorageFailed as error:
             self.fail(str(error))
             raise
@@ -171,7 +171,7 @@ class PartitionLog:
         places = self._roll_for(places)
         active, size = self._active, places[-1].end_position
         try:
-            active.append_run(records[:size], places)
+            active.append_run(records[:size], places, encrypts=self.settings.encrypts)
         except StorageFailed as error:
             self.fail(str(error))
             raise
@@ -299,9 +299,7 @@ class PartitionLog:
         """
         start, segments = self.log_start_offset, self._segments
         with storage_errors(self._directory):
-            return first_record_since(
-                self._pool, segments, timestamp_ms, start, upper_offset, verify=verify
-            )
+            return first_record_since(segments, timestamp_ms, start, upper_offset, verify=verify)
 
     def latest_timestamp(
         self, upper_offset: int, *, verify: Verify = Segment.verify
@@ -309,7 +307,7 @@ class PartitionLog:
         """The first record of the latest time below ``upper_offset``; as above."""
         start = self.log_start_offset
         with storage_errors(self._directory):
-            return latest_record(self._pool, self._segments, start, upper_offset, verify=verify)
+            return latest_record(self._segments, start, upper_offset, verify=verify)
 
     def first_timestamp_ms(self) -> int | None:
         """The time of the first record, if there is one; damaged batches are passed over."""

@@ -5,7 +5,7 @@ import logging
 from typing import Final
 
 from streamlog.log.files import FilePool
-from streamlog.log.layout import DAMAGED_SUFFIX, TEMPORARY_SUFFIX
+from streamlog.log.layout import DAMAGED_SUFFIX, LOG_SUFFIX, TEMPORARY_SUFFIX
 from streamlog.log.segment import Segment
 
 logger = logging.getLogger(__name__)
@@ -16,18 +16,23 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 def keep_aside(pool: FilePool, directory: str, segment: Segment) -> None:
-    """Copy the segment's file, if there is room. Blocking.
+    """Copy the segment's file, and that of its key, if there is room. Blocking.
 
     The copy is for an operator: whatever goes wrong with it is told, and no more.
     """
     kept = segment.path + DAMAGED_SUFFIX
     try:
-        names = [name for name in pool.disk.sizes(directory) if name.endswith(DAMAGED_SUFFIX)]
+        suffix = LOG_SUFFIX + DAMAGED_SUFFIX
+        names = [name for name in pool.disk.sizes(directory) if name.endswith(suffix)]
         if len(names) >= KEPT_MAX:
             extra = {"file": segment.path, "kept": sorted(names)}
             logger.warning("damaged segment not kept aside", extra=extra)
             return
         _copy(pool, segment, kept)
+        if segment.key is not None:
+            pool.disk.write_small(
+                segment.key.path + DAMAGED_SUFFIX, pool.disk.read_small(segment.key.path)
+            )
     except OSError as error:
         problem = error.strerror or str(error)
         logger.warning(

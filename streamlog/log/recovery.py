@@ -16,6 +16,7 @@ from streamlog.log.files import FilePool
 from streamlog.log.layout import (
     EPOCHS_NAME,
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     TEMPORARY_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -91,6 +92,7 @@ class Recovery:
             active = None
         if active is None:
             active = self._create()
+        self._require_keys(active.segment)
         if active.segment.next_offset < self._recovery_point:
             self._limit.lower(active.segment.next_offset)
         segments = Segments(self._segments)
@@ -106,6 +108,15 @@ class Recovery:
             report=self.report,
         )
 
+    def _require_keys(self, segment: Segment) -> None:
+        """Better no log than one that cannot be written, or read at its end. Raises
+        EncryptionKeyMissing.
+        """
+        if self._settings.encrypts:
+            self._pool.keys.require()
+        if segment.key is not None:
+            _ = segment.key.cipher
+
     def _bound_recovery_point(self) -> None:
         self._limit.load()
         if self._limit.bound(self._recovery_point) == self._recovery_point:
@@ -119,11 +130,14 @@ class Recovery:
         bases = segment_base_offsets(sizes)
         self._remove_strays(sizes, set(bases))
         for base, end in zip(bases, [*bases[1:], bases[-1]] if bases else [], strict=True):
-            size = sizes[segment_stem(base) + LOG_SUFFIX]
-            self._segments.append(self._segment(base, end, size))
+            stem = segment_stem(base)
+            size, has_key = sizes[stem + LOG_SUFFIX], stem + KEY_SUFFIX in sizes
+            self._segments.append(self._segment(base, end, size, has_key=has_key))
         self._remove([s for s in self._segments[:-1] if s.next_offset <= self._log_start_offset])
 
-    def _segment(self, base_offset: int, next_offset: int, size_bytes: int) -> Segment:
+    def _segment(
+        self, base_offset: int, next_offset: int, size_bytes: int, *, has_key: bool
+    ) -> Segment:
         return Segment(
             self._pool,
             f"{self._directory}/{segment_stem(base_offset)}",
@@ -131,6 +145,7 @@ class Recovery:
             next_offset=next_offset,
             size_bytes=size_bytes,
             interval_bytes=self._settings.index_interval_bytes,
+            has_key=has_key,
         )
 
     def _create(self) -> ActiveSegment:
@@ -148,7 +163,7 @@ class Recovery:
         unread = self._segments[max(at - 1, 0) :]
         if len(unread) == 1:
             found = resume(self._pool, unread[0], self._recovery_point)
-            if found is not None:
+            if found is not None and not found.key_problem:
                 return self._resume(unread[0], found)
         self._epochs_read_from = unread[0].base_offset
         scanned: list[Segment] = []
@@ -176,6 +191,10 @@ class Recovery:
         if found.cut is not None:
             self._cut(segment, found, found.cut)
         self._rewrite(segment, found.synced_position)
+        if segment.key is not None and found.key_problem:
+            self._pool.remove(segment.key.path)  # nothing opens by it, and a new one may come
+            self.report.removed.append(segment_stem(segment.base_offset) + KEY_SUFFIX)
+            segment.key = None
         return found
 
     def _cut(self, segment: Segment, found: Rescan, damage: Damage) -> None:
@@ -241,8 +260,9 @@ class Recovery:
 
     def _sync(self, segments: list[Segment]) -> None:
         """What a killed process left in the page cache counts as synced from now on."""
-        for segment in segments:
-            pooled = self._pool.pin(segment.path)
+        keys = [segment.key.path for segment in segments if segment.key is not None]
+        for path in (*(segment.path for segment in segments), *keys):
+            pooled = self._pool.pin(path)
             try:
                 pooled.file.sync()
             finally:
@@ -317,11 +337,11 @@ class Recovery:
         return True
 
     def _remove_strays(self, sizes: dict[str, int], bases: set[int]) -> None:
-        """Half-written small files, and indexes whose segment is gone."""
+        """Half-written small files, and indexes and keys whose segment is gone."""
         for name in sizes:
             base = base_offset_of(name)
-            is_index = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX))
-            orphan = is_index and base is not None and base not in bases
+            is_beside = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, KEY_SUFFIX))
+            orphan = is_beside and base is not None and base not in bases
             if orphan or name.endswith(TEMPORARY_SUFFIX):
                 self._disk.unlink(f"{self._directory}/{name}")
                 self.report.removed.append(name)

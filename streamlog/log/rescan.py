@@ -1,6 +1,6 @@
 """Reads the end of a log when it is opened: as little as will do, but all that may be torn."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from struct import Struct
 from typing import Final
 
@@ -12,6 +12,7 @@ from streamlog.log.indexer import Indexer
 from streamlog.log.scan import BatchPlace, Damage, base_offset_at, next_whole, scan
 from streamlog.log.scrub import IndexCheck
 from streamlog.log.segment import Segment
+from streamlog.record.batch import ENCRYPTED
 
 _SAMPLES_MAX: Final = 64
 """So many entries of a stored index are held against the segment before the index is believed."""
@@ -27,6 +28,8 @@ class Fences:
     """A batch of an older epoch was cut off once, and the disk forgot that."""
     limit: int | None = None
     """Where the next segment begins, which is newer than what this one has of those offsets."""
+    key_problem: str = ""
+    """Why nobody can read what is encrypted."""
 
 
 @dataclass
@@ -45,6 +48,8 @@ class Rescan:
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
     """Epoch and offset of each batch whose epoch is not that of the batch before."""
     index_problems: dict[str, str] = field(default_factory=dict)
+    key_problem: str = ""
+    """Why nobody can read what is encrypted in it."""
     indexes_are_stored: bool = False
     """The index files have all that ``indexer`` has."""
 
@@ -81,6 +86,7 @@ def resume(pool: FilePool, segment: Segment, recovery_point: int) -> Rescan | No
         believed = _walk_headers(pooled.file, segment, found)
     finally:
         pool.unpin(pooled)
+    found.key_problem = segment.key_problem() if segment.key else ""
     found.indexes_are_stored = stored == (len(offsets), len(times))
     return found if believed and found.next_offset == recovery_point else None
 
@@ -125,6 +131,8 @@ def rescan(pool: FilePool, segment: Segment, fences: Fences) -> Rescan:
     """Read a whole segment, with checksums."""
     check = IndexCheck(pool.disk, segment.stem_path, segment.base_offset, segment.interval_bytes)
     found = Rescan(check.indexer, segment.base_offset)
+    problem = segment.key_problem()
+    fences, found.key_problem = replace(fences, key_problem=problem), problem
     pooled = pool.pin(segment.path)
     try:
         while found.cut is None and found.end_position < segment.size_bytes:
@@ -153,6 +161,8 @@ def _read_on(
         problem = ""
         if item.base_offset == fences.limit:
             problem = "it belongs to the next segment"
+        elif fences.key_problem and item.attributes & ENCRYPTED:
+            problem = fences.key_problem
         elif item.base_offset >= fences.recovery_point and item.leader_epoch < epoch:
             problem = f"epoch {item.leader_epoch} comes after {epoch}"
         if problem:

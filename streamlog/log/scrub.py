@@ -3,7 +3,7 @@
 Blocking; meant for a worker thread.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from struct import Struct
 from typing import Final
 
@@ -13,6 +13,7 @@ from streamlog.log.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, Entry, IndexEn
 from streamlog.log.indexer import NO_TIMESTAMP, Indexer
 from streamlog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from streamlog.log.scan import BatchPlace, Damage, scan_past_damage
+from streamlog.record.batch import ENCRYPTED
 
 MISSING: Final = "is missing"
 
@@ -108,15 +109,41 @@ class IndexCheck:
             self.problems.setdefault(self._time_path, "its end is missing")
 
 
+def without_key(
+    found: Iterable[BatchPlace | Damage], key_problem: str
+) -> Iterator[BatchPlace | Damage]:
+    """What was ``found``, but encrypted batches are damages if there is a problem with their key;
+    those next to each other are one.
+    """
+    pending: Damage | None = None
+    for item in found:
+        if key_problem and isinstance(item, BatchPlace) and item.attributes & ENCRYPTED:
+            first = pending or Damage(item.position, 0, item.base_offset, 0, key_problem)
+            pending = first._replace(end_position=item.end_position, end_offset=item.next_offset)
+            continue
+        if pending is not None:
+            yield pending
+            pending = None
+        yield item
+    if pending is not None:
+        yield pending
+
+
 def scrub(
-    file: DiskFile, size_bytes: int, end_offset: int | None, check: IndexCheck
+    file: DiskFile,
+    size_bytes: int,
+    end_offset: int | None,
+    check: IndexCheck,
+    *,
+    key_problem: str,
 ) -> tuple[Damage, ...]:
     """The damages in a segment's first ``size_bytes``, which should end at ``end_offset`` if known.
 
-    Raises OSError.
+    ``key_problem``: see ``without_key``. Raises OSError.
     """
     damages = []
-    for item in scan_past_damage(file, 0, size_bytes, check.indexer.base_offset, end_offset):
+    found = scan_past_damage(file, 0, size_bytes, check.indexer.base_offset, end_offset)
+    for item in without_key(found, key_problem):
         if isinstance(item, Damage):
             damages.append(item)
         else:

@@ -7,10 +7,18 @@ from typing import Final
 
 from streamlog.errors import CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, is_full, storage_error
+from streamlog.log.encryption.cipher import is_encrypted
+from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
-from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
+from streamlog.log.layout import (
+    INDEX_SUFFIX,
+    KEY_SUFFIX,
+    LOG_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_stem,
+)
 from streamlog.log.scan import (
     BatchPlace,
     Damage,
@@ -20,8 +28,8 @@ from streamlog.log.scan import (
     scan,
     scan_past_damage,
 )
-from streamlog.log.scrub import IndexCheck, scrub
-from streamlog.log.slice import FileSlice
+from streamlog.log.scrub import IndexCheck, scrub, without_key
+from streamlog.log.slice import DECRYPTED_BYTES_MAX, FileSlice
 
 logger = logging.getLogger(__name__)
 
@@ -57,6 +65,7 @@ class Segment:
         "cuts",
         "damages",
         "interval_bytes",
+        "key",
         "max_timestamp_ms",
         "next_offset",
         "offsets",
@@ -78,7 +87,9 @@ class Segment:
         next_offset: int,
         size_bytes: int,
         interval_bytes: int,
+        has_key: bool = False,
     ) -> None:
+        """``has_key``: there is a file of its data key."""
         self.stem_path = stem_path
         self.path = stem_path + LOG_SUFFIX
         self.base_offset = base_offset
@@ -93,6 +104,7 @@ class Segment:
         self.unverified_end = next_offset  # ... and should end at this offset
         self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
         self.times: Index = IndexFile(pool, self.time_index_path, TIME_ENTRY)
+        self.key = SegmentKey(pool, self.key_path) if has_key else None  # of encrypted batches
         self._pool = pool
         self._hints: dict[int, int] = {}  # base offset -> position, where reads ended
         self._lock = threading.Lock() if size_bytes else None  # of ``verify``
@@ -120,12 +132,27 @@ class Segment:
         return self.stem_path + TIME_INDEX_SUFFIX
 
     @property
-    def paths(self) -> tuple[str, str, str]:
-        return self.path, self.index_path, self.time_index_path
+    def key_path(self) -> str:
+        return self.stem_path + KEY_SUFFIX
+
+    @property
+    def paths(self) -> tuple[str, ...]:
+        paths = self.path, self.index_path, self.time_index_path
+        return paths if self.key is None else (*paths, self.key.path)
+
+    @property
+    def written_paths(self) -> tuple[str, ...]:
+        """What an active segment has in files, and not only in memory, since the last sync."""
+        is_new = self.key is not None and self.key.is_unsynced
+        return (self.path, self.key_path) if is_new else (self.path,)
 
     @property
     def verified(self) -> bool:
         return not self.unverified_bytes
+
+    def key_problem(self) -> str:
+        """Why nobody can read what is encrypted in it; see ``segment_key``. Raises OSError."""
+        return key_problem(self._pool.disk, self.key_path) if self.key else KEY_MISSING
 
     def verify(self) -> None:
         """Check all batches that are not known to be good, and the indexes.
@@ -150,7 +177,8 @@ class Segment:
         check = IndexCheck(self._pool.disk, self.stem_path, self.base_offset, self.interval_bytes)
         pooled = self._pool.pin(self.path)
         try:
-            damages = scrub(pooled.file, size_bytes, end_offset, check)
+            problem = self.key_problem()
+            damages = scrub(pooled.file, size_bytes, end_offset, check, key_problem=problem)
         finally:
             self._pool.unpin(pooled)
         for damage in damages:
@@ -176,7 +204,8 @@ class Segment:
         try:
             file = _PacedFile(pooled.file, pause)
             found = scan_past_damage(file, 0, size_bytes, self.base_offset, end_offset)
-            return tuple(item for item in found if isinstance(item, Damage))
+            problem = self.key_problem()
+            return tuple(it for it in without_key(found, problem) if isinstance(it, Damage))
         finally:
             self._pool.unpin(pooled)
 
@@ -223,6 +252,8 @@ class Segment:
         OSError.
         """
         assert not self.unverified_bytes
+        if self.key is not None:
+            max_bytes = min(max_bytes, DECRYPTED_BYTES_MAX)
         position, _ = self.locate(offset)
         pooled = self._pool.pin(self.path)
         try:
@@ -233,7 +264,25 @@ class Segment:
         if stop == position:
             self._pool.unpin(pooled)
             return FileSlice(self._pool, None, 0, 0)
-        return FileSlice(self._pool, pooled, position, stop - position)
+        return FileSlice(self._pool, pooled, position, stop - position, self.key)
+
+    def read_batch(self, place: BatchPlace) -> bytes | memoryview:
+        """A batch as it was appended. Raises CorruptData, OSError, EncryptionKeyMissing."""
+        pooled = self._pool.pin(self.path)
+        try:
+            batch = pooled.file.pread(place.end_position - place.position, place.position)
+        finally:
+            self._pool.unpin(pooled)
+        return self.opened(batch)
+
+    def opened(self, batch: bytes | memoryview) -> bytes | memoryview:
+        """One of its batches, whole, as it was appended. Raises as above."""
+        if self.key is None or not is_encrypted(batch):
+            return batch
+        try:
+            return self.key.cipher.decrypted(batch)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{self.path}: {error}") from None
 
     def locate(self, offset: int) -> tuple[int, int]:
         """Position and base offset of the batch with ``offset``. Raises CorruptBatch, OSError."""

@@ -1,5 +1,7 @@
 from dataclasses import dataclass
 
+from streamlog.log.encryption.cipher import OVERHEAD_BYTES
+
 UNLIMITED = -1
 
 
@@ -32,6 +34,13 @@ class LogSettings:
     retention_messages: int = UNLIMITED
     compaction: CompactionSettings | None = None
     """None: records go by retention alone."""
+    encrypts: bool = False
+    """What is written from now on is encrypted; what was written stays as it is."""
+
+    @property
+    def overhead_bytes(self) -> int:
+        """So much longer is a batch on the disk than as it is appended."""
+        return OVERHEAD_BYTES if self.encrypts else 0
 
     @property
     def is_limited(self) -> bool:

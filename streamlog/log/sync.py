@@ -120,6 +120,8 @@ class Unsynced:
     ) -> SyncTicket:
         """A ticket for all of it. Raises OSError."""
         assert self.ticket is None, "the last ticket has not been taken back"
+        keys = [it.key for it in self.segments if it.key is not None and it.key.is_unsynced]
+        self.folder |= bool(keys)
         self.ticket = SyncTicket(
             self._disk,
             self._pool,
@@ -129,6 +131,8 @@ class Unsynced:
             directory=self._directory if self.folder else None,
             on_failure=on_failure,
         )
+        for key in keys:
+            key.is_unsynced = False
         self.segments.clear()
         self.folder = self.epochs = False
         return self.ticket
@@ -145,14 +149,17 @@ class Unsynced:
             self.ticket.release()
             self.ticket = None
             self.segments |= dict.fromkeys(segments)
+            for segment in segments:
+                if segment.key is not None:
+                    segment.key.is_unsynced = True
             self.folder = self.epochs = True
 
     def _pin(self) -> list[PooledFile]:
-        """A sealed segment's indexes are synced with it."""
+        """A sealed segment's indexes are synced with it, a new data key always."""
         pinned: list[PooledFile] = []
         try:
             for segment in self.segments:
-                paths = segment.paths if segment.sealed else (segment.path,)
+                paths = segment.paths if segment.sealed else segment.written_paths
                 pinned.extend(self._pool.pin(path) for path in paths)
         except OSError:
             for pooled in pinned:

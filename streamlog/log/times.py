@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable
 
 from streamlog.errors import CorruptData
-from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, SECOND
 from streamlog.log.indexer import NO_TIMESTAMP
 from streamlog.log.scan import BatchPlace
@@ -40,7 +39,6 @@ def first_time(segment: Segment) -> int | None:
 
 
 def first_record_since(
-    pool: FilePool,
     segments: Iterable[Segment],
     timestamp_ms: int,
     offset: int,
@@ -57,14 +55,13 @@ def first_record_since(
         if latest is None or latest < timestamp_ms or segment.base_offset >= upper_offset:
             continue
         verify(segment)
-        found = _first_since(pool, segment, timestamp_ms, offset, upper_offset)
+        found = _first_since(segment, timestamp_ms, offset, upper_offset)
         if found is not None:
             return found
     return None
 
 
 def latest_record(
-    pool: FilePool,
     segments: Iterable[Segment],
     offset: int,
     upper_offset: int,
@@ -87,7 +84,7 @@ def latest_record(
             best = latest, segment
     if best is None:
         return None
-    return first_record_since(pool, [best[1]], best[0], offset, upper_offset, verify=verify)
+    return first_record_since([best[1]], best[0], offset, upper_offset, verify=verify)
 
 
 def time_at(segment: Segment, offset: int) -> int | None:
@@ -100,7 +97,7 @@ def time_at(segment: Segment, offset: int) -> int | None:
 
 
 def _first_since(
-    pool: FilePool, segment: Segment, timestamp_ms: int, offset: int, upper_offset: int
+    segment: Segment, timestamp_ms: int, offset: int, upper_offset: int
 ) -> TimedOffset | None:
     """The first record of that time or later in ``[offset, upper_offset)`` of a verified segment.
 
@@ -112,7 +109,7 @@ def _first_since(
         if place.base_offset >= upper_offset:
             return None
         if place.max_timestamp_ms >= timestamp_ms:
-            found = _first_in_batch(pool, segment, place, timestamp_ms, offset)
+            found = _first_in_batch(segment, place, timestamp_ms, offset)
             if found is not None:
                 return found if found[0] < upper_offset else None
     return None
@@ -149,16 +146,12 @@ def _time_of_index(segment: Segment) -> int | None:
 
 
 def _first_in_batch(
-    pool: FilePool, segment: Segment, place: BatchPlace, timestamp_ms: int, offset: int
+    segment: Segment, place: BatchPlace, timestamp_ms: int, offset: int
 ) -> TimedOffset | None:
     """Decoded are batches with times of their records' own, and those that compaction has thinned
     out, of which no record may be left.
     """
-    pooled = pool.pin(segment.path)
-    try:
-        batch = pooled.file.pread(place.end_position - place.position, place.position)
-    finally:
-        pool.unpin(pooled)
+    batch = segment.read_batch(place)
     header = read_header(batch)
     if header.is_log_append_time and header.record_count > header.last_offset_delta:
         return max(offset, place.base_offset), place.max_timestamp_ms

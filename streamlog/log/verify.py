@@ -7,10 +7,12 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptFile
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk
+from streamlog.log.encryption.segment_key import key_problem
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.layout import (
     DAMAGED_SUFFIX,
     EPOCHS_NAME,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     segment_base_offsets,
     segment_stem,
@@ -76,7 +78,8 @@ def _segment(path: Path, end_offset: int | None) -> Iterator[Finding | Checked]:
     file = disk.open(str(path), writable=False)
     try:
         size_bytes = file.size()
-        damages = scrub(file, size_bytes, end_offset, check)
+        problem = key_problem(disk, stem + KEY_SUFFIX)
+        damages = scrub(file, size_bytes, end_offset, check, key_problem=problem)
     finally:
         file.close()
     for damage in damages:

@@ -12,13 +12,19 @@ only to a controller that has told first: one of before levels refuses what it d
 from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from streamlog.errors import FeatureLevelUnknown, InvalidRequest
-from streamlog.metadata.records import FeatureLevelChanged, MetadataRecord
+from streamlog.errors import FeatureLevelUnknown, InvalidRequest, InvalidStreamConfig
+from streamlog.metadata.records import (
+    FeatureLevelChanged,
+    MetadataRecord,
+    StreamCreated,
+    StreamUpdated,
+)
 from streamlog.model import NodeId
 
 LEVELS: Final[Mapping[int, str]] = {
     1: "streams, partitions, nodes, voters, producers, quotas",
     2: "the level itself; users and access rules",
+    3: "encrypted streams",
 }
 """What each one has brought."""
 LEVEL_MIN: Final = min(LEVELS)
@@ -54,10 +60,22 @@ def check_known(level: int) -> None:
 def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
     """Raises InvalidRequest where one of them needs a level that the cluster has not reached."""
     for record in records:
-        if level < record.LEVEL:
+        if level < record.needed_level:
             raise InvalidRequest(
-                f"needs feature level {record.LEVEL}, and the cluster is at {level}: once all nodes"
-                " run this version, `streamlog cluster upgrade`"
+                f"needs feature level {record.needed_level}, and the cluster is at {level}: once"
+                " all nodes run this version, `streamlog cluster upgrade`"
+            )
+
+
+def check_encryptable(records: Iterable[MetadataRecord]) -> None:
+    """For a controller without keys. Raises InvalidStreamConfig: where one node has none, others
+    may lack them as well, and would have to leave the stream's partitions offline.
+    """
+    for record in records:
+        if isinstance(record, StreamCreated | StreamUpdated) and record.config.encrypted:
+            raise InvalidStreamConfig(
+                "encrypted: the controller has no key to encrypt by; give every node"
+                " encryption.keys and encryption.current first"
             )
 
 

@@ -21,7 +21,7 @@ from streamlog.errors import (
 )
 from streamlog.metadata import records as facts
 from streamlog.metadata.controller import Decision, batches
-from streamlog.metadata.features import LEVEL_MAX, check_writable
+from streamlog.metadata.features import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
 from streamlog.metadata.messengers import Messengers
@@ -88,7 +88,9 @@ class Quorum:
         request_timeout_ms: int,
         committed: Callable[[Image], None],
         changed: Callable[[], None],
+        may_encrypt: bool = False,
     ) -> None:
+        """``may_encrypt``: this node has the keys for encrypted streams."""
         self.replica = replica
         self.failure: StorageFailed | None = None
         """Set once, when the metadata log has failed: this node takes no part until a restart."""
@@ -97,6 +99,7 @@ class Quorum:
         self._messengers = Messengers(
             replica, peers, request_timeout_ms=request_timeout_ms, tell=self.tell
         )
+        self._may_encrypt = may_encrypt
         self._committed = committed
         self._changed = changed
         self._inbox: deque[_Item] = deque()
@@ -283,6 +286,8 @@ class Quorum:
             try:
                 decision = wish.decide(image)
                 check_writable(decision.records, image.level)
+                if not self._may_encrypt:
+                    check_encryptable(decision.records)
             except StreamlogError as error:
                 _fail(wish.answer, error)
                 continue

@@ -26,7 +26,12 @@ class MetadataRecord(BaseModel):
 
     VERSION: ClassVar[int] = 1
     LEVEL: ClassVar[int] = 1
-    """The feature level from which on it may be written; see ``features``."""
+    """The feature level from which on such a record may be written; see ``features``."""
+
+    @property
+    def needed_level(self) -> int:
+        """The same of this one."""
+        return self.LEVEL
 
 
 class FeatureLevelChanged(MetadataRecord):
@@ -138,11 +143,19 @@ class StreamCreated(MetadataRecord):
     config: StreamConfig
     created_ms: int
 
+    @property
+    def needed_level(self) -> int:
+        return self.config.needed_level
+
 
 class StreamUpdated(MetadataRecord):
     """A stream has another configuration."""
 
     config: StreamConfig
+
+    @property
+    def needed_level(self) -> int:
+        return self.config.needed_level
 
 
 class StreamDeleted(MetadataRecord):

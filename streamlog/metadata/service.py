@@ -70,7 +70,9 @@ class MetadataService:
         incarnation: UUID,
         settings: ClusterSection,
         peers: Peers,
+        may_encrypt: bool = False,
     ) -> None:
+        """``may_encrypt``: this node has the keys for encrypted streams."""
         self._node_id = node_id
         self._settings = settings
         self._peers = peers
@@ -82,6 +84,7 @@ class MetadataService:
             request_timeout_ms=settings.request_timeout_ms,
             committed=self._applier.committed,
             changed=self._quorum_changed,
+            may_encrypt=may_encrypt,
         )
         self.history = History(self._quorum, replica.store, lambda: self._applier.image)
         """How the image came about; once it is open."""

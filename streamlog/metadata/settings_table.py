@@ -188,6 +188,7 @@ SETTINGS: tuple[Setting, ...] = (
     _flag("allow_atomic", "allow_atomic", "streamlog.allow_atomic"),
     _flag("allow_ttl", "allow_msg_ttl", "streamlog.allow_ttl"),
     _flag("allow_rollup", "allow_rollup_hdrs", "streamlog.allow_rollup"),
+    _flag("encrypted", None, "streamlog.encrypted"),
     _text("description", "description", "streamlog.description"),
 )  # fmt: skip
 

@@ -13,7 +13,9 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SerializerFunctionWrapHandler,
     ValidationError,
+    model_serializer,
     model_validator,
 )
 
@@ -192,9 +194,26 @@ class StreamConfig(BaseModel):
     """A message may say how long it stays, by ``Nats-TTL``."""
     allow_rollup: bool = False
     """A message may have those before it go, of its subject or all, by ``Nats-Rollup``."""
+    encrypted: bool = False
+    """What is stored from now on is so under the node's key; see ``log.encryption``."""
     description: str = ""
     metadata: dict[str, str] = Field(default_factory=dict)
     """Keys of others, kept as they came."""
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Nodes from before feature level 3 do not know ``encrypted``: it is told where it holds,
+        which needs that level.
+        """
+        fields: dict[str, Any] = write(self)
+        if not self.encrypted:
+            del fields["encrypted"]
+        return fields
+
+    @property
+    def needed_level(self) -> int:
+        """The feature level that it needs."""
+        return 3 if self.encrypted else 1
 
     @property
     def is_spread(self) -> bool:

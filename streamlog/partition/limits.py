@@ -20,6 +20,7 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
         retention_ms=config.retention_ms if kept else UNLIMITED,
         retention_messages=config.retention_messages if goes else UNLIMITED,
         compaction=_compaction(config) if config.is_compacted else None,
+        encrypts=config.encrypted,
     )
 
 

@@ -420,7 +420,7 @@ class Partition:
     def write_beside(self, name: str, data: bytes) -> None:
         """Replace it as a whole, durably. From any thread. Raises StreamlogError."""
         self.reader.check_open()
-        self._log.beside.write(name, data)
+        self._log.beside.write(name, data, encrypts=self._log.settings.encrypts)
 
     # Watching
 

@@ -8,6 +8,7 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from streamlog.errors import NotLeader, StorageFailed
+from streamlog.log.disk import storage_error
 from streamlog.log.log import PartitionLog
 from streamlog.log.scan import Damage
 from streamlog.log.segment import Segment
@@ -31,6 +32,18 @@ class _NotVerifiedError(Exception):
 def _must_be_verified(segment: Segment) -> None:
     if not segment.verified:
         raise _NotVerifiedError(segment)
+
+
+def _decrypt(part: FileSlice) -> None:
+    """Blocking. Where it raises, the slice is closed."""
+    try:
+        part.decrypt()
+    except OSError as error:
+        part.close()
+        raise storage_error(error, "an encrypted segment") from error
+    except BaseException:
+        part.close()
+        raise
 
 
 class Reader:
@@ -67,9 +80,11 @@ class Reader:
         while True:
             self.check_open()
             try:
-                return self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+                part = self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
             except _NotVerifiedError as found:
                 segment = found.segment
+            else:
+                return await self._decrypted(part) if part.is_encrypted else part
             await self._verify(segment)
 
     def read_now(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice | None:
@@ -77,9 +92,23 @@ class Reader:
         self.check_open()
         self.was_read = True
         try:
-            return self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
+            part = self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
         except _NotVerifiedError:
             return None
+        if part.is_encrypted:
+            _decrypt(part)
+        return part
+
+    async def _decrypted(self, part: FileSlice) -> FileSlice:
+        """In a worker thread: it may have to wait for the disk, and takes its time after that."""
+        decrypting = asyncio.get_running_loop().run_in_executor(self._workers, _decrypt, part)
+        try:
+            await asyncio.shield(decrypting)
+        except asyncio.CancelledError:
+            await asyncio.wait([decrypting])  # the thread has the file still
+            part.close()
+            raise
+        return part
 
     def nothing(self) -> FileSlice:
         """An empty slice."""

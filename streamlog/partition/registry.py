@@ -20,6 +20,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
 from streamlog.log.shared_sync import SharedSync
@@ -83,14 +84,15 @@ class Registry:
         reserve: Reserve | None = None,
         new_partition: Callable[..., Partition] = Partition,
         security: Security = NO_SECURITY,
+        keys: KeyRing | None = None,
     ) -> None:
-        """``cluster``: None for a node by itself. ``reserve``: kept while there is room."""
+        """``cluster``: None for a node by itself. ``reserve``, ``keys``: see ``log``."""
         self._new_partition = new_partition
         self._data_dir, self._settings = data_dir, settings
         self._node_id = node_id
         self._metrics = metrics
         self._disk = disk = disk or OsDisk()
-        self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed())
+        self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed(), keys)
         self._folders = Folders(data_dir, disk)
         self._checkpoints = Checkpoints(data_dir, disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")

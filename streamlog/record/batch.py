@@ -23,6 +23,8 @@ OFFSET_MAX: Final = 2**63 - 1
 LOG_APPEND_TIME: Final = 0x08
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+ENCRYPTED: Final = 0x4000
+"""A bit that Kafka has no use for. On the disk alone: nobody sends it, and nobody is sent it."""
 
 _HEADER: Final = struct.Struct(">qiibIhiqqqhii")
 

@@ -14,6 +14,7 @@ from streamlog.errors import CorruptBatch, InvalidRecord, NoTransactions
 from streamlog.record.batch import (
     CONTROL,
     CRC_START,
+    ENCRYPTED,
     HEADER_BYTES,
     LOG_APPEND_TIME,
     MAGIC,
@@ -71,6 +72,8 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
         raise NoTransactions("transactions are not supported")
     if header.attributes & CONTROL:
         raise InvalidRecord("a producer must not write control batches")
+    if header.attributes & ENCRYPTED:
+        raise InvalidRecord("bit 14 of a batch's attributes is taken")
     if header.attributes & CODEC_MASK > max(Compression):
         raise InvalidRecord(f"codec {header.attributes & CODEC_MASK} is unknown")
     if not 0 < header.record_count == header.last_offset_delta + 1:

@@ -36,6 +36,10 @@ class Slice(Protocol):
     """A range of a segment file that stays open until ``close``."""
 
     @property
+    def held(self) -> bytes | None:
+        """Its bytes, where they are in memory and not to be had of the file as they are there."""
+
+    @property
     def position(self) -> int: ...
     def __len__(self) -> int: ...
     def fileno(self) -> int: ...

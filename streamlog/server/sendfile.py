@@ -28,6 +28,9 @@ class SliceTruncated(Exception):
 
 async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
     """All of the slice, a chunk per turn; ``readers`` are the threads that wait for the disk."""
+    if part.held is not None:
+        await _send_held(channel, part.held)
+        return
     if channel.copies:
         await _send_copied(channel, part, readers)
         return
@@ -52,6 +55,14 @@ async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
             await channel.writable()  # to try again would only tell that it is full
         elif position < end:
             await asyncio.sleep(0)
+
+
+async def _send_held(channel: Channel, data: bytes) -> None:
+    length = COPY_CHUNK_BYTES if channel.copies else CHUNK_BYTES
+    for position in range(0, len(data), length):
+        if position:
+            await asyncio.sleep(0)
+        await channel.send(data[position : position + length], more=True)
 
 
 async def _send_copied(channel: Channel, part: Slice, readers: Executor) -> None:
@@ -89,8 +100,10 @@ def is_cold(file: int, position: int, length: int) -> bool:
     return False
 
 
-def read_warm(part: Slice) -> bytearray | None:
+def read_warm(part: Slice) -> bytes | bytearray | None:
     """Its bytes, if they can be had without waiting for the disk."""
+    if part.held is not None:
+        return part.held
     data = bytearray(len(part))
     try:
         got = os.preadv(part.fileno(), [data], part.position, _NO_WAIT or 0)

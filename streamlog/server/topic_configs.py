@@ -175,6 +175,9 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
         Kind.BOOLEAN,
         "Let NATS publishers send messages that take the place of those before them.",
     ),
+    "encrypted": TopicConfig(
+        Kind.BOOLEAN, "Have what is stored from now on encrypted on the disk, by the nodes' key."
+    ),
     "description": TopicConfig(Kind.STRING, "A text about the stream."),
 }
 """By the setting's name; one for each that has a topic config."""

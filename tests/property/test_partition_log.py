@@ -1,6 +1,7 @@
 """The log against a list of batches, with crashes, kills, full and failing disks in between."""
 
 import errno
+from dataclasses import replace
 from typing import NamedTuple
 
 from hypothesis import HealthCheck, settings
@@ -11,7 +12,7 @@ from streamlog.errors import StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
-from tests.log_folder import make_batch, open_log, read_batches
+from tests.log_folder import FOLDER, make_batch, open_log, read_batches
 from tests.simulation.disk import SimDisk
 
 SETTINGS = LogSettings(segment_bytes=1_500, index_interval_bytes=250, segment_age_ms=400)
@@ -31,6 +32,7 @@ class LogMachine(RuleBasedStateMachine):
     """``twins`` is what the log should have, ``synced`` the end of what it must not lose."""
 
     log: PartitionLog
+    settings = SETTINGS
 
     @initialize(seed=st.integers(0, 2**32))
     def start(self, seed: int) -> None:
@@ -43,7 +45,7 @@ class LogMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.epoch = 0
         self.ticket: SyncTicket | None = None
-        self.log = open_log(self.disk, SETTINGS)
+        self.log = open_log(self.disk, self.settings)
 
     @property
     def end(self) -> int:
@@ -151,17 +153,15 @@ class LogMachine(RuleBasedStateMachine):
         kept_messages=st.sampled_from([-1, 0, 5]),
     )
     def retain(self, kept_bytes: int, kept_ms: int, kept_messages: int) -> None:
-        self.log.settings = LogSettings(
-            segment_bytes=1_500,
-            index_interval_bytes=250,
-            segment_age_ms=400,
+        self.log.settings = replace(
+            self.settings,
             retention_bytes=kept_bytes,
             retention_ms=kept_ms,
             retention_messages=kept_messages,
         )
         before = self.log.log_start_offset
         self.log.apply_retention(self.now_ms, self.synced)
-        self.log.settings = SETTINGS
+        self.log.settings = self.settings
         self.log_start = self.log.log_start_offset
         gone = [t for t in self.twins if before < t.next_offset <= self.log_start]
         assert all(twin.next_offset <= self.synced for twin in gone)
@@ -252,7 +252,7 @@ class LogMachine(RuleBasedStateMachine):
         self.ticket = None
         self.disk.capacity_bytes = None
         self.log = open_log(
-            self.disk, SETTINGS, recovery_point=recovery_point, log_start_offset=start
+            self.disk, self.settings, recovery_point=recovery_point, log_start_offset=start
         )
         assert self.log.log_end_offset >= self.synced
         assert start <= self.log.log_start_offset <= max(self.log_start, start)
@@ -307,10 +307,51 @@ class LogMachine(RuleBasedStateMachine):
             self.close_and_open(0.5) if self.ticket is None else self.crash(0.5, True)
 
 
-LogMachine.TestCase.settings = settings(
-    max_examples=150,
-    stateful_step_count=40,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class EncryptedLogMachine(LogMachine):
+    """Likewise, but what is appended is encrypted or not, as somebody likes it at that moment."""
+
+    settings = replace(SETTINGS, encrypts=True)
+
+    @rule(encrypts=st.booleans())
+    def switch(self, encrypts: bool) -> None:
+        self.log.settings = self.settings = replace(SETTINGS, encrypts=encrypts)
+
+    @rule()
+    def append_in_the_dark(self) -> None:
+        """Nothing of it is on the disk to be read."""
+        before = len(self.twins)
+        self.append(count=2, size=40, step_ms=1, new_epoch=False)
+        if self.settings.encrypts and len(self.twins) > before:
+            payload = self.twins[-1].data[61:]
+            names = self.disk.sizes(str(FOLDER))
+            assert not any(payload in self.disk.content(f"{FOLDER}/{name}") for name in names)
+
+    @rule(offsets=st.integers(1, 5))
+    def append_fetched(self, offsets: int) -> None:
+        """Some batches in one go, as a follower does."""
+        base, data, more = self.log.log_end_offset, b"", []
+        for at in range(base, base + offsets):
+            batch = make_batch(at, [b"%d-%d" % (at, len(self.ever))], timestamp_ms=self.now_ms,
+                               epoch=self.epoch)  # fmt: skip
+            more.append(Twin(at, at + 1, self.now_ms, self.epoch, batch))
+            data += batch
+            self.ever.add(batch)
+        try:
+            size = self.log.append_fetched(memoryview(data))
+        except (StorageFull, StorageFailed):
+            assert self.disk.capacity_bytes is not None or self.log.failed
+            return
+        done = self.log.log_end_offset - base
+        assert size == sum(len(twin.data) for twin in more[:done])
+        self.twins += more[:done]
+
+
+for machine in (LogMachine, EncryptedLogMachine):
+    machine.TestCase.settings = settings(
+        max_examples=150,
+        stateful_step_count=40,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 TestPartitionLog = LogMachine.TestCase
+TestEncryptedLog = EncryptedLogMachine.TestCase

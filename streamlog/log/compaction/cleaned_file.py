@@ -2,6 +2,7 @@ import contextlib
 from typing import Final
 
 from streamlog.log.disk import Disk
+from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.indexer import Indexer
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap
@@ -12,12 +13,21 @@ _WRITE_BYTES: Final = 1024 * 1024
 class CleanedFile:
     """A new segment that is being written. Its methods raise OSError."""
 
-    def __init__(self, disk: Disk, path: str, base_offset: int, interval_bytes: int) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        path: str,
+        base_offset: int,
+        interval_bytes: int,
+        cipher: BatchCipher | None = None,
+    ) -> None:
+        """``cipher``: what encrypts it, if it is to be."""
         self.path = path
         self.indexer = Indexer(base_offset, interval_bytes)
         self.next_offset = base_offset
         """Of what was taken in."""
         self.size_bytes = 0
+        self._cipher = cipher
         self._disk = disk
         self._file = disk.create(path)
         self._is_open = True
@@ -85,6 +95,8 @@ class CleanedFile:
         self, base_offset: int, next_offset: int, time_ms: int, batch: bytes | memoryview
     ) -> None:
         assert base_offset == self.next_offset, "batches are dense"
+        if self._cipher is not None:
+            batch = self._cipher.encrypted(batch)
         position = self.reached_bytes
         self.indexer.add(position, position + len(batch), next_offset, time_ms)
         self.next_offset = next_offset

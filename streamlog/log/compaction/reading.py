@@ -4,7 +4,7 @@ from typing import Final
 from streamlog.errors import CorruptBatch
 from streamlog.log.disk import DiskFile
 from streamlog.log.segment import Segment
-from streamlog.record.batch import BatchHeader, dense_batches, read_header
+from streamlog.record.batch import ENCRYPTED, BatchHeader, dense_batches, read_header
 
 PIECE_BYTES: Final = 64 * 1024
 """Small enough that nobody waits long for the interpreter."""
@@ -13,9 +13,11 @@ PIECE_BYTES: Final = 64 * 1024
 def read_batches(
     file: DiskFile, segment: Segment, pause: Callable[[int], None]
 ) -> Iterator[tuple[BatchHeader, memoryview]]:
-    """All batches of a segment, checked; ``pause`` is called with the bytes of each piece.
+    """All batches of a segment, checked, as they were appended; ``pause`` is called with the bytes
+    of each piece.
 
-    Raises CorruptBatch unless they are whole and dense from its first offset to its last, OSError.
+    Raises CorruptBatch unless they are whole and dense from its first offset to its last, OSError,
+    CorruptFile and EncryptionKeyMissing where they are encrypted.
     """
     position, offset = 0, segment.base_offset
     while position < segment.size_bytes:
@@ -24,8 +26,8 @@ def read_batches(
         before = position
         try:
             for found in dense_batches(piece, offset):
-                yield found
                 header, batch = found
+                yield found if segment.key is None else _opened(segment, header, batch)
                 position += len(batch)
                 offset += header.last_offset_delta + 1
         except CorruptBatch as error:
@@ -34,6 +36,15 @@ def read_batches(
             raise CorruptBatch(f"{segment.path} position {position}: no whole batch")
     if offset != segment.next_offset:
         raise CorruptBatch(f"{segment.path}: ends at {offset}, not {segment.next_offset}")
+
+
+def _opened(
+    segment: Segment, header: BatchHeader, batch: memoryview
+) -> tuple[BatchHeader, memoryview]:
+    if not header.attributes & ENCRYPTED:
+        return header, batch
+    opened = memoryview(segment.opened(batch))
+    return read_header(opened), opened
 
 
 def _piece(file: DiskFile, position: int, segment: Segment) -> bytes:

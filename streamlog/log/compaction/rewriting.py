@@ -8,6 +8,9 @@ from streamlog.log.compaction.plan import fits
 from streamlog.log.compaction.reading import read_batches
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.files import FilePool
 from streamlog.log.layout import CLEANED_SUFFIX
 from streamlog.log.log import PartitionLog
@@ -45,7 +48,8 @@ class Rewriting:
         path = first.path + CLEANED_SUFFIX
         with storage_errors(path):
             interval_bytes = self._settings.index_interval_bytes
-            cleaned = CleanedFile(self._disk, path, first.base_offset, interval_bytes)
+            cipher = self._cipher(first) if self._settings.encrypts else None
+            cleaned = CleanedFile(self._disk, path, first.base_offset, interval_bytes, cipher)
             try:
                 group, changed = self._write(left, cleaned, keep)
                 if changed:
@@ -57,6 +61,17 @@ class Rewriting:
             cleaned.abandon()
             return None
         return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
+
+    def _cipher(self, first: Segment) -> BatchCipher:
+        """By the data key of the segment whose place the new one takes: that file stays where it
+        is, so there is no moment at which segment and key are not of each other. One that has none
+        gets it now; a segment in the clear does not mind.
+        """
+        if first.key is None:
+            data_key, wrapped = self._pool.keys.new_data_key()
+            self._disk.write_small(first.key_path, key_file.encode(wrapped))
+            first.key = SegmentKey(self._pool, first.key_path, BatchCipher(data_key))
+        return first.key.cipher
 
     def _write(
         self, left: deque[Segment], cleaned: CleanedFile, keep: Keep

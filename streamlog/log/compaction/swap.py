@@ -128,6 +128,7 @@ class Swap:
             size_bytes=cleaned.size_bytes,
             interval_bytes=cleaned.indexer.interval_bytes,
         )
+        segment.key = first.key
         segment.unverified_bytes = 0
         segment.offsets, segment.times = cleaned.indexer.offsets, cleaned.indexer.times
         segment.max_timestamp_ms = cleaned.indexer.max_timestamp_ms

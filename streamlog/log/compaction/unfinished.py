@@ -7,6 +7,7 @@ from streamlog.log.disk import Disk
 from streamlog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
+    KEY_SUFFIX,
     LOG_SUFFIX,
     SWAP_SUFFIX,
     TIME_INDEX_SUFFIX,
@@ -51,8 +52,8 @@ def _settle(disk: Disk, directory: str, name: str, size_bytes: int, report: Reco
     replaced = [it for it in segment_base_offsets(names) if base <= it < end]
     for old in sorted({base, *replaced}, reverse=True):
         stem = f"{directory}/{segment_stem(old)}"
-        suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)
-        for suffix in suffixes if old == base else (LOG_SUFFIX, *suffixes):
+        suffixes = (INDEX_SUFFIX, TIME_INDEX_SUFFIX)  # the first one's key is the new one's
+        for suffix in suffixes if old == base else (LOG_SUFFIX, *suffixes, KEY_SUFFIX):
             with contextlib.suppress(FileNotFoundError):
                 disk.unlink(stem + suffix)
     disk.sync_directory(directory)

@@ -7,7 +7,6 @@ from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.disk import storage_error
 from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.log.erasure.kept_file import FILE_NAME, decode
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
@@ -18,7 +17,7 @@ from streamlog.record.erasure import erased_by
 logger = logging.getLogger(__name__)
 
 
-def load(log: PartitionLog, files: FilePool, *, known_offset: int) -> Erasures:
+def load(log: PartitionLog, *, known_offset: int) -> Erasures:
     """``known_offset``: of erasures in the log below it the file knows; above, the log is read.
 
     A file that is damaged, or is not of this log, costs reading all of the log. Raises Unavailable.
@@ -28,7 +27,7 @@ def load(log: PartitionLog, files: FilePool, *, known_offset: int) -> Erasures:
     if not _recall(erasures, log):
         start = log.log_start_offset
     if start < log.log_end_offset:
-        _read_on(erasures, log, files, start)
+        _read_on(erasures, log, start)
     erasures.forget_below(log.log_start_offset)
     return erasures
 
@@ -72,7 +71,7 @@ def _is_of(log: PartitionLog, erasure: Erasure) -> bool:
     return in_log and log.epochs.epoch_at(erasure.offset) == erasure.epoch
 
 
-def _read_on(erasures: Erasures, log: PartitionLog, files: FilePool, offset: int) -> None:
+def _read_on(erasures: Erasures, log: PartitionLog, offset: int) -> None:
     """Headers only, but of what erases. The rest of a damaged segment is passed over."""
     for segment in log.segments:
         if segment.next_offset <= offset:
@@ -80,7 +79,7 @@ def _read_on(erasures: Erasures, log: PartitionLog, files: FilePool, offset: int
         try:
             for place in _places(segment, offset):
                 if place.attributes & CONTROL:
-                    note_all(erasures, _batch(files, segment, place))
+                    note_all(erasures, _batch(segment, place))
         except CorruptData as error:
             _warn(log, str(error))
         except OSError as error:
@@ -100,12 +99,8 @@ def _places(segment: Segment, offset: int) -> Iterator[BatchPlace]:
     yield from segment.head()
 
 
-def _batch(files: FilePool, segment: Segment, place: BatchPlace) -> bytes:
-    pooled = files.pin(segment.path)
-    try:
-        batch = pooled.file.pread(place.end_position - place.position, place.position)
-    finally:
-        files.unpin(pooled)
+def _batch(segment: Segment, place: BatchPlace) -> bytes | memoryview:
+    batch = segment.read_batch(place)
     check_batch(batch)
     return batch
 

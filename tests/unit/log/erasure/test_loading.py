@@ -13,7 +13,7 @@ from tests.simulation.disk import SimDisk
 def start_again(log: ErasedLog, known_offset: int, high_watermark: int) -> list[int]:
     log.log.close()
     log.open(recovery_point=log.log.recovery_point)
-    log.log.erasures = load(log.log, log.pool, known_offset=known_offset)
+    log.log.erasures = load(log.log, known_offset=known_offset)
     log.log.erasures.commit(high_watermark)
     return list(log.log.erasures.erased)
 
@@ -133,7 +133,7 @@ def test_what_is_below_the_start_is_forgotten(log: ErasedLog) -> None:
     log.log.close()
     log.open(recovery_point=log.log.recovery_point)
     log.log.log_start_offset = 20
-    assert list(load(log.log, log.pool, known_offset=36).erased) == [29, 30]
+    assert list(load(log.log, known_offset=36).erased) == [29, 30]
 
 
 def test_damage_hides_no_more_than_the_rest_of_its_segment(log: ErasedLog) -> None:

@@ -1,0 +1,83 @@
+import os
+from collections.abc import Mapping
+from typing import Final
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from streamlog.errors import EncryptionKeyMissing
+from streamlog.log.encryption.cipher import NONCE_BYTES
+from streamlog.log.encryption.key_file import WrappedKey
+
+KEY_BYTES: Final = 32
+_PURPOSE: Final = b"streamlog data key 1 "
+
+
+class KeyRing:
+    """The keys by which data keys are encrypted. From any thread.
+
+    The ``current`` one is for new data keys; all of them open old ones. They may be replaced at any
+    time: what was opened before stays open.
+    """
+
+    __slots__ = ("_state",)
+
+    def __init__(self, keys: Mapping[str, bytes] | None = None, current: str | None = None) -> None:
+        """``keys``: 32 bytes each, by name; ``current`` is one of them, or None."""
+        self.replace(keys or {}, current)
+
+    def replace(self, keys: Mapping[str, bytes], current: str | None) -> None:
+        assert current is None or current in keys
+        assert all(len(key) == KEY_BYTES for key in keys.values())
+        self._state = {name: AESGCM(key) for name, key in keys.items()}, current
+
+    @property
+    def current(self) -> str | None:
+        return self._state[1]
+
+    @property
+    def names(self) -> list[str]:
+        return sorted(self._state[0])
+
+    def require(self) -> None:
+        """Raises EncryptionKeyMissing where nothing can be encrypted."""
+        if self.current is None:
+            raise EncryptionKeyMissing(
+                "the stream is encrypted and this node has no key to encrypt by; name one as"
+                " encryption.current"
+            )
+
+    def new_data_key(self) -> tuple[bytes, WrappedKey]:
+        """32 random bytes, and the same for the disk. Raises EncryptionKeyMissing."""
+        data_key = AESGCM.generate_key(bit_length=8 * KEY_BYTES)
+        return data_key, self.wrapped(data_key)
+
+    def wrapped(self, data_key: bytes) -> WrappedKey:
+        """By the current key. Raises EncryptionKeyMissing."""
+        keys, current = self._state
+        if current is None:
+            self.require()
+        assert current is not None
+        nonce = os.urandom(NONCE_BYTES)
+        sealed = keys[current].encrypt(nonce, data_key, _PURPOSE + current.encode())
+        return WrappedKey(current, nonce + sealed)
+
+    def unwrapped(self, key: WrappedKey, path: str) -> bytes:
+        """The data key that stands in the file at ``path``.
+
+        Raises EncryptionKeyMissing if its key is not among these, or is another one of that name.
+        """
+        found = self._state[0].get(key.key_name)
+        if found is None:
+            raise EncryptionKeyMissing(
+                f"{path} needs the key {key.key_name!r}, which is not among encryption.keys"
+                f" ({', '.join(self.names) or 'there are none'})"
+            )
+        nonce, sealed = key.wrapped[:NONCE_BYTES], key.wrapped[NONCE_BYTES:]
+        try:
+            return found.decrypt(nonce, sealed, _PURPOSE + key.key_name.encode())
+        except InvalidTag:
+            raise EncryptionKeyMissing(
+                f"{path} does not open with the key {key.key_name!r}: another one had that name"
+                " when it was written"
+            ) from None

@@ -1,0 +1,60 @@
+from typing import Final
+
+from streamlog.errors import CorruptFile
+from streamlog.log.disk import Disk
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.encryption.key_file import WrappedKey
+from streamlog.log.files import FilePool
+
+KEY_MISSING: Final = "its segment's data key is missing"
+
+
+class SegmentKey:
+    """A segment's data key, in a file beside it, and the cipher by it once somebody needs that."""
+
+    __slots__ = ("_cipher", "_pool", "is_unsynced", "path")
+
+    def __init__(self, pool: FilePool, path: str, cipher: BatchCipher | None = None) -> None:
+        self.path = path
+        self.is_unsynced = False  # its file was written since the last ticket
+        self._pool = pool
+        self._cipher = cipher
+
+    @classmethod
+    def made(cls, pool: FilePool, path: str) -> "SegmentKey":
+        """A new one, in the file from now on but not synced. Raises EncryptionKeyMissing, OSError.
+
+        Who syncs what was encrypted by it has to sync that file, and its name, as well.
+        """
+        data_key, wrapped = pool.keys.new_data_key()
+        pool.write_new(path, key_file.encode(wrapped))
+        key = cls(pool, path, BatchCipher(data_key))
+        key.is_unsynced = True
+        return key
+
+    @property
+    def cipher(self) -> BatchCipher:
+        """Raises CorruptFile, EncryptionKeyMissing, OSError where it has to be read and cannot."""
+        if self._cipher is None:
+            data_key = self._pool.keys.unwrapped(self.wrapped(), self.path)
+            self._cipher = BatchCipher(data_key)
+        return self._cipher
+
+    def wrapped(self) -> WrappedKey:
+        """As it is on the disk. Raises CorruptFile, OSError."""
+        return key_file.decode(self._pool.disk.read_small(self.path), self.path)
+
+
+def key_problem(disk: Disk, path: str) -> str:
+    """Why nobody can read what was encrypted by the key in that file; "" where the file is sound.
+
+    Whether anybody has the key that opens it is another question. Raises OSError.
+    """
+    try:
+        key_file.decode(disk.read_small(path), path)
+    except FileNotFoundError:
+        return KEY_MISSING
+    except CorruptFile as error:
+        return f"its segment's data key is damaged: {error}"
+    return ""
