@@ -43,6 +43,8 @@ class Program:
         self._lines: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._ahead: list[Line] = []
         """Read already, and not given to anybody yet."""
+        self._last: str | None = None
+        """Of its output, as far as it was read."""
         self.notes: list[str] = []
         """What the client said of how it does what it was asked for."""
 
@@ -98,10 +100,11 @@ class Program:
         try:
             text = self._lines.get(timeout=timeout_s)
         except queue.Empty:
-            raise Failed(f"nothing within {timeout_s:.0f} s {self._said()}".strip()) from None
+            raise Failed(self._silence(timeout_s)) from None
         if text is None:
             self._lines.put(None)  # for who asks again
             return None
+        self._last = text
         line: Line = json.loads(text)
         if "not_offered" in line:
             raise NotOffered(str(line["not_offered"]))
@@ -171,6 +174,11 @@ class Program:
         for text in self._process.stdout:
             self._lines.put(text)
         self._lines.put(None)
+
+    def _silence(self, timeout_s: float) -> str:
+        """What is known of it; the rest is in its log."""
+        last = "" if self._last is None else f"after {self._last.strip()}"
+        return " ".join(f"nothing within {timeout_s:.0f} s {last} {self._said()}".split())
 
     def _last_words(self) -> str:
         """Its output ends a moment before itself."""

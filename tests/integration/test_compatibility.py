@@ -45,8 +45,9 @@ def trio(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 def test_clients_at_hand(node: Cluster, peer: Peer, check: Check, tmp_path: Path) -> None:
     installed = present(peer)
     assert installed is not None
-    outcome = run_cell(node, installed, f"{peer.name}-{check.name}", check, tmp_path)
-    assert outcome.kind == "pass", outcome.reason
+    cell = f"{peer.name}-{check.name}"
+    outcome = run_cell(node, installed, cell, check, tmp_path)
+    assert outcome.kind == "pass", f"{outcome.reason}\n{(tmp_path / f'{cell}.log').read_text()}"
 
 
 @pytest.mark.slow

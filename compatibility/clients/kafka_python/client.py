@@ -48,6 +48,7 @@ def group(servers: str, topic: str, group: str, client_id: str, count: int | Non
         enable_auto_commit=False,
         auto_offset_reset="earliest",
     )
+    _know(consumer, topic)
     ended, left = end_of_input(), count
     while not ended.is_set() and left != 0:
         ends = _put_polled(consumer, min(AT_ONCE, left or AT_ONCE))
@@ -55,6 +56,17 @@ def group(servers: str, topic: str, group: str, client_id: str, count: int | Non
             _commit(consumer, {tp: it for tp, (it, _) in ends.items()})
         left = None if left is None else left - sum(number for _, number in ends.values())
     consumer.close(autocommit=False)
+
+
+def _know(consumer: KafkaConsumer, topic: str) -> None:
+    """Before it joins: else its first assignment may be empty, and the second is lost.
+
+    kafka-python 3.0.12 joins again when it comes to know of partitions, but where that ``poll``
+    ends before the join does, the next one takes it for done and never takes up what was assigned
+    (Java's client had the same: KAFKA-9815).
+    """
+    if not consumer.partitions_for_topic(topic):
+        raise LookupError(f"no metadata of {topic}")
 
 
 def _commit(consumer: KafkaConsumer, ends: dict[TopicPartition, int]) -> None:

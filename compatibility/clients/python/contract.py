@@ -1,6 +1,7 @@
 """The contract of client programs, for those in Python; see ``compatibility``."""
 
 import json
+import logging
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -56,6 +57,7 @@ def answer_calls(calls: dict[str, Callable[..., dict[str, Any] | None]]) -> None
 
 def run(version: Callable[[], str], verbs: dict[str, Callable[..., None]]) -> None:
     """The program: ``verbs`` take the servers and their arguments."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
     servers, verb, arguments = sys.argv[1], sys.argv[2], json.loads(sys.argv[3])
     if verb == "version":
         put(version=version())

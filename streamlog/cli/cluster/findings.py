@@ -23,7 +23,7 @@ def _of_nodes(description: Description) -> Iterator[str]:
         if node.fenced:
             yield f"node {node.node_id} is not alive"
         elif not node.heard:
-            yield f"node {node.node_id} has not told the new controller that it is alive"
+            yield f"node {node.node_id} has not told the new controller yet that it is alive"
     for voter in description.voters:
         if voter.node_id not in known:
             yield f"voter {voter.node_id} has never been there"

@@ -54,6 +54,15 @@ def test_an_end_without_a_word_is_told_with_the_last_line_of_errors(tmp_path: Pa
         running.finish()
 
 
+def test_silence_is_told_with_the_last_lines_before_it(tmp_path: Path) -> None:
+    lines = ("print('it waits', file=sys.stderr)", "print('{\"offset\": 7}')", "sys.stdin.read()")
+    with program(tmp_path, *lines) as running:
+        assert running.line() == {"offset": 7}
+        told = r'^nothing within 0 s after {"offset": 7} \(it waits\)$'
+        with pytest.raises(Failed, match=told):
+            running.line(0.0)
+
+
 def test_what_it_has_started_ends_with_it(tmp_path: Path) -> None:
     child = "import subprocess; subprocess.Popen(['sleep', '600']); print('{}')"
     with program(tmp_path, child, "sys.stdin.read()") as running:

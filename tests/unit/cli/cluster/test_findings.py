@@ -34,7 +34,7 @@ def test_a_node_that_only_the_last_controller_knew() -> None:
     """It may have lost its disk meanwhile, and be in sync on paper."""
     known = cluster()
     known = known._replace(nodes=(*known.nodes[:2], known.nodes[2]._replace(heard=False)))
-    told = "node 3 has not told the new controller that it is alive"
+    told = "node 3 has not told the new controller yet that it is alive"
     assert findings(known, streams()) == [told]
 
 
