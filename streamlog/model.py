@@ -1,12 +1,19 @@
-"""Ids and offsets: the few values that every package shares."""
+"""Ids, offsets, names of mechanisms: the few values that every package shares."""
 
-from typing import Final, NamedTuple, NewType
+from typing import Final, Literal, NamedTuple, NewType, get_args
 
 NodeId = NewType("NodeId", int)
 """A node's number, unique in its cluster; at least 1."""
 
 NO_LEADER: Final = NodeId(-1)
 NO_EPOCH: Final = -1
+
+ScramName = Literal["SCRAM-SHA-512", "SCRAM-SHA-256"]
+Mechanism = Literal[ScramName, "PLAIN", "OAUTHBEARER"]
+"""Of SASL, by the names of IANA's registry."""
+
+MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
+"""All that are known; the first is taken where none is named."""
 
 
 class TopicPartition(NamedTuple):
