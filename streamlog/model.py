@@ -1,7 +1,7 @@
-"""Ids and offsets: the few values that every package shares."""
+"""Ids, offsets, names of mechanisms: the few values that every package shares."""
 
 import re
-from typing import Final, NamedTuple, NewType
+from typing import Final, Literal, NamedTuple, NewType, get_args
 
 NodeId = NewType("NodeId", int)
 """A node's number, unique in its cluster; at least 1."""
@@ -11,6 +11,13 @@ NO_EPOCH: Final = -1
 
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a key to encrypted streams may be called."""
+
+ScramName = Literal["SCRAM-SHA-512", "SCRAM-SHA-256"]
+Mechanism = Literal[ScramName, "PLAIN", "OAUTHBEARER"]
+"""Of SASL, by the names of IANA's registry."""
+
+MECHANISMS: Final[tuple[Mechanism, ...]] = get_args(Mechanism)
+"""All that are known; the first is taken where none is named."""
 
 
 class TopicPartition(NamedTuple):

@@ -13,7 +13,7 @@ from pydantic import (
 )
 from pydantic_settings import NoDecode
 
-from streamlog.model import KEY_NAME
+from streamlog.model import KEY_NAME, Mechanism, ScramName
 
 ClientAuth = Literal["none", "optional", "required"]
 
@@ -73,9 +73,6 @@ class TlsSection(Section):
         return self
 
 
-Mechanism = Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
-
-
 class SaslSection(Section):
     """How clients and nodes prove who they are."""
 
@@ -93,7 +90,7 @@ class SaslSection(Section):
     """As whom nodes log in to nodes, the same on each. It is no user of the cluster's metadata."""
     node_password_file: Path | None = None
     """Its passwords, one a line: nodes log in with the first, and let in who has any of them."""
-    node_mechanism: Literal["SCRAM-SHA-512", "SCRAM-SHA-256"] = "SCRAM-SHA-512"
+    node_mechanism: ScramName = "SCRAM-SHA-512"
     node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_lines)] = ()
     """Which names out of certificates are nodes of this cluster, one a line; whose subject is this
     node's own is one always.

@@ -7,7 +7,8 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from streamlog.model import TopicPartition
-from tests.kafka_node import FakePartition, KafkaNode
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode
 
 CALL_TIMEOUT_S = 30.0
 

@@ -8,16 +8,14 @@ import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from pyspark_streamlog.given import Given
 from streamlog.errors import ConfigError
+from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
     from streamlog.client.login import Login
-
-MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
-"""Those of ``streamlog.client.login``, which who reads files does without."""
 
 
 @dataclass(frozen=True)

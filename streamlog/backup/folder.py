@@ -1,7 +1,5 @@
 """A backup's folder: one user at a time, and a manifest that is replaced as a whole. Blocking."""
 
-import fcntl
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -12,19 +10,19 @@ from streamlog import __version__
 from streamlog.backup.manifest import Manifest, StreamBackup, decode_manifest, encode_manifest
 from streamlog.errors import InvalidRequest
 from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.folder_lock import LOCK, FolderInUse, FolderLock
 
 MANIFEST: Final = "backup.json"
-LOCK: Final = "lock"
 _OWN: Final = frozenset({LOCK, f"{MANIFEST}.tmp", "streams", "metadata"})
 
 
 class BackupFolder:
     """Locked until ``close``; ``manifest`` is what is on the disk."""
 
-    def __init__(self, path: Path, manifest: Manifest, lock_fd: int) -> None:
+    def __init__(self, path: Path, manifest: Manifest, lock: FolderLock | None) -> None:
         self.path = path
         self.manifest = manifest
-        self._lock_fd: int | None = lock_fd
+        self._lock = lock
         self._disk = OsDisk()
 
     @classmethod
@@ -55,18 +53,18 @@ class BackupFolder:
         except (FileNotFoundError, NotADirectoryError):
             raise InvalidRequest(f"{path} is no backup: it has no {MANIFEST}") from None
         with storage_errors(str(path)):
-            lock_fd = _lock(path, writable=writable)
+            lock = _lock(path, writable=writable)
         try:
             manifest = decode_manifest(data, str(path / MANIFEST))
         except BaseException:
-            os.close(lock_fd)
+            if lock is not None:
+                lock.close()
             raise
-        return cls(path, manifest, lock_fd)
+        return cls(path, manifest, lock)
 
     def close(self) -> None:
-        fd, self._lock_fd = self._lock_fd, None
-        if fd is not None:
-            os.close(fd)
+        if self._lock is not None:
+            self._lock.close()
 
     def __enter__(self) -> Self:
         return self
@@ -109,17 +107,13 @@ class BackupFolder:
         yield from self.path.glob("streams/*/*/*.log")
 
 
-def _lock(path: Path, *, writable: bool) -> int:
-    """Shared by readers; the system drops it with the process, however that ends."""
+def _lock(path: Path, *, writable: bool) -> FolderLock | None:
+    """Shared by readers. None: a copy that cannot be written, and so has no writer."""
     try:
-        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        return FolderLock.take(path, shared=not writable)
+    except FolderInUse:
+        raise InvalidRequest(f"{path} is in use by another backup or restore") from None
     except PermissionError:
         if writable:
             raise
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a read-only copy has no writer
-    try:
-        fcntl.flock(fd, (fcntl.LOCK_EX if writable else fcntl.LOCK_SH) | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(fd)
-        raise InvalidRequest(f"{path} is in use by another backup or restore") from None
-    return fd
+        return None

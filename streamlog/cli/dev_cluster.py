@@ -2,10 +2,9 @@
 
 import asyncio
 import contextlib
-import fcntl
 import json
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
+from streamlog.log.folder_lock import FolderInUse, FolderLock
 
 NATS_STOP_TIMEOUT_S: Final = 5.0
 NODE_STOP_TIMEOUT_S: Final = 30.0
@@ -168,22 +168,17 @@ def _start_error(child: Child) -> StreamlogError:
     return StreamlogError(f"{child.name} did not start; its last words: {said} (see {child.log})")
 
 
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
+def _locked(directory: Path) -> FolderLock:
     """One development cluster for each folder."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        file = (directory / "dev.lock").open("a")
+        return FolderLock.take(directory, name="dev.lock")
+    except FolderInUse:
+        problem, remedy = f"{directory} is in use", "stop the other one or name another folder"
+        raise ConfigError("--data-dir", problem, remedy) from None
     except OSError as error:
         problem = f"{directory} cannot be written ({error.strerror})"
         raise ConfigError("--data-dir", problem, "name a folder of your own") from None
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            problem, remedy = f"{directory} is in use", "stop the other one or name another folder"
-            raise ConfigError("--data-dir", problem, remedy) from None
-        yield
 
 
 def _write_atomically(path: Path, content: object) -> None:

@@ -1,11 +1,12 @@
 """As whom the commands go to the nodes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamlog.errors import ConfigError
+from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
@@ -36,11 +37,9 @@ MechanismName = Annotated[
     typer.Option(
         "--mechanism",
         envvar="STREAMLOG_CLIENT_MECHANISM",
-        help="SCRAM-SHA-512, SCRAM-SHA-256, PLAIN or OAUTHBEARER.",
+        help=f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
     ),
 ]
-
-DEFAULT: Final = "SCRAM-SHA-512"
 
 
 def cluster_at(servers: str, **options: Any) -> "Cluster":
@@ -72,8 +71,8 @@ def chosen_login(
     if mechanism == "OAUTHBEARER":
         raise ConfigError("--mechanism", "OAUTHBEARER needs a token", "set --token-file")
     if password_file is not None:
-        return Login(mechanism or DEFAULT, user, secret_in(password_file, "--password-file"))
-    return Login(mechanism or DEFAULT, user, _Asked(user))
+        return Login(mechanism or MECHANISMS[0], user, secret_in(password_file, "--password-file"))
+    return Login(mechanism or MECHANISMS[0], user, _Asked(user))
 
 
 class _Asked:

@@ -1,12 +1,10 @@
-import asyncio
-from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from streamlog.cli import options as o
 from streamlog.cli import stream_info, stream_move, stream_standstill
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.management import ask
 from streamlog.cli.output import print_json, print_table
 from streamlog.cli.stream_info import details_json
 
@@ -14,8 +12,6 @@ if TYPE_CHECKING:
     from streamlog.admin.requests import ManagementClient, StreamDetails
 
 app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_help=True)
-
-T = TypeVar("T")
 
 
 @app.command()
@@ -62,7 +58,7 @@ def add(
     from streamlog.metadata.stream import StreamConfig
 
     config = StreamConfig.of(name=stream, **settings)
-    details = _ask(nats, creds, domain, lambda client: client.create(config))
+    details = ask(nats, creds, domain, lambda client: client.create(config))
     if as_json:
         print_json(details_json(details))
     elif details.did_create:
@@ -79,7 +75,7 @@ def list_streams(
     as_json: o.Json = False,
 ) -> None:
     """All streams."""
-    streams = _ask(nats, creds, domain, lambda client: client.list())
+    streams = ask(nats, creds, domain, lambda client: client.list())
     if as_json:
         print_json([details_json(details) for details in streams])
         return
@@ -151,7 +147,7 @@ def edit(
             settings.setdefault("duplicate_window_ms", retention_ms)
         return await client.update(config.changed(**settings))
 
-    details = _ask(nats, creds, domain, change)
+    details = ask(nats, creds, domain, change)
     if as_json:
         print_json(details_json(details))
     else:
@@ -183,7 +179,7 @@ def purge(
     if not yes:
         typer.confirm(f"Remove records of stream {stream}, for ever?", abort=True, err=True)
     sequence = None if before is None else before + 1
-    purged = _ask(
+    purged = ask(
         nats,
         creds,
         domain,
@@ -206,7 +202,7 @@ def remove(
     """Remove a stream and all its records."""
     if not yes:
         typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)
-    _ask(nats, creds, domain, lambda client: client.delete(stream))
+    ask(nats, creds, domain, lambda client: client.delete(stream))
     print(f"stream {stream} is removed")
 
 
@@ -217,18 +213,3 @@ def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     if "subject" in given:
         given["subjects"] = tuple(given.pop("subject"))
     return given
-
-
-def _ask(
-    nats: str,
-    creds: str | None,
-    domain: str,
-    question: Callable[["ManagementClient"], Awaitable[T]],
-) -> T:
-    from streamlog.admin.requests import ManagementClient
-
-    async def ask() -> T:
-        async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
-            return await question(client)
-
-    return asyncio.run(ask())

@@ -1,11 +1,10 @@
 """``streamlog stream info``: settings and content as NATS clients see them, and who keeps it."""
 
-import asyncio
 import dataclasses
 from typing import TYPE_CHECKING, Any
 
 from streamlog.cli import options as o
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.management import ask
 from streamlog.cli.node_security import chosen_security
 from streamlog.cli.output import print_json, print_pairs, print_table
 from streamlog.errors import StreamlogError
@@ -26,7 +25,9 @@ def info(
     as_json: o.Json = False,
 ) -> None:
     """One stream: its settings, what is in it, and which nodes keep it."""
-    details, partitions, problem = asyncio.run(_ask(stream, servers, nats, creds, domain))
+    details, partitions, problem = ask(
+        nats, creds, domain, lambda client: _look_up(client, stream, servers)
+    )
     if as_json:
         print_json({**details_json(details), "partitions": partitions})
         return
@@ -60,18 +61,15 @@ def details_json(details: "StreamDetails") -> dict[str, Any]:
     }
 
 
-async def _ask(
-    stream: str, servers: str, nats: str, creds: str | None, domain: str
+async def _look_up(
+    client: "ManagementClient", stream: str, servers: str
 ) -> tuple["StreamDetails", Partitions | None, str]:
     """Details; partitions, or why nobody could be asked for them."""
-    from streamlog.admin.requests import ManagementClient
-
-    async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
-        details = await client.info(stream)
-        try:
-            return details, await _partitions(client, stream, servers), ""
-        except StreamlogError as error:
-            return details, None, str(error)
+    details = await client.info(stream)
+    try:
+        return details, await _partitions(client, stream, servers), ""
+    except StreamlogError as error:
+        return details, None, str(error)
 
 
 async def _partitions(client: "ManagementClient", stream: str, servers: str) -> Partitions:

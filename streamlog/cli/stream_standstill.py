@@ -1,12 +1,15 @@
 """``streamlog stream pause``, ``resume``, ``readonly`` and ``seal``: whether it takes records."""
 
-import asyncio
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from streamlog.cli import options as o
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.management import ask
+
+if TYPE_CHECKING:
+    from streamlog.admin.requests import ManagementClient, StreamDetails
+    from streamlog.metadata.stream import StreamConfig
 
 
 def pause(
@@ -17,7 +20,6 @@ def pause(
 ) -> None:
     """Take no records for now: publishers are refused at once, readers go on."""
     _change(nats, creds, domain, stream, paused=True)
-    print(f"stream {stream} is paused; publishers are refused until it is resumed")
 
 
 def resume(
@@ -28,7 +30,6 @@ def resume(
 ) -> None:
     """Take records again after a pause."""
     _change(nats, creds, domain, stream, paused=False)
-    print(f"stream {stream} takes records")
 
 
 def readonly(
@@ -40,7 +41,6 @@ def readonly(
 ) -> None:
     """Take no records; retention, compaction and purges go on."""
     _change(nats, creds, domain, stream, readonly=not off)
-    print(f"stream {stream} {'takes records' if off else 'is read-only'}")
 
 
 def seal(
@@ -54,15 +54,26 @@ def seal(
     if not yes:
         typer.confirm(f"Seal stream {stream}? It can never be undone", abort=True, err=True)
     _change(nats, creds, domain, stream, sealed=True)
-    print(f"stream {stream} is sealed")
 
 
 def _change(nats: str, creds: str | None, domain: str, stream: str, **settings: bool) -> None:
-    from streamlog.admin.requests import ManagementClient
+    async def change(client: "ManagementClient") -> "StreamDetails":
+        config = (await client.info(stream)).config
+        return await client.update(config.changed(**settings))
 
-    async def change() -> None:
-        async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:
-            config = (await client.info(stream)).config
-            await client.update(config.changed(**settings))
+    print(told(ask(nats, creds, domain, change).config))
 
-    asyncio.run(change())
+
+def told(config: "StreamConfig") -> str:
+    """How it is now: of several reasons to take no records one may be left."""
+    from streamlog.metadata.standstill import Standstill, standstill
+
+    match standstill(config):
+        case None:
+            return f"stream {config.name} takes records"
+        case Standstill.PAUSED:
+            return f"stream {config.name} is paused; publishers are refused until it is resumed"
+        case Standstill.READONLY if config.paused:
+            return f"stream {config.name} is read-only, and paused"
+        case why:
+            return f"stream {config.name} is {why.value}"

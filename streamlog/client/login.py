@@ -10,11 +10,11 @@ from typing import Any, Final, Protocol
 from streamlog.access import bearer, plain
 from streamlog.access.scram import ClientExchange, Scram
 from streamlog.errors import AuthenticationFailed, ConfigError, UnsupportedMechanism
+from streamlog.model import MECHANISMS
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import check
 
-MECHANISMS: Final = ("SCRAM-SHA-512", "SCRAM-SHA-256", "PLAIN", "OAUTHBEARER")
 NONCE_BYTES: Final = 24
 SECRET_BYTES_MAX: Final = 32 * 1024
 RENEW_AT: Final = 0.85

@@ -1,7 +1,6 @@
 """The HTTP server: metrics, health, and the pages that it is given; by TLS with a certificate."""
 
 import asyncio
-import errno
 import ssl
 from collections.abc import Callable, Sequence
 
@@ -16,8 +15,8 @@ from streamlog.console.access import HttpAccess
 from streamlog.console.page.guard import add_headers, refuse_other_sites
 from streamlog.console.porter import Porter
 from streamlog.console.readiness import Readiness
-from streamlog.errors import ConfigError
 from streamlog.tls.following import following
+from streamlog.unbound import unbound
 
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 128
@@ -77,7 +76,7 @@ class Site:
             self._server = await self._listen(runner)
         except OSError as error:
             await runner.cleanup()
-            raise _address_error(self._host, self.port, error) from None
+            raise unbound(error, self._host, self.port, keys="http.") from None
         self._runner = runner
         self.port = int(self._server.sockets[0].getsockname()[1])
 
@@ -118,12 +117,3 @@ class Site:
         reasons = self._readiness.reasons()
         answer = {"ready": not reasons, "reasons": reasons}
         return web.json_response(answer, status=503 if reasons else 200)
-
-
-def _address_error(host: str, port: int, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        problem, remedy = f"{port} is in use on {host}", "stop what uses it or choose another port"
-        return ConfigError("http.port", problem, remedy)
-    if error.errno == errno.EACCES:
-        return ConfigError("http.port", f"{port} is not allowed", "choose a port above 1023")
-    return ConfigError("http.host", f"cannot listen on {host} ({error})", "name an own address")

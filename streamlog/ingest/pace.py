@@ -6,9 +6,9 @@ from array import array
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-from streamlog.errors import InvalidRequest, Overloaded, RequestTimedOut
+from streamlog.errors import Overloaded, RequestTimedOut
 from streamlog.ingest.ack_reader import AckReader
-from streamlog.ingest.burst import Load, first_ack, payload
+from streamlog.ingest.burst import Load, first_ack, payload, stored_twice
 from streamlog.ingest.raw import TIMEOUT_S, RawConnection
 from streamlog.ingest.servers import Nats
 
@@ -80,7 +80,7 @@ class _Schedule:
                     f" {TIMEOUT_S:g} s"
                 ) from None
         if self._reader.count > self._load.count:
-            raise InvalidRequest(f"more than one stream stores {self._load.subject!r}")
+            raise stored_twice(self._load.subject)
 
     def received(self, chunk: bytes) -> None:
         now = self._clock()

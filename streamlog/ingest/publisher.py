@@ -60,6 +60,8 @@ class Publisher:
         self._waiting: dict[str, asyncio.Future[Msg]] = {}
         """By the last token of the reply subject."""
         self._number = 0
+        self.second: bytes | None = None
+        """An answer to what had been answered before: by one more stream that stores it."""
 
     async def __aenter__(self) -> Self:
         self._client = await connect_once(self._nats, timeout_s=self._timeout_s)
@@ -138,7 +140,9 @@ class Publisher:
 
     async def _answered(self, message: Msg) -> None:
         answer = self._waiting.pop(message.subject.rpartition(".")[2], None)
-        if answer is not None and not answer.done():
+        if answer is None:
+            self.second = message.data
+        elif not answer.done():
             answer.set_result(message)
 
     async def _ack(self, answer: asyncio.Future[Msg], subject: str) -> Published:

@@ -7,8 +7,6 @@
     <directory>/<channel>/blocks/ the chain, as ``store`` keeps it; the same on all nodes
 """
 
-import fcntl
-import os
 from pathlib import Path
 from typing import Final, Self
 from uuid import UUID
@@ -18,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from streamlog.errors import ChannelNotFound, ConfigError, CorruptFile, OtherChannel
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.folder_lock import FolderInUse, FolderLock
 
 CHANNEL_FILE: Final = "channel.json"
 BLOCKS_FOLDER: Final = "blocks"
@@ -42,10 +41,10 @@ class ChannelFile(BaseModel):
 class LedgerFolder:
     """The folder, locked until ``close``."""
 
-    def __init__(self, path: Path, lock_fd: int, disk: Disk) -> None:
+    def __init__(self, path: Path, lock: FolderLock, disk: Disk) -> None:
         self.path = path
         self.disk = disk
-        self._lock_fd: int | None = lock_fd
+        self._lock = lock
 
     @classmethod
     def open(cls, path: Path, disk: Disk) -> Self:
@@ -53,23 +52,18 @@ class LedgerFolder:
         path = path.absolute()
         try:
             disk.make_directory(str(path))
-            lock_fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            lock = FolderLock.take(path)
+        except FolderInUse:
+            problem = f"{path} is in use by another process"
+            raise ConfigError("--dir", problem, "stop that, or name another folder") from None
         except OSError as error:
             problem = f"{path} cannot be used ({error.strerror})"
             raise ConfigError("--dir", problem, "name a folder that can be written") from None
-        try:
-            fcntl.flock(lock_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock_fd)
-            problem = f"{path} is in use by another process"
-            raise ConfigError("--dir", problem, "stop that, or name another folder") from None
-        return cls(path, lock_fd, disk)
+        return cls(path, lock, disk)
 
     def close(self) -> None:
         """Others may have it; may be called again."""
-        fd, self._lock_fd = self._lock_fd, None
-        if fd is not None:
-            os.close(fd)
+        self._lock.close()
 
     def channels(self) -> list[str]:
         """Those that are kept here, by name."""

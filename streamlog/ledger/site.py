@@ -1,7 +1,6 @@
 """The HTTP side of an ordering node: metrics, and whether it is alive and ready."""
 
 import asyncio
-import errno
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
@@ -10,9 +9,9 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from streamlog.errors import ConfigError
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.metrics import LedgerMetrics
+from streamlog.unbound import unbound
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +53,7 @@ class LedgerSite:
             await web.TCPSite(runner, self._host, self.port).start()
         except OSError as error:
             await runner.cleanup()
-            raise _address_error(self._host, self.port, error) from None
+            raise unbound(error, self._host, self.port, keys="--http-") from None
         self._runner = runner
         self.port = int(runner.addresses[0][1])
 
@@ -89,12 +88,3 @@ class LedgerSite:
         }
         answer = {"ready": not reasons, "reasons": reasons}
         return web.json_response(answer, status=503 if reasons else 200)
-
-
-def _address_error(host: str, port: int, error: OSError) -> ConfigError:
-    if error.errno == errno.EADDRINUSE:
-        problem, remedy = f"{port} is in use on {host}", "stop what uses it or choose another port"
-        return ConfigError("--http-port", problem, remedy)
-    if error.errno == errno.EACCES:
-        return ConfigError("--http-port", f"{port} is not allowed", "choose a port above 1023")
-    return ConfigError("--http-host", f"cannot listen on {host} ({error})", "name an own address")

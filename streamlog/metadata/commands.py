@@ -21,10 +21,10 @@ from streamlog.access.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.credential import Bytes, Credentials, ScramName, UserName
+from streamlog.metadata.credential import Bytes, Credentials, UserName
 from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QuotaKey, Rate
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import NodeId
+from streamlog.model import NodeId, ScramName
 
 
 class Command(BaseModel):

@@ -1,15 +1,15 @@
 """What the metadata keeps of users' passwords: credentials of SCRAM, as text. Pure."""
 
 from base64 import b64decode, b64encode
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from streamlog.access.principal import ANONYMOUS
 from streamlog.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credential, Scram
 from streamlog.errors import InvalidRequest
+from streamlog.model import ScramName
 
-ScramName = Literal["SCRAM-SHA-256", "SCRAM-SHA-512"]
 USERS_MAX: Final = 10_000
 USER_CHARS_MAX: Final = 255
 

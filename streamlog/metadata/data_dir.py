@@ -5,11 +5,8 @@ is held while the node runs; ``last-run`` tells how the last one ended. Whatever
 folder is a ConfigError of one line.
 """
 
-import contextlib
-import fcntl
 import json
 import logging
-import os
 import uuid
 from pathlib import Path
 from typing import Final, Self
@@ -19,6 +16,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import ConfigError
 from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.folder_lock import FolderInUse, FolderLock
 from streamlog.metadata.last_run import LAST_RUN, Runs, this_boot
 from streamlog.model import NodeId
 
@@ -45,13 +43,13 @@ class NodeFile(BaseModel):
 class DataDir:
     """The folder, locked."""
 
-    def __init__(self, path: Path, node: NodeFile, lock_fd: int, disk: Disk) -> None:
+    def __init__(self, path: Path, node: NodeFile, lock: FolderLock, disk: Disk) -> None:
         self.path = path
         self.cluster_id = node.cluster_id
         self.node_id = NodeId(node.node_id)
         assert node.directory_id is not None, "noted by now"
         self.directory_id = node.directory_id
-        self._lock_fd: int | None = lock_fd
+        self._lock = lock
         self._runs = Runs(disk, path, this_boot())
 
     @property
@@ -76,7 +74,9 @@ class DataDir:
         path = path.absolute()
         try:
             disk.make_directory(str(path))
-            lock_fd = _lock(path)
+            lock = FolderLock.take(path)
+        except FolderInUse as refusal:
+            raise ConfigError(KEY, f"{path} {refusal}", "stop it, or name another folder") from None
         except OSError as error:
             raise ConfigError(
                 KEY,
@@ -86,13 +86,13 @@ class DataDir:
         try:
             node = _read_or_write(disk, path, node_id, cluster_id)
         except OSError as error:
-            os.close(lock_fd)
+            lock.close()
             problem = f"{path}/node.json cannot be written ({error.strerror})"
             raise ConfigError(KEY, problem, "make room, or name another folder") from None
         except BaseException:
-            os.close(lock_fd)
+            lock.close()
             raise
-        return cls(path, node, lock_fd, disk)
+        return cls(path, node, lock, disk)
 
     def begin_run(self) -> bool:
         """Whether what was written and not synced is lost; see ``Runs``. Raises ConfigError."""
@@ -121,34 +121,13 @@ class DataDir:
 
     def close(self) -> None:
         """Let others have the folder; may be called again."""
-        fd, self._lock_fd = self._lock_fd, None
-        if fd is not None:
-            os.close(fd)
+        self._lock.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _lock(path: Path) -> int:
-    """The system drops the lock with the process, however that ends."""
-    fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        with contextlib.suppress(OSError):
-            holder = os.pread(fd, 20, 0).decode(errors="replace").strip()
-        os.close(fd)
-        process = f"process {holder}" if holder else "another process"
-        raise ConfigError(
-            KEY, f"{path} is in use by {process}", "stop it, or name another folder"
-        ) from None
-    with contextlib.suppress(OSError):  # a full disk: the lock counts, not what is in it
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{os.getpid()}\n".encode(), 0)
-    return fd
 
 
 def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | None) -> NodeFile:

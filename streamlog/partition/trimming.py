@@ -99,14 +99,20 @@ class Trimming:
             await partition.surplus.settle()
             partition.erasing.say()
             await free_front(partition)
-        except StreamlogError as error:
+        except Exception as error:  # a bug, too, must cost no more than this partition's trimming
             if partition not in self._failed:
                 self._failed.add(partition)
-                logger.warning("messages are not trimmed", extra=partition.place(error))
-        except Exception:
-            logger.exception("messages could not be trimmed", extra={"stream": partition.tp.stream})
+                _tell(partition, error)
         else:
             self._failed.discard(partition)
+
+
+def _tell(partition: Partition, error: Exception) -> None:
+    if isinstance(error, StreamlogError):
+        logger.warning("messages are not trimmed", extra=partition.place(error))
+    else:
+        extra = {"stream": partition.tp.stream, "partition": partition.tp.partition}
+        logger.error("messages could not be trimmed", extra=extra, exc_info=error)
 
 
 def _expires(partition: Partition) -> bool:

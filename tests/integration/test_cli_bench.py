@@ -165,7 +165,7 @@ def test_too_many_to_keep(cli: Cli) -> None:
 def test_two_streams_of_one_subject_are_noticed(cli: Cli) -> None:
     cli.ok("stream", "add", "twice-a", "--subject", "twice")
     cli.ok("stream", "add", "twice-b", "--subject", "twice")
-    # More than may be in flight, so that the acks of both have to come before the last one.
+    # At the first message; with more than may be in flight, in the end at the latest.
     done = cli.run("bench", "publish", "twice", "--count", "50000")
     assert (done.returncode, done.stdout) == (1, b"")
     assert b"more than one stream stores 'twice'" in done.stderr

@@ -69,6 +69,8 @@ def test_read_only_streams_may_be_purged(dev: Dev, cli: Cli) -> None:
     cli.ok("stream readonly finished")
     assert (sides.publish(), sides.produce()) == (-10109, KafkaError.POLICY_VIOLATION)
     assert "1 records" in cli.ok("stream purge finished --keep 1 --yes")
+    cli.ok("stream pause finished")
+    assert "is read-only" in cli.ok("stream resume finished"), "not that it takes records"
     cli.ok("stream readonly finished --off")
     assert sides.publish() == 3
 

@@ -22,7 +22,8 @@ from streamlog.wire.fetch import (
     encode_request,
     read_response,
 )
-from tests.kafka_node import FakePartition, KafkaNode
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode
 
 FOLLOWER, NODE_EPOCH = NodeId(8), 40
 PARTITIONS = 6

@@ -52,7 +52,9 @@ from streamlog.wire.registry import (
     Api,
 )
 from tests import random_requests
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.log_folder import make_batch
 from tests.random_requests import SPOKEN, RandomRequests
 from tests.raw_client import at, wanted

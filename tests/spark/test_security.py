@@ -7,9 +7,8 @@ import trustme
 from pyspark_streamlog.fetch_reader import FetchReader
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import open_place
-from pyspark_streamlog.security import MECHANISMS, Security
+from pyspark_streamlog.security import Security
 from pyspark_streamlog.snapshot import take_snapshot
-from streamlog.client import login
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.record.columns import arrow_schema
 from streamlog.sections import SaslSection
@@ -151,7 +150,3 @@ def test_records_are_read_after_a_login(tmp_path: Path) -> None:
         word.write_text("wrong\n")
         with pytest.raises(AuthenticationFailed), open_place(options) as place:
             take_snapshot(place, options)
-
-
-def test_mechanisms_are_those_of_the_client() -> None:
-    assert MECHANISMS == login.MECHANISMS

@@ -16,10 +16,10 @@ from streamlog.errors import InvalidRequest, StreamlogError
 from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.credential import (
     Credentials,
-    ScramName,
     StoredCredential,
     check_user_name,
 )
+from streamlog.model import ScramName
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told

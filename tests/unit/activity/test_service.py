@@ -13,7 +13,8 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
 from tests.activity_world import LoggedWorld
-from tests.kafka_node import NODE, FakeMetadata
+from tests.fake_metadata import FakeMetadata
+from tests.fake_partition import NODE
 from tests.local_node import until
 from tests.offsets_partition import OffsetsPartition, OffsetsPartitions
 

@@ -33,7 +33,7 @@ from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUCE
 from tests.authority import Authority
-from tests.kafka_node import CLUSTER_ID
+from tests.fake_metadata import CLUSTER_ID
 from tests.record_batches import HandRecord, hand_batch
 from tests.threaded_node import ThreadedNode
 

@@ -27,7 +27,9 @@ from streamlog.metadata.forwarding import Granted
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.server import dispatch
 from streamlog.wire.registry import ENVELOPE
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.server_process import free_port
 
 FLIGHTS = TopicPartition("flights", 0)

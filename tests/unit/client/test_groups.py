@@ -16,7 +16,8 @@ from streamlog.model import TopicPartition
 from streamlog.server import dispatch
 from streamlog.wire import registry
 from streamlog.wire.entity import entity
-from tests.kafka_node import NODE, KafkaNode
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 
 A0, A1 = TopicPartition("a", 0), TopicPartition("a", 1)
 

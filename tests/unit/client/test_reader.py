@@ -17,7 +17,8 @@ from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression, compress
-from tests.kafka_node import FakePartition, KafkaNode, until
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode, until
 from tests.record_batches import HandRecord, hand_batch
 
 FLIGHTS = TopicPartition("flights", 0)

@@ -4,7 +4,8 @@ from streamlog.client.cluster import Cluster
 from streamlog.console.log_ends import LogEnds
 from streamlog.errors import PartitionNotFound
 from streamlog.model import NO_LEADER, TopicPartition
-from tests.kafka_node import FakePartition, KafkaNode
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode
 
 A0, A1, GONE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("gone", 0)
 

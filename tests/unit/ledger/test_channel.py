@@ -37,7 +37,8 @@ from streamlog.metadata.forwarding import Granted
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, RecordRun, iter_records
 from tests.failing_disk import FailingDisk
-from tests.kafka_node import FakePartition, KafkaNode
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode
 from tests.ledger_channel import ServedChannel, config_of, files_of, limits
 from tests.server_process import free_port
 

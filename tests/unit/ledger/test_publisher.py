@@ -22,7 +22,8 @@ from streamlog.ledger.core.entry import Message
 from streamlog.ledger.publisher import StreamPublisher
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records
-from tests.kafka_node import Batch, FakePartition, KafkaNode, until
+from tests.fake_partition import Batch, FakePartition
+from tests.kafka_node import KafkaNode, until
 
 
 def content(batch: Batch) -> bytes:

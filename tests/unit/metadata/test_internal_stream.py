@@ -10,7 +10,9 @@ from streamlog.metadata.image import StreamImage
 from streamlog.metadata.internal_stream import InternalStream, host_count, min_isr_of
 from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NodeId
-from tests.kafka_node import NODE, FakeMetadata, until
+from tests.fake_metadata import FakeMetadata
+from tests.fake_partition import NODE
+from tests.kafka_node import until
 
 
 def config_of(nodes: int, partitions: int = 2) -> StreamConfig:

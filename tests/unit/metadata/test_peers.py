@@ -36,7 +36,9 @@ from streamlog.raft.messages import (
     VoteRequest,
 )
 from streamlog.raft.voters import ReplicaKey
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.server_process import free_port
 
 ME = NodeId(3)

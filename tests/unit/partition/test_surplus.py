@@ -170,8 +170,19 @@ async def test_an_erasure_that_found_no_room_is_said_again(
         assert (there(partition), partition.log_end_offset) == ([1], 3)
 
 
-async def test_where_there_is_no_memory_it_is_told_once(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (Overloaded("indexes take all"), "messages are not trimmed"),
+        (KeyError("a bug"), "messages could not be trimmed"),
+    ],
+)
+async def test_what_hinders_it_is_told_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    text: str,
 ) -> None:
     world = World(tmp_path)
     async with world.node() as registry:
@@ -180,12 +191,12 @@ async def test_where_there_is_no_memory_it_is_told_once(
         await put(partition, "a", "a")
 
         def full(_bytes_max: int = 0) -> Sequence[int]:
-            raise Overloaded("indexes take all")
+            raise error
 
         monkeypatch.setattr(type(partition.subjects), "at_hand", lambda *_: full())
         await registry._trimming.look()
         await registry._trimming.look()
-        assert [it.message for it in caplog.records].count("messages are not trimmed") == 1
+        assert [it.message for it in caplog.records].count(text) == 1
         monkeypatch.undo()
         await trimmed(registry, partition)
         assert there(partition) == [1]

@@ -12,7 +12,8 @@ from streamlog.model import NodeId
 from streamlog.server.node_configs import shown_node_configs
 from streamlog.server.topic_configs import TOPIC_CONFIGS
 from streamlog.wire.registry import ALTER_CONFIGS, DESCRIBE_CONFIGS, INCREMENTAL_ALTER_CONFIGS
-from tests.kafka_node import NODE, KafkaNode
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
 
 TOPIC, BROKER, LOGGER = 2, 4, 8

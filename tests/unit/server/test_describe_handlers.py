@@ -6,7 +6,9 @@ import pytest
 
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.wire.registry import DESCRIBE_CLUSTER, DESCRIBE_TOPIC_PARTITIONS
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
 
 

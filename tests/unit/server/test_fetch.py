@@ -8,7 +8,8 @@ from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches, check_batch
 from streamlog.wire.fetch import FetchedRecords, FetchRequest, FetchTopic
-from tests.kafka_node import FakePartition, KafkaNode, until
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 
 VERSIONS = range(4, 19)

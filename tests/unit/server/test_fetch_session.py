@@ -10,7 +10,8 @@ import pytest
 from streamlog.model import NodeId, TopicPartition
 from streamlog.server.session_cache import SessionCache
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
-from tests.kafka_node import FakePartition, KafkaNode, until
+from tests.fake_partition import FakePartition
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, Sent, at, wanted
 
 FOLLOWER = NodeId(8)

@@ -12,8 +12,9 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.wire import registry as r
+from tests.fake_metadata import CLUSTER_ID
 from tests.group_world import subscription
-from tests.kafka_node import CLUSTER_ID, KafkaNode
+from tests.kafka_node import KafkaNode
 from tests.offsets_partition import OffsetsPartition
 from tests.raw_client import RawClient
 

@@ -18,7 +18,9 @@ from streamlog.wire.registry import (
     METADATA,
     OFFSET_FOR_LEADER_EPOCH,
 )
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
 
 

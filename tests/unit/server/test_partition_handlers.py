@@ -18,7 +18,8 @@ from streamlog.wire.registry import (
     ELECT_LEADERS,
     LIST_PARTITION_REASSIGNMENTS,
 )
-from tests.kafka_node import NODE, FakePartition, KafkaNode
+from tests.fake_partition import NODE, FakePartition
+from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient
 
 N8, N9 = NodeId(8), NodeId(9)

@@ -27,7 +27,8 @@ from streamlog.wire.cursor import Cursor, encode_string
 from streamlog.wire.errors import code_of
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import FIND_COORDINATOR, INIT_PRODUCER_ID, METADATA, PRODUCE
-from tests.kafka_node import NODE, FakePartition, KafkaNode, until
+from tests.fake_partition import NODE, FakePartition
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
 from tests.record_batches import HandRecord, hand_batch
 

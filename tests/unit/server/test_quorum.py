@@ -33,7 +33,9 @@ from streamlog.wire.registry import (
     FETCH_SNAPSHOT,
     VOTE,
 )
-from tests.kafka_node import CLUSTER_ID, NODE, KafkaNode, until
+from tests.fake_metadata import CLUSTER_ID
+from tests.fake_partition import NODE
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient
 
 ME = ReplicaKey(NodeId(3), UUID(int=33))

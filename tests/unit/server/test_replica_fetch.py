@@ -10,7 +10,8 @@ from streamlog.record.batch import batches
 from streamlog.server.handlers.fetch import NEWS_WAIT_MS
 from streamlog.wire.fetch import FetchedRecords, FetchRequest
 from streamlog.wire.leaders import CurrentLeader
-from tests.kafka_node import NODE, FakePartition, KafkaNode, until
+from tests.fake_partition import NODE, FakePartition
+from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 
 FOLLOWER = NodeId(8)

@@ -17,7 +17,7 @@ from streamlog.server.sendfile import (
     read_warm,
     send_slice,
 )
-from tests.kafka_node import FileRange
+from tests.fake_partition import FileRange
 
 CONTENT = os.urandom(3 * CHUNK_BYTES + 17)
 

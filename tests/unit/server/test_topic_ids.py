@@ -16,7 +16,8 @@ from streamlog.wire.fetch import (
 )
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.registry import APIS, CREATE_TOPICS, FETCH, METADATA, PRODUCE
-from tests.kafka_node import NODE, FakePartition, KafkaNode
+from tests.fake_partition import NODE, FakePartition
+from tests.kafka_node import KafkaNode
 from tests.raw_client import RawClient, at, wanted
 from tests.record_batches import HandRecord, hand_batch
 

@@ -6,9 +6,10 @@ from streamlog.access.scram import Scram, credential_of
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser, Command, decode_command, encode_command
 from streamlog.metadata.controller.users import alter_user
-from streamlog.metadata.credential import USERS_MAX, Credentials, ScramName, StoredCredential
+from streamlog.metadata.credential import USERS_MAX, Credentials, StoredCredential
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import DecoySecretChosen, UserChanged
+from streamlog.model import ScramName
 from tests.controller_world import World
 
 SECRET = b64encode(b"one" * 10).decode()

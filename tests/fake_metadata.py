@@ -1,0 +1,149 @@
+"""A node's view of the metadata that is not logged: the real controller and image decide."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
+from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
+from streamlog.metadata import controller
+from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.commands import AlterStream, AlterUser, Command, DescribeCluster
+from streamlog.metadata.controller import Decision
+from streamlog.metadata.controller.users import alter_user
+from streamlog.metadata.credential import Credentials, StoredCredential
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image import Image, StreamImage, partition_changed
+from streamlog.metadata.records import NodeFenced
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId, TopicPartition
+from streamlog.raft.messages import Answer, Request, SnapshotId
+from tests.fake_partition import NODE, FakePartition
+from tests.lone_node import started
+
+CLUSTER_ID = "c1u5t3r-of-the-tests"
+SALT = b"as good as any other"
+
+
+class FakeLease:
+    held = True
+
+
+class FakeMetadata:
+    """The real controller and image, without a log."""
+
+    def __init__(self, local: dict[TopicPartition, FakePartition], directory: Path) -> None:
+        self.image = Image(CLUSTER_ID)
+        self.lease = FakeLease()
+        self.asked: list[Command] = []
+        """What this node has asked the controller for."""
+        self.no_controller: StreamlogError | None = None
+        """What becomes of whatever is asked of the controller."""
+        self.controller_id: NodeId | None = NODE
+        self.taken: list[tuple[Command, bool]] = []
+        """Commands with whether another node has forwarded them."""
+        self.raft_answers: Callable[[Request], Awaitable[Answer]] = _no_quorum
+        self.snapshots: dict[SnapshotId, bytes] = {}
+        self.result: Granted | StreamlogError = Granted(0, {})
+        """What becomes of every command."""
+        self._local = local
+        self._directory = directory
+
+    async def take(self, command: Command, *, forwarded: bool) -> Granted:
+        self.taken.append((command, forwarded))
+        if isinstance(self.result, StreamlogError):
+            raise self.result
+        return self.result
+
+    async def request(self, command: Command) -> Granted:
+        if self.no_controller is not None:
+            raise self.no_controller
+        if isinstance(command, DescribeCluster):
+            return Granted(0, {"high_watermark": self.image.offset})
+        self.asked.append(command)
+        live = frozenset(it.node_id for it in self.image.nodes.values() if not it.fenced)
+        decision = controller.decide(
+            self.image, command, now_ms=1_000, new_id=uuid4(), live=live, voters=frozenset()
+        )
+        self._apply(decision)
+        return Granted(self.image.offset, decision.result)
+
+    async def alter_stream(
+        self,
+        name: str,
+        changes: tuple[SettingChange, ...],
+        assignments: tuple[tuple[NodeId, ...], ...] = (),
+    ) -> StreamImage:
+        before = self.image.streams.get(name)
+        await self.request(AlterStream(name=name, changes=changes, assignments=assignments))
+        stream = self.image.stream(name)
+        assert before is not None
+        for index in range(len(before.partitions), len(stream.partitions)):
+            self._keep(TopicPartition(name, index))
+        return stream
+
+    def _keep(self, tp: TopicPartition) -> None:
+        directory = self._directory / f"{tp}-{uuid4()}"
+        directory.mkdir()
+        topic_id = self.image.stream(tp.stream).stream_id.bytes
+        self._local[tp] = FakePartition(tp, directory, topic_id)
+
+    async def raft_request(self, request: Request) -> Answer:
+        return await self.raft_answers(request)
+
+    async def read_snapshot(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        if snapshot not in self.snapshots:
+            raise OffsetOutOfRange(snapshot.end_offset, 0, 0)
+        data = self.snapshots[snapshot]
+        return data[position : position + max_bytes], len(data)
+
+    async def create_stream(
+        self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
+    ) -> tuple[StreamImage, bool]:
+        decision = controller.create_stream(
+            self.image, config, new_id=uuid4(), now_ms=1_000, assignments=assignments
+        )
+        self._apply(decision)
+        for index in range(config.partitions if decision.changes else 0):
+            self._keep(TopicPartition(config.name, index))
+        return self.image.stream(config.name), decision.changes
+
+    async def delete_stream(self, name: str) -> None:
+        partitions = self.image.stream(name).partitions
+        self._apply(controller.delete_stream(self.image, name))
+        for index in range(len(partitions)):
+            partition = self._local.pop(TopicPartition(name, index))
+            partition.wake()
+            partition.close()
+
+    def add_user(self, name: str, password: str, *mechanisms: Scram) -> None:
+        """Of all mechanisms where none is named."""
+        changed: Credentials = {}
+        for scram in mechanisms or Scram:
+            salted = salted_password(scram, password, SALT, ITERATIONS)
+            stored = StoredCredential.of(credential_of(scram, salted, SALT, ITERATIONS))
+            changed = {**changed, scram.value: stored}  # type: ignore[dict-item]
+        command = AlterUser(name=name, changed=changed, decoy_secret="c2VjcmV0")
+        self._apply(alter_user(self.image, command))
+
+    def register(self, port: int, node_id: NodeId = NODE, rack: str = "r1") -> None:
+        self._apply(started(self.image, node_id, uuid4(), host="127.0.0.1", port=port, rack=rack))
+
+    def fence(self, node_id: NodeId) -> None:
+        self._apply(Decision((NodeFenced(node_id=node_id, fenced=True),)))
+
+    def change(self, stream: str, index: int, **fields: Any) -> None:
+        """The image's partition as the test wants it."""
+        known = self.image.stream(stream).partition(index)
+        self._apply(Decision((partition_changed(stream, index, replace(known, **fields)),)))
+
+    def _apply(self, decision: Decision) -> None:
+        self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
+
+
+async def _no_quorum(_: Request) -> Answer:
+    raise NoController("this node takes no part in the quorum")

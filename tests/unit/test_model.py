@@ -1,0 +1,17 @@
+from typing import get_args
+
+from streamlog.access.scram import Scram
+from streamlog.client.login import Login
+from streamlog.model import MECHANISMS, ScramName
+
+
+def test_the_scrams_are_those_of_the_exchange() -> None:
+    assert {scram.value for scram in Scram} == set(get_args(ScramName)) < set(MECHANISMS)
+
+
+def test_a_client_can_begin_by_each_mechanism() -> None:
+    for mechanism in MECHANISMS:
+        steps = Login(mechanism, "alice", lambda: "secret").steps("node")
+        assert next(steps)[1] == {"mechanism": mechanism}
+        _, message = steps.send({"error_code": 0, "mechanisms": []})
+        assert message["auth_bytes"]
