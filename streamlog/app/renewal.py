@@ -3,17 +3,14 @@
 import asyncio
 import contextlib
 import logging
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime
 
 from streamlog.errors import ConfigError
 from streamlog.metrics import NodeMetrics
+from streamlog.tls.certificate import SOON
 from streamlog.tls.certificates import Certificates
 
 logger = logging.getLogger(__name__)
-
-SOON_DAYS: Final = 14
-"""A certificate that lasts no longer is warned of when it is loaded."""
 
 
 class Renewal:
@@ -77,7 +74,7 @@ class Renewal:
             }
             if until <= now:
                 logger.error("certificate has expired: renew it", extra=extra)
-            elif until - now < timedelta(days=SOON_DAYS):
+            elif until - now < SOON:
                 logger.warning("certificate expires soon: renew it", extra=extra)
             else:
                 logger.info("certificate loaded", extra=extra)

@@ -6,14 +6,16 @@ A command does not hand them on from function to function: whoever opens a conne
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from streamlog.cli.doctor.configuration import own_address
 from streamlog.cli.login import MechanismName, PasswordFile, TokenFile, User, chosen_login
+from streamlog.cli.options import SERVERS
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import ConfigError
 
@@ -44,6 +46,14 @@ TlsKeyPasswordFile = Annotated[
     Path | None,
     typer.Option(envvar="STREAMLOG_CLIENT_TLS_KEY_PASSWORD_FILE", help="A file with its password."),
 ]
+AsNode = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Come as the node of this configuration does, at its address, instead of all these:"
+        " for what is run on its machine.",
+    ),
+]
 OPTIONS: Final[dict[str, tuple[Any, object]]] = {
     "tls": (Tls, False),
     "tls_ca": (TlsCa, None),
@@ -54,6 +64,7 @@ OPTIONS: Final[dict[str, tuple[Any, object]]] = {
     "password_file": (PasswordFile, None),
     "token_file": (TokenFile, None),
     "mechanism": (MechanismName, None),
+    "as_node": (AsNode, None),
 }
 
 _chosen: ContextVar[Security] = ContextVar("security", default=NO_SECURITY)
@@ -79,7 +90,14 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(command)
     def run(*arguments: Any, **options: Any) -> Any:
         given = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
-        before = _chosen.set(_security(**given))
+        config = given.pop("as_node")
+        if config is None:
+            security = _security(**given)
+        else:
+            servers, security = _as_node(config, given)
+            if options.get("servers") in (None, SERVERS):
+                options["servers"] = servers
+        before = _chosen.set(security)
         try:
             return command(*arguments, **options)
         finally:
@@ -98,6 +116,21 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ]
     run.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
     return run
+
+
+def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
+    """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
+    from streamlog.app.identity import node_login
+    from streamlog.config import load_settings
+    from streamlog.tls.certificates import Certificates
+
+    for name, (_, default) in OPTIONS.items():
+        if given.get(name, default) != default:
+            problem = "says already who comes, and how"
+            raise ConfigError("--as-node", problem, f"leave out --{name.replace('_', '-')}")
+    settings = load_settings(config)
+    security = Security(tls=Certificates(settings).outgoing, login=node_login(settings))
+    return own_address(settings), security
 
 
 def _security(

@@ -1,6 +1,5 @@
-"""The program ``streamlog``: its commands, and what becomes of errors."""
+"""The program ``streamlog``: its commands."""
 
-import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -14,6 +13,7 @@ from streamlog.cli import (
     cluster,
     dev,
     group,
+    health,
     ledger,
     log,
     publish,
@@ -26,7 +26,7 @@ from streamlog.cli import (
 )
 from streamlog.cli.doctor import command as doctor
 from streamlog.cli.node_security import secured
-from streamlog.errors import ConfigError, StreamlogError
+from streamlog.cli.run import run
 
 app = typer.Typer(
     name="streamlog",
@@ -49,7 +49,7 @@ app.add_typer(backup.app, name="backup")
 app.add_typer(restore.app, name="restore")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (
-    dev.dev, serve.serve, publish.publish, read.read, doctor.doctor,
+    dev.dev, serve.serve, publish.publish, read.read, doctor.doctor, health.health,
 )  # fmt: skip
 for command in COMMANDS:
     app.command()(command)
@@ -73,26 +73,4 @@ def _options(
 
 def main() -> None:
     """Run the command in ``sys.argv``. An error that we know is one line, never a traceback."""
-    try:
-        app()
-    except BaseExceptionGroup as group:
-        known = group.subgroup(StreamlogError)
-        if known is None:
-            raise
-        _fail(_first(known))
-    except StreamlogError as error:
-        _fail(error)
-    except KeyboardInterrupt:
-        sys.exit(130)
-
-
-def _fail(error: BaseException) -> None:
-    text = " ".join(str(error).split()) or type(error).__name__
-    print(f"streamlog: {text}", file=sys.stderr)
-    sys.exit(2 if isinstance(error, ConfigError) else 1)
-
-
-def _first(error: BaseException) -> BaseException:
-    while isinstance(error, BaseExceptionGroup):
-        error = error.exceptions[0]
-    return error
+    run(app)

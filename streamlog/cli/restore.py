@@ -106,7 +106,7 @@ def cluster(
     print(
         f"cluster {done.cluster_id} is restored: {done.streams} streams, {done.partitions} replicas"
         f" with {done.size_bytes} bytes in {len(paths)} folders; start all nodes, each with"
-        f' cluster.id = "{done.cluster_id}"'
+        f' cluster.id = "{done.cluster_id}" and cluster.voters that names only nodes of these'
     )
 
 

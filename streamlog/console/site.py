@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 from collections.abc import Callable, Sequence
 
 from aiohttp import web
@@ -109,9 +110,10 @@ class Site:
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
     async def _healthz(self, request: web.Request) -> web.Response:
-        return web.json_response(
-            {"alive": True, "event_loop_lag_seconds": round(self._loop_lag_s(), 6)}
-        )
+        lag_s = round(self._loop_lag_s(), 6)
+        now_ms = time.time_ns() // 1_000_000
+        answer = {"alive": True, "event_loop_lag_seconds": lag_s, "time_ms": now_ms}
+        return web.json_response(answer)
 
     async def _readyz(self, request: web.Request) -> web.Response:
         reasons = self._readiness.reasons()

@@ -4,8 +4,13 @@ Python's own ``getpeercert`` loses the form of a name, and tells nothing of one'
 """
 
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
+
+SOON: Final = timedelta(days=14)
+"""A certificate that lasts no longer is to be renewed ..."""
+URGENT: Final = timedelta(days=2)
+"""... and one that lasts no longer than this, today. ``deploy/alerts.yml`` has the same two."""
 
 _SEQUENCE, _OID, _VERSION = 0x30, 0x06, 0xA0
 _UTC_TIME: Final = 0x17

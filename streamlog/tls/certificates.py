@@ -101,6 +101,23 @@ class Certificates:
         return tuple((path, _stamp(path)) for path in sorted(paths))
 
 
+def probing_context(settings: Settings) -> ssl.SSLContext | None:
+    """To ask the node's own HTTP from its own machine; None: in the clear. Raises ConfigError.
+
+    Who answers is not checked: certificates are seldom for 127.0.0.1, and nothing secret is said.
+    """
+    plan = _plans(settings)[HTTP]
+    if plan is None:
+        return None
+    tls = settings.tls
+    own = _pair("tls.", tls.cert, tls.key, tls.key_password_file) or plan.own
+    shown = None if plan.client_auth == "none" else own
+    context = client_context(shown, Trust(None), min_version=tls.min_version)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 class _Plan(NamedTuple):
     """Of a door."""
 

@@ -1,6 +1,8 @@
 """Contexts of files. What is wrong with one is a ConfigError that names its setting."""
 
+import re
 import ssl
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -11,6 +13,9 @@ CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: ephemeral keys and AEAD. TLS 1.3 has nothing else."""
 KTLS: Final = 1 << 3
 """OpenSSL's ``SSL_OP_ENABLE_KTLS``, which Python knows by name from 3.12 on."""
+_CERTIFICATE: Final = re.compile(
+    "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
+)
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 Version = Literal["1.2", "1.3"]
@@ -45,12 +50,19 @@ class KeyPair(NamedTuple):
 
     def certificate(self) -> Certificate:
         """The first one, which is one's own. Raises ConfigError."""
-        try:
-            pem = self.cert.read().decode("ascii", "replace")
-            first = pem[pem.index("-----BEGIN CERT") :].split("-----END CERTIFICATE-----")[0]
-            return read_certificate(ssl.PEM_cert_to_DER_cert(f"{first}-----END CERTIFICATE-----"))
-        except ValueError:
-            raise _no_pem(self.cert, "a certificate") from None
+        return next(certificates(self.cert))
+
+
+def certificates(file: File) -> Iterator[Certificate]:
+    """All of a PEM file, of which there is one at least. Raises ConfigError."""
+    found = _CERTIFICATE.findall(file.read().decode("ascii", "replace"))
+    try:
+        if not found:
+            raise ValueError("there is none")
+        for pem in found:
+            yield read_certificate(ssl.PEM_cert_to_DER_cert(pem))
+    except ValueError:
+        raise _no_pem(file, "a certificate") from None
 
 
 class Trust(NamedTuple):

@@ -174,6 +174,12 @@ def test_sparks_client_speaks_tls_to_a_node(locked: Locked) -> None:
         cluster.topology([STREAM])
 
 
+def test_a_command_comes_as_the_node_whose_configuration_it_is_given(locked: Locked) -> None:
+    config = str(locked.cluster[2].config)
+    said = locked.cluster.command_without_servers("cluster", "check", "--as-node", config)
+    assert "every replica is in sync" in said
+
+
 def test_followers_fetch_and_the_quorum_votes_through_it(locked: Locked) -> None:
     described = AdminClient(locked.confluent(locked.alice)).list_topics(STREAM, timeout=PATIENCE_S)
     assert len(described.topics[STREAM].partitions[0].isrs) == 3

@@ -96,3 +96,12 @@ def test_an_operator_asks_any_node(nodes: list[GuardedNode]) -> None:
     refused = nodes[0].cli("cluster", "drain", "2", "--servers", servers, user="reader")
     assert refused.code == 1
     assert "may not" in refused.err
+
+
+def test_a_command_on_a_nodes_machine_comes_as_the_node(nodes: list[GuardedNode]) -> None:
+    """At the node's own address, without a user of the cluster's."""
+    config = nodes[1].command[-1]
+    done = nodes[1].cli("cluster", "check", "--wait", "--timeout", "30", "--as-node", config)
+    assert done.code == 0, done
+    both = nodes[1].cli("cluster", "check", "--as-node", config, user=ADMIN)
+    assert (both.code, "leave out --user" in both.err) == (2, True), both

@@ -3,12 +3,14 @@
 import re
 import shutil
 import subprocess
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+from streamlog.tls.certificate import SOON, URGENT
 from tests.metric_families import families
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -33,6 +35,7 @@ WANTED = {
     "consumer lag": "ConsumerGroupFallsBehind",
     "NATS cut off": "NatsIsNotThere",
     "clock skew": "ClockIsWrong",
+    "certificates that expire": "CertificateExpires",
 }
 
 needs_promtool = pytest.mark.skipif(
@@ -54,6 +57,13 @@ def test_it_asks_for_series_that_there_are(rule: dict[str, Any]) -> None:
 
 def test_every_trouble_that_was_thought_of_has_an_alert() -> None:
     assert set(WANTED.values()) <= ALERTS.keys()
+
+
+@pytest.mark.parametrize(
+    ("name", "left"), [("CertificateExpiresSoon", SOON), ("CertificateExpires", URGENT)]
+)
+def test_alerts_and_doctor_worry_at_the_same_time(name: str, left: timedelta) -> None:
+    assert ALERTS[name]["expr"].endswith(f"< {left.days} * 86400")
 
 
 @pytest.mark.parametrize("name", ALERTS)

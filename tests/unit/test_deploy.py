@@ -1,5 +1,6 @@
 """What is deployed is valid by its schema, and fits the settings, the image and the program."""
 
+import json
 import os
 import re
 import shlex
@@ -22,6 +23,7 @@ from packaging.version import Version
 from typer.testing import CliRunner
 
 from streamlog import __version__
+from streamlog.cli.health import TIMEOUT_S
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
 from streamlog.metadata.voting import configured_voters
@@ -379,16 +381,38 @@ def test_a_first_start_does_not_wait_for_itself() -> None:
 def test_a_pod_stops_in_order(pod: dict[str, Any], container: dict[str, Any]) -> None:
     command = container["lifecycle"]["preStop"]["exec"]["command"]
     assert is_understood(command)
+    assert command[command.index("--as-node") + 1] == container["args"][-1]
     waits_s = int(command[command.index("--timeout") + 1])
     assert pod["terminationGracePeriodSeconds"] * 1000 > waits_s * 1000 + GRACE_MS
     assert manifest("PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
-def test_probes_ask_what_the_console_answers(container: dict[str, Any]) -> None:
-    assert container["livenessProbe"]["httpGet"] == {"path": "/healthz", "port": "http"}
-    assert container["readinessProbe"]["httpGet"] == {"path": "/readyz", "port": "http"}
-    source = (ROOT / "streamlog" / "console" / "site.py").read_text()
-    assert {"/healthz", "/readyz"} <= set(re.findall(r'web\.get\("([^"]+)"', source))
+def test_probes_ask_with_the_settings_of_the_node(
+    container: dict[str, Any], compose: dict[str, Any]
+) -> None:
+    """So they find the address, and TLS where the node speaks it."""
+    live, ready = (container[f"{kind}Probe"] for kind in ("liveness", "readiness"))
+    asks = ["streamlog", "health", *container["args"][-2:]]
+    assert live["exec"]["command"] == asks
+    assert [it for it in ready["exec"]["command"] if it != "--ready"] == asks
+    node = compose["services"]["node-1"]
+    kind, *composed = node["healthcheck"]["test"]
+    assert (kind, composed[-2:]) == ("CMD", node["command"][-2:])
+    text = (ROOT / "Dockerfile").read_text()
+    (bare,) = re.findall(r"^HEALTHCHECK .*CMD (\[.+\])$", text, re.MULTILINE)
+    for command in (asks, ready["exec"]["command"], composed, json.loads(bare)):
+        assert command[:2] == ["streamlog", "health"]
+        assert is_understood(command)
+
+
+def test_a_probe_has_more_time_than_it_gives_the_node(
+    container: dict[str, Any], compose: dict[str, Any]
+) -> None:
+    """Else it is killed before it can say what is wrong."""
+    for kind in ("liveness", "readiness"):
+        probe = container[f"{kind}Probe"]
+        assert TIMEOUT_S < probe["timeoutSeconds"] <= probe["periodSeconds"]
+    assert int(compose["services"]["node-1"]["healthcheck"]["timeout"].rstrip("s")) > TIMEOUT_S
 
 
 def test_a_pod_may_do_little(pod: dict[str, Any], container: dict[str, Any]) -> None:

@@ -8,9 +8,14 @@ import urllib.parse
 import urllib.request
 from collections.abc import AsyncIterator, Callable
 from datetime import datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.http_door import HttpDoor
+from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
 
 AREA: Final = "clocks"
 SKEW_S: Final = 0.5
@@ -24,11 +29,22 @@ Read = Callable[[object], float]
 
 
 async def examine(
-    nodes: list[str], monitor: str | None, timeout_s: float
+    settings: "Settings", nodes: list[str], monitor: str | None, timeout_s: float
 ) -> AsyncIterator[Finding]:
-    """``nodes``: the HTTP addresses of nodes; ``monitor``: of nats-server's monitoring port."""
-    for address in nodes:
-        yield await asyncio.to_thread(_node, address, timeout_s)
+    """``nodes``: the HTTP addresses of nodes, none: of this one; ``monitor``: of nats-server's
+    monitoring port.
+    """
+    try:
+        door = HttpDoor(settings)
+    except ConfigError as error:
+        yield Finding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
+        return
+    opener = urllib.request.build_opener(
+        urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=door.tls)
+    )
+    for address in nodes or [door.url]:
+        url = address if "://" in address else f"{door.scheme}://{address}"
+        yield await asyncio.to_thread(_node, opener, url, timeout_s)
     if monitor is None:
         yield Finding(
             AREA,
@@ -40,20 +56,21 @@ async def examine(
         yield await asyncio.to_thread(_nats, monitor, timeout_s)
 
 
-def _node(address: str, timeout_s: float) -> Finding:
-    return _compared(f"node at {address}", f"http://{address}/api/status", timeout_s, node_time_s)
+def _node(opener: urllib.request.OpenerDirector, url: str, timeout_s: float) -> Finding:
+    who = f"node at {url.partition('://')[2]}"
+    return _compared(opener, who, f"{url.rstrip('/')}/healthz", timeout_s, node_time_s)
 
 
 def _nats(monitor: str, timeout_s: float) -> Finding:
     url = f"{monitor.rstrip('/')}/varz"
     place = urllib.parse.urlsplit(url).hostname or "?"
-    return _compared(f"nats-server at {place}", url, timeout_s, nats_time_s)
+    return _compared(_OPENER, f"nats-server at {place}", url, timeout_s, nats_time_s)
 
 
 def node_time_s(answer: object) -> float:
-    """Of ``/api/status``."""
+    """Of ``/healthz``, which everybody may read."""
     assert isinstance(answer, dict)
-    return float(answer["cluster"]["time_ms"]) / 1000
+    return float(answer["time_ms"]) / 1000
 
 
 def nats_time_s(answer: object) -> float:
@@ -62,19 +79,21 @@ def nats_time_s(answer: object) -> float:
     return datetime.fromisoformat(str(answer["now"])).timestamp()
 
 
-def _compared(who: str, url: str, timeout_s: float, read: Read) -> Finding:
+def _compared(
+    opener: urllib.request.OpenerDirector, who: str, url: str, timeout_s: float, read: Read
+) -> Finding:
     if not url.startswith(("http://", "https://")):
         return Finding(AREA, "failed", f"{who}: no address of HTTP", "write http://HOST:PORT")
     try:
         began = time.time()
-        with _OPENER.open(url, timeout=timeout_s) as answer:
+        with opener.open(url, timeout=timeout_s) as answer:
             body = answer.read(ANSWER_BYTES_MAX)
         ended = time.time()
         theirs = read(json.loads(body))
     except urllib.error.HTTPError as error:
         with error:
             said = f"{who} answers {error.code}: its clock is not compared"
-            return Finding(AREA, "skipped", said, "ask with the rights to read its status")
+            return Finding(AREA, "skipped", said, "name the HTTP address of a node by --http")
     except (OSError, ValueError, KeyError, AssertionError) as error:
         said = f"{who} does not tell its time: {error}"
         return Finding(AREA, "skipped", said, "start it, or name its HTTP address by --http")

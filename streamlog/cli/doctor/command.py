@@ -1,5 +1,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
@@ -38,7 +39,7 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look at configuration, limits, disk, NATS, network and clocks; say what to do about it.
+    """Look at configuration, certificates, limits, disk, NATS, network, clocks; say what to do.
 
     Run it on the node's machine, with the node's configuration and as its user, whether the node
     runs or not. Exit code 1 if something failed. No secret is ever shown.
@@ -77,11 +78,21 @@ async def _examine(
     monitor: str | None,
     timeout_s: float,
 ) -> AsyncIterator[Finding]:
-    from streamlog.cli.doctor import clocks, configuration, disk, limits, nats, network
+    from streamlog.cli.doctor import (
+        certificates,
+        clocks,
+        configuration,
+        disk,
+        limits,
+        nats,
+        network,
+    )
 
     for finding in configuration.examine(settings):
         yield finding
     for finding in limits.examine(settings, config):
+        yield finding
+    for finding in certificates.examine(settings, datetime.now(UTC)):
         yield finding
     for finding in await asyncio.to_thread(lambda: list(disk.examine(settings.node.data_dir))):
         yield finding
@@ -90,26 +101,16 @@ async def _examine(
     where = servers or ",".join(_places(settings))
     async for finding in network.examine(settings, where, timeout_s):
         yield finding
-    nodes = http or [_http_address(settings)]
-    async for finding in clocks.examine(nodes, monitor, timeout_s):
+    async for finding in clocks.examine(settings, http, monitor, timeout_s):
         yield finding
 
 
 def _places(settings: "Settings") -> Iterator[str]:
-    from streamlog.cli.doctor.configuration import ANY, voters_of
+    from streamlog.cli.doctor.configuration import own_address, voters_of
 
-    kafka = settings.kafka
-    host = kafka.advertised_host or ("127.0.0.1" if kafka.host in ANY else kafka.host)
-    yield f"{host}:{kafka.advertised_port or kafka.port}"
+    yield own_address(settings)
     for _, (voter, port) in voters_of(settings):
         yield f"{voter}:{port}"
-
-
-def _http_address(settings: "Settings") -> str:
-    from streamlog.cli.doctor.configuration import ANY
-
-    host = settings.http.host
-    return f"{'127.0.0.1' if host in ANY else host}:{settings.http.port}"
 
 
 def _print(findings: list[Finding], *, as_json: bool) -> None:

@@ -132,6 +132,14 @@ def _promises(it: "Settings") -> Iterator[Finding]:
         )
 
 
+def own_address(it: "Settings") -> str:
+    """Where the node's socket API is reached, as far as the settings tell."""
+    kafka = it.kafka
+    host = kafka.advertised_host or ("127.0.0.1" if kafka.host in ANY else kafka.host)
+    port = kafka.advertised_port or kafka.port
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def voters_of(it: "Settings") -> list[tuple[int, tuple[str, int]]]:
     """As far as they can be read; what is wrong with the others the node says when it starts."""
     found = []

@@ -40,8 +40,14 @@ def _files(settings: "Settings") -> Finding:
 
 
 def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[str, Path]]:
-    nats = settings.nats
+    nats, tls, http, sasl = settings.nats, settings.tls, settings.http, settings.sasl
     for key, path in (
+        ("tls.key", tls.key),
+        ("tls.key_password_file", tls.key_password_file),
+        ("http.tls_key", http.tls_key),
+        ("http.token_file", http.token_file),
+        ("sasl.node_password_file", sasl.node_password_file),
+        ("access.node_secret_file", settings.access.node_secret_file),
         ("nats.nkey_seed", nats.nkey_seed),
         ("nats.credentials", nats.credentials),
         ("nats.tls_key", nats.tls_key),

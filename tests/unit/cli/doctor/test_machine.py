@@ -80,13 +80,13 @@ def test_a_skew_is_judged_by_what_is_sure(skew_s: float, took_s: float, state: s
 
 
 def test_the_times_that_others_tell() -> None:
-    assert clocks.node_time_s({"cluster": {"time_ms": 1_500}}) == 1.5
+    assert clocks.node_time_s({"time_ms": 1_500}) == 1.5
     assert clocks.nats_time_s({"now": "1970-01-01T00:00:02.5Z"}) == 2.5
     assert clocks.nats_time_s({"now": "1970-01-01T00:00:02.123456789Z"}) == pytest.approx(2.123456)
 
 
-async def test_who_does_not_answer_is_passed_over() -> None:
+async def test_who_does_not_answer_is_passed_over(tmp_path: Path) -> None:
     found: list[Finding] = []
-    async for finding in clocks.examine(["127.0.0.1:1"], "ftp://x", 1.0):
+    async for finding in clocks.examine(settings(tmp_path), ["127.0.0.1:1"], "ftp://x", 1.0):
         found.append(finding)  # noqa: PERF401 - nothing asynchronous makes a list of its own
     assert [it.state for it in found] == ["skipped", "failed"]

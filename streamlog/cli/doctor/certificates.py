@@ -1,0 +1,65 @@
+"""How long certificates last: those that are shown, those of who vouches for others, all they need.
+
+Where one has expired, whoever looks at it refuses: a CA's takes the whole cluster with it.
+"""
+
+from collections.abc import Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from streamlog.cli.doctor.finding import Finding
+from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
+    from streamlog.tls.certificate import Certificate
+
+AREA: Final = "certificates"
+
+
+def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
+    """Of every file that the settings name: of a chain what expires first, of CAs what lasts."""
+    from streamlog.tls.files import File, certificates
+
+    for key, path in _files(settings):
+        choose = max if key.endswith("ca") else min  # an old CA stays beside its successor
+        try:
+            found = choose(certificates(File(key, path)), key=lambda it: it.not_after)
+        except ConfigError as error:
+            yield Finding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+        else:
+            yield _judged(key, path, found, now)
+
+
+def _files(it: "Settings") -> Iterator[tuple[str, Path]]:
+    seen = set()
+    for key, path in (
+        ("tls.cert", it.tls.cert),
+        ("tls.client_ca", it.tls.client_ca),
+        ("tls.ca", it.tls.ca),
+        ("http.tls_cert", it.http.tls_cert),
+        ("nats.tls_cert", it.nats.tls_cert),
+        ("nats.tls_ca", it.nats.tls_ca),
+    ):
+        if path is not None and path not in seen:
+            seen.add(path)
+            yield key, path
+
+
+def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> Finding:
+    from streamlog.tls.certificate import SOON, URGENT
+
+    left = certificate.not_after - now
+    until = f"{certificate.not_after:%Y-%m-%d %H:%M} UTC"
+    said = f"{key}: {certificate.subject or path} "
+    measured = {"left_seconds": left.total_seconds()}
+    remedy = f"renew {path}: a running node takes the new one by itself"
+    if left.total_seconds() <= 0:
+        return Finding(AREA, "failed", f"{said}has expired at {until}", remedy, measured)
+    said += f"expires at {until}, in {left.days} days"
+    if left < URGENT:
+        return Finding(AREA, "failed", said, remedy, measured)
+    if left < SOON:
+        return Finding(AREA, "warning", said, remedy, measured)
+    return Finding(AREA, "ok", said, "", measured)
