@@ -22,9 +22,12 @@ PATIENCE_S: Final = 20.0
 class SealedNode:
     """Every user's password is the name and ``-secret``; certificates count by common name."""
 
-    def __init__(self, folder: Path, node: ClusterNode, authority: Authority) -> None:
+    def __init__(self, folder: Path, node: ClusterNode, nats: str, authority: Authority) -> None:
         self.folder = folder
         self.node = node
+        self.nats = nats
+        """Its URL, which asks nobody who they are."""
+        self.authority = authority
         self.ca = authority.ca
         self.certificates: dict[str, Issued] = {
             name: authority.issue(name) for name in ("alice", "mallory")
@@ -114,7 +117,7 @@ def sealed_node(folder: Path) -> Iterator[SealedNode]:
         },
     }
     cluster = Cluster(folder / "cluster", nodes=1, settings=settings)
-    node = SealedNode(folder, cluster[1], authority)
+    node = SealedNode(folder, cluster[1], cluster.nats.url, authority)
     made = cluster.command_without_servers(
         "user", "add", ADMIN, "--bootstrap", str(first),
         "--new-password-file", str(node.password_file(ADMIN)),
