@@ -251,7 +251,11 @@ class HttpSection(Section):
     """Instead of ``tls.client_auth``."""
     connections_max: Annotated[int, Field(ge=1)] = 500
     request_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
-    """For the TLS handshake and a request, until it is there as a whole."""
+    """For the TLS handshake, and for each request until its head is there."""
+    idle_timeout_ms: Annotated[int, Field(ge=100)] = 75_000
+    """So long a connection may rest until its next request."""
+    send_timeout_ms: Annotated[int, Field(ge=100)] = 60_000
+    """A client that takes nothing of an answer for so long is cut off."""
     token_file: Path | None = None
     """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
     basic_auth: bool = False

@@ -14,6 +14,7 @@ from tests.integration.conftest import Node
 from tests.secured_nats import KeyPair, user_key
 
 ADMIN: Final = "admin"
+FAILURE_DELAY_MS: Final = 20
 TOKEN: Final = "a-token-of-some-length"
 """Of HTTP."""
 
@@ -43,7 +44,8 @@ class GuardedNode(Node):
         config.write_text(
             f"{text}[sasl]\n"
             'mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]\nplain_without_tls = true\n'
-            f'failure_delay_ms = 20\nbootstrap_file = "{directory / "first-users"}"\n'
+            f"failure_delay_ms = {FAILURE_DELAY_MS}\n"
+            f'bootstrap_file = "{directory / "first-users"}"\n'
             "failures_per_address_max = 1000\n"
             f'node_user = "node"\nnode_password_file = "{directory / "node-password"}"\n'
             f'[access]\nsuper_users = ["User:{ADMIN}"]\nfile = "{self.rules_file}"\n'

@@ -121,6 +121,7 @@ class ServerExchange:
         self._scram = scram
         self._find = known
         self._nonce = nonce
+        self._theirs = ""  # of the nonce: the client's part, with which the whole begins
         self._claimed = ""
         self._known: Known | None = None
         self._said = self._header = ""  # by the client and by this side: what the proof is about
@@ -144,7 +145,8 @@ class ServerExchange:
         self._known = known = self._find(self._claimed)
         credential = known.credentials[0]
         self._header = first["gs2"]
-        self._nonce = first["nonce"] + self._nonce
+        self._theirs = first["nonce"]
+        self._nonce = self._theirs + self._nonce
         salt = b64encode(credential.salt).decode()
         challenge = f"r={self._nonce},s={salt},i={credential.iterations}"
         self._said = f"{first['bare']},{challenge}"
@@ -152,7 +154,7 @@ class ServerExchange:
 
     def _verdict(self, message: bytes, known: Known) -> bytes:
         final = _matched(_FINAL, message)
-        if not hmac.compare_digest(final["nonce"].encode(), self._nonce.encode()):
+        if not self._is_ours(final["nonce"]):
             raise AuthenticationFailed("the nonce belongs to another exchange")
         if _decoded(final["binding"]) != self._header.encode():
             raise AuthenticationFailed("channel binding is not supported")
@@ -166,6 +168,13 @@ class ServerExchange:
             raise AuthenticationFailed(WRONG)
         self.user = self._claimed
         return b"v=" + b64encode(_hmac(self._scram, proved.server_key, about))
+
+    def _is_ours(self, nonce: str) -> bool:
+        """librdkafka before 2.6.1 puts its own part before the whole once more: Kafka takes that,
+        too. Nothing is lost: all of ours is in it, and the proof is about what was sent.
+        """
+        known = (self._nonce, self._theirs + self._nonce)
+        return sum(hmac.compare_digest(nonce.encode(), it.encode()) for it in known) > 0
 
 
 class ClientExchange:

@@ -157,6 +157,9 @@ REMEDIES: Final = MappingProxyType(
         "file not read anew": "mend the file; what was read before stays in use",
         # the ledger
         "channel halted": "mend what the problem names, and restart; docs/ledger.md",
+        "channel is not let in": (
+            "see --user, --password-file and its rights (docs/ledger.md); it tries again"
+        ),
         "channel waits": _PEERS,
         "channel left out": "mend the channel's file, or remove its folder, and restart",
         "stream cannot be read just now": _PEERS,

@@ -152,6 +152,7 @@ def _security(
     if not (tls or tls_ca or tls_cert or tls_key):
         return Security(login=login)
     from streamlog.tls.files import File, KeyPair, Trust, client_context
+    from streamlog.tls.watched_context import WatchedContext
 
     for name, given, other, needed in (
         ("--tls-cert", tls_cert, "--tls-key", tls_key),
@@ -165,5 +166,7 @@ def _security(
         if tls_key_password_file is not None:
             word = File("--tls-key-password-file", tls_key_password_file)
         own = KeyPair(File("--tls-cert", tls_cert), File("--tls-key", tls_key), word)
-    context = client_context(own, Trust(None if tls_ca is None else File("--tls-ca", tls_ca)))
-    return Security(tls=lambda: context, login=login)
+    trust = Trust(None if tls_ca is None else File("--tls-ca", tls_ca))
+    files = (*(own.files if own else ()), *trust.files)
+    context = WatchedContext((it.path for it in files), lambda: client_context(own, trust))
+    return Security(tls=context.current, login=login)

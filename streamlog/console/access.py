@@ -6,10 +6,8 @@ or a user's password and DESCRIBE on the cluster. What a stream holds is for who
 handlers that show it ask ``may_read`` first.
 """
 
-import asyncio
 import base64
 import binascii
-import hmac
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -20,12 +18,12 @@ from streamlog.access.rules import Operation
 from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
-from streamlog.errors import AuthenticationFailed, ClusterForbidden, ConfigError, StreamlogError
+from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
+from streamlog.http.tokens import Tokens
 
 PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 ACCESS: Final = "streamlog.access"
 """Where a request has the ``Access`` of who asks; None: everything is allowed."""
-TOKEN_BYTES_MIN: Final = 16
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -41,7 +39,7 @@ class HttpAccess:
     ) -> None:
         """``log_in``: None where users' passwords are not asked for."""
         self._authority = authority
-        self._token_file = token_file
+        self._tokens = None if token_file is None else Tokens(token_file, key="http.token_file")
         self._log_in = log_in
 
         @web.middleware
@@ -52,13 +50,12 @@ class HttpAccess:
 
     def check(self) -> None:
         """Raises ConfigError for a file that cannot be used."""
-        if self._token_file is not None and not _tokens(self._token_file):
-            problem = f"{self._token_file} has no token of {TOKEN_BYTES_MIN} or more characters"
-            raise ConfigError("http.token_file", problem, "write one a line, and mind who reads it")
+        if self._tokens is not None:
+            self._tokens.check()
 
     @property
     def is_closed(self) -> bool:
-        return self._token_file is not None or self._log_in is not None
+        return self._tokens is not None or self._log_in is not None
 
     async def _judge(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         session = Session(host=request.remote or "")
@@ -77,10 +74,8 @@ class HttpAccess:
         """Raises AuthenticationFailed and ClusterForbidden."""
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         match scheme.lower():
-            case "bearer" if self._token_file is not None:
-                tokens = await asyncio.to_thread(_tokens, self._token_file)
-                if not sum(hmac.compare_digest(it, given.strip().encode()) for it in tokens):
-                    raise AuthenticationFailed("the token is not one of this node's")
+            case "bearer" if self._tokens is not None:
+                await self._tokens.demand(given)
                 return session
             case "basic" if self._log_in is not None:
                 user, password = _user_and_password(given.strip())
@@ -118,12 +113,3 @@ def _user_and_password(given: str) -> tuple[str, str]:
     if not (colon and user and password):
         raise AuthenticationFailed("the Authorization header is malformed")
     return user, password
-
-
-def _tokens(path: Path) -> list[bytes]:
-    """Read at each use: what is put in its place counts at once."""
-    try:
-        lines = path.read_bytes().splitlines()
-    except OSError:
-        return []
-    return [line.strip() for line in lines if len(line.strip()) >= TOKEN_BYTES_MIN]

@@ -14,17 +14,12 @@ from prometheus_client.registry import Collector
 from streamlog.config import HttpSection
 from streamlog.console.access import HttpAccess
 from streamlog.console.page.guard import add_headers, refuse_other_sites
-from streamlog.console.porter import Porter
 from streamlog.console.readiness import Readiness
-from streamlog.tls.following import following
-from streamlog.unbound import unbound
-
-SHUTDOWN_TIMEOUT_S = 1.0
-BACKLOG = 128
+from streamlog.http.server import HttpServer
 
 
 class Site:
-    """Serves what others know; holds nothing of its own but the socket."""
+    """Serves what others know."""
 
     def __init__(
         self,
@@ -41,19 +36,18 @@ class Site:
         access: HttpAccess | None = None,
     ) -> None:
         """``access``: None: everything is open to everybody."""
-        self._host = host
-        self.port = port
-        """The port that was asked for; once started, the one that was got."""
         self._registry = registry
         self._gauges = gauges  # made anew for each scrape
         self._readiness = readiness
         self._loop_lag_s = loop_lag_s
         self._pages = pages
-        self._limits = limits or HttpSection()
-        self._tls = tls  # for who comes next
-        self._server: asyncio.Server | None = None
         self._access = access
-        self._runner: web.AppRunner | None = None
+        self._server = HttpServer(host, port, keys="http.", limits=limits, tls=tls)
+
+    @property
+    def port(self) -> int:
+        """The port that was asked for; once started, the one that was got."""
+        return self._server.port
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
@@ -71,38 +65,11 @@ class Site:
                 web.get("/readyz", self._readyz),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
-        await runner.setup()
-        try:
-            self._server = await self._listen(runner)
-        except OSError as error:
-            await runner.cleanup()
-            raise unbound(error, self._host, self.port, keys="http.") from None
-        self._runner = runner
-        self.port = int(self._server.sockets[0].getsockname()[1])
-
-    async def _listen(self, runner: web.AppRunner) -> asyncio.Server:
-        assert runner.server is not None
-        porter, limits = Porter(runner.server, self._limits), self._limits
-        context = following(self._tls)
-        seconds = limits.request_timeout_ms / 1000 if context is not None else None
-        return await asyncio.get_running_loop().create_server(
-            porter.let_in,
-            self._host,
-            self.port,
-            ssl=context,
-            backlog=BACKLOG,
-            ssl_handshake_timeout=seconds,
-        )
+        await self._server.start(app)
 
     async def stop(self) -> None:
         """Close the socket and what is open on it."""
-        server, self._server = self._server, None
-        if server is not None:
-            server.close()
-        runner, self._runner = self._runner, None
-        if runner:
-            await runner.cleanup()
+        await self._server.stop()
 
     async def _metrics(self, request: web.Request) -> web.Response:
         sources = (self._registry, *self._gauges())

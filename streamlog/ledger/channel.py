@@ -7,9 +7,11 @@ from typing import Any, Final
 
 from streamlog.client.cluster import Cluster
 from streamlog.errors import (
+    AuthenticationFailed,
     ChannelNotReady,
     CorruptBlock,
     CorruptData,
+    NotAuthorized,
     OtherChannel,
     StreamlogError,
     StreamLost,
@@ -38,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 PAUSE_S: Final = 1.0
 """Before a channel that met something passing begins again at its tip."""
+REFUSED_PAUSE_S: Final = 5.0
+"""Likewise where it was not let in: nodes count such tries."""
 
 Follow = Callable[["Channel"], Awaitable[None]]
 """What a node does that is no consenter: bring blocks by ``append_pulled`` until it is one."""
@@ -183,10 +187,14 @@ class Channel:
         extra = {"channel": self.name, "problem": self.problem}
         if isinstance(error, _Damaged):
             return
-        if isinstance(error, Unavailable) and not isinstance(error, ChannelNotReady):
+        is_refused = isinstance(error, AuthenticationFailed | NotAuthorized)  # until that changes
+        if is_refused or (
+            isinstance(error, Unavailable) and not isinstance(error, ChannelNotReady)
+        ):
             if is_news:  # it is tried again every few seconds
-                logger.warning("channel waits", extra=extra)
-            await asyncio.sleep(PAUSE_S)
+                told = "channel is not let in" if is_refused else "channel waits"
+                logger.warning(told, extra=extra)
+            await asyncio.sleep(REFUSED_PAUSE_S if is_refused else PAUSE_S)
             return
         logger.error("channel halted", extra=extra)
         self.is_halted = True
@@ -222,8 +230,8 @@ class Channel:
         except StreamNotFound:
             if known is not None or self.tip is not None:
                 raise StreamLost(
-                    f"there is no stream {name!r} any more; what was ordered is kept, and can be"
-                    " delivered"
+                    f"there is no stream {name!r} any more, or none that this login may know of;"
+                    " what was ordered is kept, and can be delivered"
                 ) from None
             await create_stream(cluster, name)
             logger.info("stream created", extra={"channel": self.name, "stream": name})

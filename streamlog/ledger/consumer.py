@@ -11,6 +11,7 @@ from streamlog.client.patience import patiently
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
 from streamlog.errors import (
+    AuthenticationFailed,
     InvalidRequest,
     OffsetOutOfRange,
     StreamlogError,
@@ -33,6 +34,8 @@ MISSING_PAUSE_S: Final = 0.5
 that has just started may be behind."""
 PAUSE_S: Final = 1.0
 """Between attempts while no leader can be reached, which may last for ever."""
+REFUSED_PAUSE_S: Final = 5.0
+"""Before that, where the login is refused: nodes count such tries."""
 
 
 class StreamPlace(NamedTuple):
@@ -128,6 +131,9 @@ class StreamConsumer:
                 raise StreamLost(self._no_longer_has(error)) from error
             except (StreamNotFound, UnknownTopicId) as error:
                 await self._check_there(error)
+            except AuthenticationFailed as error:  # nodes count such tries
+                self._tell(error)
+                await asyncio.sleep(REFUSED_PAUSE_S)
             except StreamlogError as error:  # also a batch that is damaged where it lies
                 self._tell(error)
             await asyncio.sleep(PAUSE_S)
@@ -146,7 +152,8 @@ class StreamConsumer:
             found = await find_stream(self._cluster, name, attempts=MISSING_ATTEMPTS)
         except StreamNotFound:
             raise StreamLost(
-                f"stream {name!r} was deleted; what was ordered is kept, and can be delivered"
+                f"stream {name!r} was deleted, or this login may not know of it any more; what was"
+                " ordered is kept, and can be delivered"
             ) from error
         except (Unavailable, InvalidRequest) as unclear:
             self._tell(unclear)

@@ -11,14 +11,7 @@ from streamlog.ledger.following import Following
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.node import LedgerNode, NodeSettings
 from streamlog.ledger.run import Service
-from streamlog.ledger.site import LedgerSite
-
-
-class HttpAddress(NamedTuple):
-    """Where metrics are served."""
-
-    host: str
-    port: int
+from streamlog.ledger.site import HttpDoor, LedgerSite
 
 
 class Equipped(NamedTuple):
@@ -33,7 +26,7 @@ def equipped(
     *,
     peers: Sequence[str] = (),
     joins: Mapping[str, JoinPoint] | None = None,
-    http: HttpAddress | None = None,
+    http: HttpDoor | None = None,
 ) -> Equipped:
     """``peers``: nodes to follow beside the consenters; ``joins``: by channel, where it joins.
 
@@ -59,5 +52,5 @@ def equipped(
     node = LedgerNode(settings, follow=following, join_heights=join_heights, observer=metrics)
     if http is None:
         return Equipped(node, ())
-    site = LedgerSite(*http, metrics=metrics, channels=channels)
+    site = LedgerSite(http, metrics=metrics, channels=channels)
     return Equipped(node, (site.run,))

@@ -2,44 +2,74 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Final
+import ssl
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Final, NamedTuple
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from streamlog.errors import AuthenticationFailed
+from streamlog.http.server import HttpServer
+from streamlog.http.tokens import Tokens
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.metrics import LedgerMetrics
-from streamlog.unbound import unbound
 
 logger = logging.getLogger(__name__)
 
-SHUTDOWN_TIMEOUT_S: Final = 1.0
+PUBLIC: Final = frozenset({"/healthz", "/readyz"})
+"""For a load balancer, which has no token."""
+_CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpDoor(NamedTuple):
+    """Where it listens, and who is let in."""
+
+    host: str
+    port: int
+    tokens: Tokens | None = None
+    """Who reads metrics has one of these; None: everybody does."""
+    tls: Callable[[], ssl.SSLContext | None] = lambda: None
+    """For who comes next."""
+
+    def check(self) -> None:
+        """Raises ConfigError for a file that cannot be used."""
+        if self.tokens is not None:
+            self.tokens.check()
 
 
 class LedgerSite:
-    """Serves what others know; holds nothing of its own but the socket."""
+    """Serves what others know."""
 
     def __init__(
         self,
-        host: str,
-        port: int,
+        door: HttpDoor,
         *,
         metrics: LedgerMetrics,
         channels: Callable[[], Iterable[Channel]],
     ) -> None:
-        self._host = host
-        self.port = port
-        """The port that was asked for; once started, the one that was got."""
+        self._server = HttpServer(door.host, door.port, keys="--http-", tls=door.tls)
+        self._tokens = door.tokens
         self._registry = CollectorRegistry()
         self._registry.register(metrics)
         self._channels = channels
-        self._runner: web.AppRunner | None = None
+
+    @property
+    def port(self) -> int:
+        """The port that was asked for; once started, the one that was got."""
+        return self._server.port
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        app = web.Application()
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            return await self._judge(request, handler)
+
+        app = web.Application(middlewares=[guard])
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),
@@ -47,15 +77,7 @@ class LedgerSite:
                 web.get("/readyz", self._readyz),
             ]
         )
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
-        await runner.setup()
-        try:
-            await web.TCPSite(runner, self._host, self.port).start()
-        except OSError as error:
-            await runner.cleanup()
-            raise unbound(error, self._host, self.port, keys="--http-") from None
-        self._runner = runner
-        self.port = int(runner.addresses[0][1])
+        await self._server.start(app)
 
     async def run(self) -> None:
         """Until it is cancelled. Raises ConfigError when the address cannot be had."""
@@ -68,9 +90,18 @@ class LedgerSite:
 
     async def stop(self) -> None:
         """Close the socket and what is open on it."""
-        runner, self._runner = self._runner, None
-        if runner:
-            await runner.cleanup()
+        await self._server.stop()
+
+    async def _judge(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if self._tokens is not None and request.path not in PUBLIC:
+            scheme, _, given = request.headers.get("Authorization", "").partition(" ")
+            try:
+                if scheme.lower() != "bearer":
+                    raise AuthenticationFailed("say who you are")
+                await self._tokens.demand(given)
+            except AuthenticationFailed as error:
+                return web.Response(status=401, text=f"{error}\n", headers=_CHALLENGE)
+        return await handler(request)
 
     async def _metrics(self, request: web.Request) -> web.Response:
         text = generate_latest(self._registry)

@@ -1,12 +1,13 @@
 """The HTTP door: health for everybody, the rest for who has a token, or a password and a right."""
 
 import base64
+import time
 import urllib.error
 import urllib.request
 
 import pytest
 
-from tests.guarded_node import TOKEN, GuardedNode
+from tests.guarded_node import FAILURE_DELAY_MS, TOKEN, GuardedNode
 
 
 def get(node: GuardedNode, path: str, authorization: str | None = None) -> tuple[int, str]:
@@ -44,6 +45,13 @@ def test_who_is_not_known_reads_nothing(guarded: GuardedNode, authorization: str
         assert status == 401
         assert "streamlog_" not in text
     assert any(it.get("by") == "HTTP" for it in guarded.audited())
+
+
+def test_a_wrong_password_is_told_so_late(guarded: GuardedNode) -> None:
+    for user in ("admin", "stranger"):
+        began_s = time.monotonic()
+        assert get(guarded, "/metrics", basic(user, "wrong"))[0] == 401
+        assert time.monotonic() - began_s >= FAILURE_DELAY_MS / 1000
 
 
 def test_a_token_and_a_password_let_in(guarded: GuardedNode) -> None:

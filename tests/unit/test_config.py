@@ -80,6 +80,35 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None:
     assert key in refusal(tmp_path, text)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[tls]\ncert = 'c.pem'\n", "cert and key are needed, or neither"),
+        ("[tls]\nkey_password_file = 'w'\n", "key_password_file is for a key, and there is none"),
+        ("[tls]\nclient_auth = 'required'\n", "client_auth is 'required', which needs client_ca"),
+        ("[http]\ntls_key = 'k.pem'\n", "tls_cert and tls_key are needed, or neither"),
+        ("[sasl]\nnode_user = 'n'\n", "node_user and node_password_file belong together"),
+        (
+            "[sasl]\nmechanisms = ['PLAIN']\nnode_user = 'n'\nnode_password_file = 'w'\n",
+            "nodes log in by SCRAM-SHA-512: add it to mechanisms",
+        ),
+        (
+            "[sasl]\nmechanisms = ['OAUTHBEARER']\noauth_keys = 'k'\n",
+            "OAUTHBEARER needs oauth_keys, oauth_issuer and oauth_audience",
+        ),
+        ("[sasl]\noauth_issuer = 'https://i'\n", "of no use without OAUTHBEARER in mechanisms"),
+        ("[access]\nsuper_users = ['admin']\n", "write kind and name, as in User:admin"),
+        ("[cluster]\nlease_ms = 9000\n", "heartbeat_ms < lease_ms < session_ms is needed"),
+        (
+            "[groups]\nsession_timeout_ms_min = 9\nsession_timeout_ms_max = 8\n",
+            "session_timeout_ms_min <= session_timeout_ms_max is needed",
+        ),
+    ],
+)
+def test_what_contradicts_itself_is_told(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, MINIMAL + text)
+
+
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"absent\.toml: cannot be read"):
         load_settings(tmp_path / "absent.toml")

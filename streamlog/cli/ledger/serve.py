@@ -6,14 +6,17 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from streamlog.cli import options as o
+from streamlog.cli.ledger import http_door as h
 from streamlog.cli.ledger.options import KeyFile, read_seed
 from streamlog.cli.login import cluster_at
 from streamlog.cli.nats_settings import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 
 if TYPE_CHECKING:
+    from streamlog.config import NatsSection
     from streamlog.ledger.core import follower
     from streamlog.ledger.folder import ChannelFile
+    from streamlog.ledger.node import NodeSettings
 
 _NODE_NAME = re.compile(r"[A-Za-z0-9_@-]+(\.[A-Za-z0-9_@-]+)*")
 _JOIN = re.compile(r"([0-9]{1,18}):([0-9a-fA-F]{64})")
@@ -30,10 +33,6 @@ Peers = Annotated[
     list[str] | None,
     typer.Option(metavar="NODE", help="Follow it beside the consenters; may be repeated."),
 ]
-HttpPort = Annotated[
-    int | None, typer.Option(help="Serve /metrics and /readyz there; 0: a free one.")
-]
-HttpHost = Annotated[str, typer.Option(help="The address of that port.")]
 
 
 def serve(
@@ -70,18 +69,20 @@ def serve(
     creds: o.Credentials = None,
     join: JoinPoint = None,
     peer: Peers = None,
-    http_port: HttpPort = None,
-    http_host: HttpHost = "127.0.0.1",
+    http_port: h.HttpPort = None,
+    http_host: h.HttpHost = "127.0.0.1",
+    http_token_file: h.HttpTokens = None,
+    http_tls_cert: h.HttpCert = None,
+    http_tls_key: h.HttpKey = None,
+    http_client_ca: h.HttpClientCa = None,
+    http_insecure: h.HttpInsecure = False,
     log_format: Annotated[
         Literal["json", "console"], typer.Option(help="Of what it says on standard error.")
     ] = "json",
 ) -> None:
     """Run one ordering node until it is told to stop (Ctrl-C, SIGTERM)."""
     from streamlog.app.logs import configure_logs
-    from streamlog.client.addresses import parse_addresses
-    from streamlog.ledger.core.signing import Signer
-    from streamlog.ledger.equipped import HttpAddress, equipped
-    from streamlog.ledger.node import NodeSettings
+    from streamlog.ledger.equipped import equipped
     from streamlog.ledger.run import run_node
 
     limits = {
@@ -91,20 +92,32 @@ def serve(
         "absolute_max_bytes": absolute_max_bytes,
     }
     wanted = _wanted(channel, stream, genesis, {k: v for k, v in limits.items() if v is not None})
+    settings = _settings(directory, servers, nats_settings(nats, creds), node, key)
+    configure_logs(log_format, "info")
+    files = (http_tls_cert, http_tls_key, http_client_ca)
+    http = h.http_door((http_host, http_port), http_token_file, files, http_insecure)
+    ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)
+    run_node(ready.node, *wanted, beside=ready.beside)
+
+
+def _settings(
+    directory: Path, servers: str, nats: "NatsSection", node: str | None, key: Path | None
+) -> "NodeSettings":
+    """Raises ConfigError."""
+    from streamlog.client.addresses import parse_addresses
+    from streamlog.ledger.core.signing import Signer
+    from streamlog.ledger.node import NodeSettings
+
     name = _node_name(node or socket.gethostname())
     parse_addresses(servers)
-    settings = NodeSettings(
+    return NodeSettings(
         directory=directory,
         servers=servers,
-        nats=nats_settings(nats, creds),
+        nats=nats,
         node=name,
         signer=None if key is None else Signer(name, read_seed(key)),
         connect=cluster_at,
     )
-    http = None if http_port is None else HttpAddress(http_host, http_port)
-    ready = equipped(settings, peers=peer or (), joins=_joins(channel, join), http=http)
-    configure_logs(log_format, "info")
-    run_node(ready.node, *wanted, beside=ready.beside)
 
 
 def _node_name(name: str) -> str:

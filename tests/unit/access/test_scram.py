@@ -1,5 +1,7 @@
 """The messages are those of RFC 7677, section 3; RFC 5802's own are of SHA-1, which is not here."""
 
+import hashlib
+import hmac
 from base64 import b64decode, b64encode
 
 import pytest
@@ -106,6 +108,38 @@ def test_what_was_proved_before_proves_nothing_again() -> None:
     replayed.step(FIRST)
     with pytest.raises(AuthenticationFailed, match="another exchange"):
         replayed.step(FINAL)
+
+
+def final_with(nonce: str, exchange: ServerExchange) -> bytes:
+    """A proof by the right password about a nonce of one's choice, as RFC 5802 has it."""
+    challenge = exchange.step(FIRST)
+    salted = salted_password(Scram.SHA_256, "pencil", SALT, 4096)
+    bare = f"c=biws,r={nonce}".encode()
+    about = FIRST[3:] + b"," + challenge + b"," + bare
+    key = hmac.digest(salted, b"Client Key", "sha256")
+    mask = hmac.digest(hashlib.sha256(key).digest(), about, "sha256")
+    proof = bytes(a ^ b for a, b in zip(key, mask, strict=True))
+    return bare + b",p=" + b64encode(proof)
+
+
+def test_an_older_librdkafka_says_its_nonce_twice() -> None:
+    """Before 2.6.1: kcat, and what is built on it."""
+    exchange = server()
+    exchange.step(final_with(CLIENT_NONCE + CLIENT_NONCE + SERVER_NONCE, exchange))
+    assert exchange.user == "user"
+
+
+@pytest.mark.parametrize(
+    "nonce",
+    [CLIENT_NONCE, SERVER_NONCE, CLIENT_NONCE + SERVER_NONCE[:-1], CLIENT_NONCE + CLIENT_NONCE,
+     "x" + CLIENT_NONCE + SERVER_NONCE, "another" + SERVER_NONCE],
+)  # fmt: skip
+def test_a_proof_about_another_nonce_is_none(nonce: str) -> None:
+    exchange = server()
+    final = final_with(nonce, exchange)
+    with pytest.raises(AuthenticationFailed, match="another exchange"):
+        exchange.step(final)
+    assert exchange.user is None
 
 
 def test_nothing_comes_after_the_end() -> None:

@@ -13,7 +13,6 @@ import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
 
-from streamlog.config import HttpSection
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
 from streamlog.console.partition_scrape import PartitionScrape
@@ -276,36 +275,3 @@ async def test_pages_may_want_a_certificate(tmp_path: Path) -> None:
         with pytest.raises((aiohttp.ClientError, OSError)):
             await unknown.get(address)
     await site.stop()
-
-
-async def test_who_does_not_ask_in_time_is_cut_off_and_so_many_are_let_in() -> None:
-    limits = HttpSection(connections_max=2, request_timeout_ms=200)
-    site = World().make(0, limits=limits)
-    await site.start()
-    silent = await asyncio.open_connection("127.0.0.1", site.port)
-    slow = await asyncio.open_connection("127.0.0.1", site.port)
-    slow[1].write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n")
-    third = await asyncio.open_connection("127.0.0.1", site.port)
-    assert await gone(third[0]), "no room"
-    for reader, writer in (silent, slow):
-        assert await gone(reader)
-        writer.close()
-    reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r")
-    await writer.drain()
-    await asyncio.sleep(0.01)
-    writer.write(b"\n\r\n")
-    assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
-    await asyncio.sleep(0.3)
-    writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-    assert b"HTTP/1.1 200 OK" in await reader.read(), "the time is for the first request"
-    writer.close()
-    third[1].close()
-    await site.stop()
-
-
-async def gone(reader: asyncio.StreamReader) -> bool:
-    try:
-        return await asyncio.wait_for(reader.read(1), 10) == b""
-    except ConnectionError:
-        return True

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import statistics
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.access import bearer, plain
-from streamlog.access.scram import ClientExchange, Scram
+from streamlog.access.scram import ClientExchange, Scram, is_password
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
@@ -150,6 +151,20 @@ async def test_a_wrong_password_and_an_unknown_user_get_the_same_answer(
             answer = await log_in(client, "PLAIN", plain.encode_message(user, password))
         await is_refused(client, answer, "wrong user or password")
         assert time.monotonic() - began_s >= SOON_MS / 1000
+
+
+async def test_an_unknown_user_costs_as_much_as_a_wrong_password(node: KafkaNode) -> None:
+    """In processor time, which other processes cannot lend or take; the median of some."""
+    assert node.authenticator is not None
+    taken_s: dict[str, list[float]] = {"alice": [], "nobody": [], "node": []}
+    for _ in range(15):
+        for user, times in taken_s.items():
+            began_s = time.process_time()
+            kind, known = node.authenticator.of_plain(user)
+            assert not is_password(kind, "guessed", known.credentials[0])
+            times.append(time.process_time() - began_s)
+    medians = [statistics.median(times) for times in taken_s.values()]
+    assert max(medians) < 1.5 * min(medians), taken_s
 
 
 async def test_an_unknown_user_is_shown_the_same_salt_each_time(node: KafkaNode) -> None:

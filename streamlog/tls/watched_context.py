@@ -1,0 +1,45 @@
+"""A context made of files, and made anew when they are others: for programs that run for long."""
+
+import logging
+import ssl
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from streamlog.errors import ConfigError
+
+logger = logging.getLogger(__name__)
+
+
+class WatchedContext:
+    """``current`` is for the next connection; what cannot be loaded leaves what there was."""
+
+    def __init__(self, paths: Iterable[Path], make: Callable[[], ssl.SSLContext]) -> None:
+        """``make`` raises ConfigError, and so does this."""
+        self._paths = tuple(paths)
+        self._make = make
+        self._seen = self._stamps()
+        self._context = make()
+
+    def current(self) -> ssl.SSLContext:
+        seen = self._stamps()
+        if seen != self._seen:
+            self._seen = seen
+            try:
+                self._context = self._make()
+            except ConfigError as error:
+                logger.warning(
+                    "certificates not reloaded: those loaded before stay in use",
+                    extra={"problem": str(error)},
+                )
+        return self._context
+
+    def _stamps(self) -> tuple[object, ...]:
+        return tuple(_stamp(path) for path in self._paths)
+
+
+def _stamp(path: Path) -> tuple[int, ...] | None:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
