@@ -53,9 +53,9 @@ def test_an_unknown_level_is_told_with_the_remedy() -> None:
 def test_a_snapshot_of_a_later_streamlog_is_no_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its records of unknown types do not come to be looked at."""
     with monkeypatch.context() as later:
-        later.setattr(features, "KNOWN", LevelRange(1, 3))
-        data = encode_snapshot(of(FeatureLevelChanged(level=3)))
-    with pytest.raises(FeatureLevelUnknown, match="level 3"):
+        later.setattr(features, "KNOWN", LevelRange(1, 9))
+        data = encode_snapshot(of(FeatureLevelChanged(level=9)))
+    with pytest.raises(FeatureLevelUnknown, match="level 9"):
         decode_snapshot(data, "x")
 
 

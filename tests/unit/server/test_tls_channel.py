@@ -158,6 +158,7 @@ class Slice(NamedTuple):
     file: BinaryIO
     position: int
     length: int
+    held: bytes | None = None
 
     def fileno(self) -> int:
         return self.file.fileno()
