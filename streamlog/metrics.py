@@ -148,6 +148,11 @@ class NodeMetrics:
         self.disk_full = Gauge(
             "streamlog_disk_full", "1 while the disk has no room: nothing is stored", registry=r
         )
+        self.old_data_keys = Gauge(
+            "streamlog_encryption_old_data_keys",
+            "Data keys of segments here that are not under the current key",
+            registry=r,
+        )
         self.corrupt_batches = Counter(
             "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
         )

@@ -1,6 +1,7 @@
 """A log with keys on a simulated disk, and what should be in it."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from streamlog.log.compaction.blocking import clean
@@ -9,7 +10,7 @@ from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings
 from streamlog.record.codec import RecordRun, iter_records
-from tests.log_folder import FOLDER, read_batches
+from tests.log_folder import FOLDER, a_key_ring, read_batches
 from tests.simulation.disk import SimDisk
 
 RULES = CompactionSettings(delete_retention_ms=1_000)
@@ -54,7 +55,7 @@ class KeyedLog:
         self.open()
 
     def open(self, recovery_point: int = 0, first_dirty: int = 0) -> None:
-        self.pool = FilePool(self.disk, 16)
+        self.pool = FilePool(self.disk, 16, a_key_ring())
         self.log = PartitionLog.open(
             FOLDER,
             self.settings,
@@ -63,6 +64,10 @@ class KeyedLog:
             recovery_point=recovery_point,
         )
         self.log.first_dirty_offset = min(first_dirty, self.log.log_end_offset)
+
+    def encrypt(self, encrypts: bool) -> None:
+        """What is written from now on, or not any more."""
+        self.log.settings = self.settings = replace(self.settings, encrypts=encrypts)
 
     def append(
         self, *pairs: Pair, epoch: int = 0, timestamp_ms: int = 1_000, codec: int = 0

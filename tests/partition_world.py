@@ -9,6 +9,7 @@ from uuid import UUID, uuid4
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
 from streamlog.log.disk import Disk
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image import Image
@@ -72,6 +73,7 @@ class World:
         self.image = Image("c")
         self.deleted: frozenset[UUID] = frozenset()
         self.metrics = NodeMetrics()
+        self.keys = KeyRing()  # of the next registry
         self.listeners: list[Callable[[Image, Image], Awaitable[None]]] = []
 
     def registry(self, disk: Disk | None = None, **settings: object) -> Registry:
@@ -87,6 +89,7 @@ class World:
             settings=LogSection.model_validate({**quiet, **settings}),
             metrics=self.metrics,
             disk=disk,
+            keys=self.keys,
         )
 
     async def apply(self, decision: Decision) -> None:

@@ -12,6 +12,7 @@ from streamlog.cli import (
     bench,
     cluster,
     dev,
+    encryption,
     group,
     health,
     ledger,
@@ -44,6 +45,7 @@ app.add_typer(quota.app, name="quota")
 app.add_typer(user.app, name="user")
 app.add_typer(acl.app, name="acl")
 app.add_typer(log.app, name="log")
+app.add_typer(encryption.app, name="encryption")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(backup.app, name="backup")
 app.add_typer(restore.app, name="restore")

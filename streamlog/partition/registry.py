@@ -33,6 +33,7 @@ from streamlog.partition.disk_space import DiskSpace, Reserve
 from streamlog.partition.disposal import Disposal
 from streamlog.partition.flusher import Flusher
 from streamlog.partition.folder import Folders
+from streamlog.partition.key_change import KeyChange
 from streamlog.partition.limits import log_settings
 from streamlog.partition.opening import Opening, open_log, sweep
 from streamlog.partition.owner import Partition
@@ -105,9 +106,9 @@ class Registry:
         self._resting = Resting(settings, self.partitions)
         self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
         self._trimming = Trimming(self.partitions)
+        self._key_change = KeyChange(self.partitions, self._workers, files, metrics)
         self._disposal = Disposal(self._folders, self._workers)
-        self._heard: dict[TopicPartition, PartitionImage] = {}
-        """What was last acted on."""
+        self._heard: dict[TopicPartition, PartitionImage] = {}  # what was last acted on
         self._cluster = cluster
         self._replication: Replication | None = None
         if cluster is not None:
@@ -233,6 +234,7 @@ class Registry:
             group.create_task(self._scrubbing.run())
             group.create_task(self._resting.run())
             group.create_task(self._compaction.run())
+            group.create_task(self._key_change.run())
             group.create_task(self._trimming.run())
             group.create_task(self._surroundings.indexes.run())
             group.create_task(self._open_when_there_is_room())

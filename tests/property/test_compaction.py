@@ -235,10 +235,20 @@ class CompactionMachine(RuleBasedStateMachine):
                 assert it.offset >= dirty or last[it.key] == it.offset or last[it.key] >= dirty
 
 
-CompactionMachine.TestCase.settings = settings(
-    max_examples=120,
-    stateful_step_count=50,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class EncryptedCompactionMachine(CompactionMachine):
+    """Likewise, each log being encrypted for some of the time."""
+
+    @rule(encrypts=st.booleans(), of_follower=st.booleans())
+    def switch(self, encrypts: bool, of_follower: bool) -> None:
+        (self.follower if of_follower else self.leader).encrypt(encrypts)
+
+
+for machine, examples in ((CompactionMachine, 120), (EncryptedCompactionMachine, 60)):
+    machine.TestCase.settings = settings(
+        max_examples=examples,
+        stateful_step_count=50,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 TestCompaction = CompactionMachine.TestCase
+TestEncryptedCompaction = EncryptedCompactionMachine.TestCase

@@ -238,10 +238,20 @@ class ErasureMachine(RuleBasedStateMachine):
             assert there & set(log.log.erasures.erased) <= set(log.log.erasures.unremoved)
 
 
-ErasureMachine.TestCase.settings = settings(
-    max_examples=60,
-    stateful_step_count=30,
-    deadline=None,
-    suppress_health_check=list(HealthCheck),
-)
+class EncryptedErasureMachine(ErasureMachine):
+    """Likewise, each log being encrypted for some of the time."""
+
+    @rule(encrypts=st.booleans(), of_follower=st.booleans())
+    def switch(self, encrypts: bool, of_follower: bool) -> None:
+        (self.follower if of_follower else self.leader).encrypt(encrypts)
+
+
+for machine, examples in ((ErasureMachine, 60), (EncryptedErasureMachine, 30)):
+    machine.TestCase.settings = settings(
+        max_examples=examples,
+        stateful_step_count=30,
+        deadline=None,
+        suppress_health_check=list(HealthCheck),
+    )
 TestErasures = ErasureMachine.TestCase
+TestEncryptedErasures = EncryptedErasureMachine.TestCase

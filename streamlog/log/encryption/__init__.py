@@ -5,7 +5,9 @@
 - ``key_ring``   the keys by which data keys are encrypted: one for what is new, others for reading
 - ``key_source`` where such a key comes from: a file, an environment variable, a command
 - ``envelope``   a small file of its own, encrypted likewise
+- ``segment_key`` a segment's data key, made or read when somebody needs it
 - ``rewrapping`` data keys are encrypted anew, by another key; segments stay as they are
+- ``inventory``  which keys a folder needs
 
 What is not a record stays in the clear: offsets, times, producer ids, counts, sizes, leader epochs.
 So recovery, indexes, retention, scrubbing and replication of a segment need no key; whoever reads

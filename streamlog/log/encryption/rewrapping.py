@@ -1,0 +1,64 @@
+"""A data key is encrypted anew, by the current key; what it encrypts stays as it is."""
+
+import contextlib
+
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.key_file import WrappedKey
+from streamlog.log.files import FilePool
+from streamlog.log.layout import TEMPORARY_SUFFIX
+from streamlog.log.segment import Segment
+from streamlog.log.segments import Segments
+
+
+def is_outdated(segment: Segment, files: FilePool) -> bool:
+    """Its data key is under another key than the current one. Blocking. Raises CorruptFile,
+    OSError.
+    """
+    return segment.key is not None and segment.key.wrapped().key_name != files.keys.current
+
+
+class Rewrapping:
+    """Of one segment's data key, in three steps. A crash leaves the old file or the new one."""
+
+    def __init__(self, segment: Segment, files: FilePool) -> None:
+        assert segment.key is not None
+        self._segment = segment
+        self._key = segment.key
+        self._files = files
+        self._temporary = segment.key.path + TEMPORARY_SUFFIX
+
+    def prepare(self) -> WrappedKey:
+        """A worker's. Raises CorruptFile, EncryptionKeyMissing, OSError."""
+        keys, disk = self._files.keys, self._files.disk
+        wrapped = keys.wrapped(keys.unwrapped(self._key.wrapped(), self._key.path))
+        try:
+            file = disk.create(self._temporary)
+            with contextlib.closing(file):
+                data, written = key_file.encode(wrapped), 0
+                while written < len(data):
+                    written += file.pwrite(data[written:], written)
+                file.sync()
+        except OSError:
+            self.abandon()
+            raise
+        return wrapped
+
+    def commit(self, segments: Segments) -> bool:
+        """The owner's; quick: nobody else makes, replaces or removes segments meanwhile. False,
+        and nothing is changed, if its log has it no more. Raises OSError.
+        """
+        if self._segment not in segments or self._segment.key is not self._key:
+            self.abandon()
+            return False
+        self._files.disk.rename(self._temporary, self._key.path)
+        self._files.forget(self._key.path)
+        return True
+
+    def finish(self) -> None:
+        """A worker's: from here on it outlives a power cut. Raises OSError."""
+        self._files.disk.sync_directory(self._key.path.rpartition("/")[0])
+
+    def abandon(self) -> None:
+        """In place of ``commit``."""
+        with contextlib.suppress(OSError):
+            self._files.disk.unlink(self._temporary)

@@ -1,0 +1,100 @@
+"""After a change of keys: data keys that are under another key than the current one get under it.
+
+Once all are, which the metrics tell, nobody needs the old key any more. Segments are not written
+again, and their records may be read all the while.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Iterable
+from concurrent.futures import Executor
+from functools import partial
+from typing import Final, TypeVar
+
+from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.log.encryption.rewrapping import Rewrapping, is_outdated
+from streamlog.log.files import FilePool
+from streamlog.log.segment import Segment
+from streamlog.metrics import NodeMetrics
+from streamlog.partition.owner import Partition
+
+logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 60.0
+"""After which what could not be done is tried again."""
+
+T = TypeVar("T")
+
+
+class KeyChange:
+    """One data key at a time. ``run`` as a task: ends when there is nothing left to be done."""
+
+    def __init__(
+        self,
+        partitions: Callable[[], Iterable[Partition]],
+        workers: Executor,
+        files: FilePool,
+        metrics: NodeMetrics,
+    ) -> None:
+        self._partitions = partitions
+        self._workers = workers
+        self._files = files
+        self._metrics = metrics
+
+    async def run(self) -> None:
+        if self._files.keys.current is None:
+            return
+        while outdated := await self._outdated():
+            self._metrics.old_data_keys.set(len(outdated))
+            done = [await self._is_changed(*each) for each in outdated].count(True)
+            if done:
+                extra = {"count": done, "key": self._files.keys.current}
+                logger.info("data keys are under the current key now", extra=extra)
+            else:
+                await asyncio.sleep(AGAIN_S)
+        self._metrics.old_data_keys.set(0)
+
+    async def _outdated(self) -> list[tuple[Partition, Segment]]:
+        found = []
+        for partition in tuple(self._partitions()):
+            keyed = [it for it in partition.state.log.segments if it.key is not None]
+            if keyed:
+                found += [(partition, it) for it in await self._in_worker(partial(self._of, keyed))]
+        return found
+
+    def _of(self, keyed: list[Segment]) -> list[Segment]:
+        """Blocking. A damaged key is nobody's any more; one that cannot be read counts."""
+        found = []
+        for segment in keyed:
+            with contextlib.suppress(FileNotFoundError, CorruptFile):
+                try:
+                    outdated = is_outdated(segment, self._files)
+                except FileNotFoundError:
+                    raise  # retention was quicker
+                except OSError:
+                    outdated = True
+                if outdated:
+                    found.append(segment)
+        return found
+
+    async def _is_changed(self, partition: Partition, segment: Segment) -> bool:
+        change = Rewrapping(segment, self._files)
+        try:
+            await self._in_worker(change.prepare)
+            if not change.commit(partition.state.log.segments):
+                return False
+            await self._in_worker(change.finish)
+        except (StreamlogError, OSError) as error:
+            extra = {
+                "stream": partition.tp.stream,
+                "partition": partition.tp.partition,
+                "file": segment.key_path,
+                "problem": str(error),
+            }
+            logger.error("data key is still under an old key: keep that configured", extra=extra)
+            return False
+        return True
+
+    async def _in_worker(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._workers, call)

@@ -1,0 +1,255 @@
+"""A log that is encrypted, whole or in part, as its owner and its readers see it."""
+
+import errno
+from dataclasses import replace
+
+import pytest
+
+from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StorageFailed
+from streamlog.log.encryption.cipher import OVERHEAD_BYTES
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.slice import DECRYPTED_BYTES_MAX
+from streamlog.record.batch import ENCRYPTED, read_header
+from tests.log_folder import (
+    FOLDER,
+    SMALL,
+    a_key_ring,
+    append,
+    make_batch,
+    open_log,
+    read_batches,
+    sync,
+)
+from tests.simulation.disk import SimDisk
+
+HIDDEN = replace(SMALL, encrypts=True)
+SECRET = b"nobody is to read this"
+
+
+def keys_on(disk: SimDisk) -> list[str]:
+    return [name for name in disk.names(str(FOLDER)) if name.endswith(".key")]
+
+
+def opened_with(disk: SimDisk, keys: KeyRing, **known: int) -> PartitionLog:
+    files = FilePool(disk, 16, keys)
+    return PartitionLog.open(FOLDER, HIDDEN, disk=disk, files=files, **known)
+
+
+def filled(disk: SimDisk, count: int = 40) -> list[bytes]:
+    """Several segments, closed."""
+    log = open_log(disk, HIDDEN)
+    batches = [append(log, [SECRET, b"%d" % at]) for at in range(count)]
+    sync(log)
+    assert log.segment_count > 2
+    log.close()
+    return batches
+
+
+def test_nothing_of_it_is_on_the_disk(disk: SimDisk) -> None:
+    batches = filled(disk)
+    for name in disk.names(str(FOLDER)):
+        assert SECRET not in disk.content(f"{FOLDER}/{name}")
+    log = open_log(disk, HIDDEN)
+    assert [data for _, data in read_batches(log)] == batches
+    assert len(keys_on(disk)) == log.segment_count
+
+
+def test_each_segment_has_a_key_of_its_own(disk: SimDisk) -> None:
+    filled(disk)
+    keys = [disk.content(f"{FOLDER}/{name}") for name in keys_on(disk)]
+    assert len(set(keys)) == len(keys)
+
+
+def test_segments_are_as_long_as_their_limit(disk: SimDisk) -> None:
+    """Of what is on the disk; and a follower's are the leader's."""
+    filled(disk)
+    leader = open_log(disk, HIDDEN)
+    sizes = [it.size_bytes for it in leader.segments]
+    assert (
+        max(sizes) <= HIDDEN.segment_bytes < max(sizes) + len(make_batch(0, [SECRET, b"10"])) + 32
+    )
+    follower = open_log(SimDisk(), HIDDEN)
+    data = memoryview(b"".join(batch for _, batch in read_batches(leader)))
+    while data:
+        data = data[follower.append_fetched(data) :]
+    assert [it.size_bytes for it in follower.segments] == sizes
+
+
+def test_a_slice_is_no_file(disk: SimDisk) -> None:
+    log = open_log(disk, HIDDEN)
+    batch = append(log, [SECRET])
+    with log.read(0, 1_000, 1) as part:
+        assert part.is_encrypted
+        with pytest.raises(AssertionError, match="encrypted"):
+            part.fileno()
+        part.decrypt()
+        assert (part.held, len(part)) == (batch, len(batch))
+        part.decrypt()
+        with pytest.raises(AssertionError):
+            part.fileno()
+
+
+def test_a_slice_is_not_more_than_can_be_held(disk: SimDisk) -> None:
+    log = open_log(disk, replace(HIDDEN, segment_bytes=1 << 30))
+    for _ in range(6):
+        append(log, [bytes(300_000)])
+    with log.read(0, 1 << 30, 6) as part:
+        assert 0 < len(part) <= DECRYPTED_BYTES_MAX
+    append(log, [bytes(2 * DECRYPTED_BYTES_MAX)])
+    with log.read(6, 1, 7) as part:
+        assert len(part.read()) > DECRYPTED_BYTES_MAX
+
+
+def test_a_stream_is_encrypted_from_some_day_on(disk: SimDisk) -> None:
+    log = open_log(disk, SMALL)
+    first = append(log, [b"open"])
+    log.settings = HIDDEN
+    second = append(log, [SECRET])
+    log.settings = SMALL
+    third = append(log, [b"open again"])
+    log.close()
+    log = open_log(disk, SMALL)
+    assert [data for _, data in read_batches(log)] == [first, second, third]
+    (name,) = (name for name in disk.names(str(FOLDER)) if name.endswith(".log"))
+    stored = disk.content(f"{FOLDER}/{name}")
+    assert first in stored
+    assert third in stored
+    assert SECRET not in stored
+
+
+def test_records_are_found_by_time(disk: SimDisk) -> None:
+    log = open_log(disk, HIDDEN)
+    for at in range(30):
+        append(log, [SECRET], timestamp_ms=1_000 + 10 * at)
+    assert log.offset_for_timestamp(1_095, 30) == (10, 1_100)
+    assert log.latest_timestamp(30) == (29, 1_290)
+
+
+@pytest.mark.parametrize("ring", [KeyRing(), a_key_ring("k2")])
+def test_without_its_key_a_log_is_not_opened(disk: SimDisk, ring: KeyRing) -> None:
+    filled(disk)
+    before = {name: disk.content(f"{FOLDER}/{name}") for name in disk.names(str(FOLDER))}
+    with pytest.raises(EncryptionKeyMissing):
+        opened_with(disk, ring, recovery_point=80)
+    disk.kill()
+    assert {n: disk.content(f"{FOLDER}/{n}") for n in disk.names(str(FOLDER))} == before
+    assert open_log(disk, HIDDEN, recovery_point=80).log_end_offset == 80
+
+
+def test_a_key_that_is_gone_is_asked_for_when_it_is_needed(disk: SimDisk) -> None:
+    """Of an older segment; its file is as good as ever."""
+    filled(disk)
+    ring = KeyRing({"k1": a_key(), "k2": bytes(32)}, "k2")
+    log = opened_with(disk, ring, recovery_point=80)
+    log.roll()
+    append(log, [SECRET])
+    log.close()
+    log = opened_with(disk, KeyRing({"k2": bytes(32)}, "k2"), recovery_point=81)
+    with pytest.raises(EncryptionKeyMissing, match="'k1'"), log.read(0, 100, 81) as part:
+        part.read()
+    with log.read(80, 100, 81) as part:
+        assert SECRET in part.read()
+    assert log.damaged_from is None
+
+
+def a_key() -> bytes:
+    return b"k1".ljust(32, b".")
+
+
+@pytest.mark.parametrize("harm", ["missing", "torn", "rotten"])
+def test_what_has_lost_its_key_is_damage(disk: SimDisk, harm: str) -> None:
+    """It is not served, and who has replicas has it fetched again."""
+    filled(disk)
+    first, *_ = sorted(keys_on(disk))
+    path, content = f"{FOLDER}/{first}", disk.content(f"{FOLDER}/{first}")
+    if harm == "missing":
+        disk.unlink(path)
+    else:
+        disk.replace(path, content[:50] if harm == "torn" else content.replace(b"k1", b"k2"))
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    end = list(log.segments)[1].base_offset
+    with pytest.raises(CorruptBatch, match="data key is"), log.read(0, 100, 80):
+        pass
+    assert log.damaged_from == 0
+    (damage,) = log.segments.first.damages
+    assert (damage.offset, damage.end_offset) == (0, end)
+    with log.read(end, 100, 80) as part:
+        assert part.read()
+
+
+def test_unsynced_records_whose_key_a_power_cut_took_are_cut(disk: SimDisk) -> None:
+    """Nobody was told that they are kept."""
+    log = open_log(disk, HIDDEN)
+    append(log, [SECRET])
+    log.close()
+    (name,) = keys_on(disk)
+    disk.replace(f"{FOLDER}/{name}", bytes(100))
+    log = open_log(disk, HIDDEN, recovery_point=0)
+    assert log.log_end_offset == 0
+    assert "data key is damaged" in log.recovery.cut_problem
+    assert keys_on(disk) == []
+    batch = append(log, [SECRET])
+    sync(log)
+    disk.crash()
+    log = open_log(disk, HIDDEN, recovery_point=1)
+    assert [data for _, data in read_batches(log)] == [batch]
+
+
+def test_a_key_is_on_the_disk_before_what_it_encrypts_counts(disk: SimDisk) -> None:
+    for seed in range(20):
+        disk = SimDisk(seed)
+        log = open_log(disk, HIDDEN)
+        written = [append(log, [SECRET]) for _ in range(40)]
+        sync(log)
+        disk.crash()
+        log = open_log(disk, HIDDEN, recovery_point=40)
+        assert [data for _, data in read_batches(log)] == written
+
+
+def test_a_key_that_cannot_be_written_fails_the_append(disk: SimDisk) -> None:
+    log = open_log(disk, HIDDEN)
+    disk.fail("create", errno.EIO)
+    with pytest.raises(StorageFailed):
+        append(log, [SECRET])
+    disk.faults.clear()
+    assert log.failed
+    assert open_log(disk, HIDDEN).log_end_offset == 0
+
+
+def test_an_encrypted_batch_never_comes_in(disk: SimDisk) -> None:
+    """Neither by a leader that sends what is on its disk, nor by one whose log is in the clear."""
+    log = open_log(disk, HIDDEN)
+    append(log, [SECRET])
+    segment = log.segments.last
+    stored = disk.content(segment.path)[: segment.size_bytes]
+    assert read_header(stored).attributes & ENCRYPTED
+    for settings in (HIDDEN, SMALL):
+        other = open_log(SimDisk(), settings)
+        with pytest.raises(CorruptBatch, match="encrypted"):
+            other.append_fetched(memoryview(stored))
+        assert other.log_end_offset == 0
+
+
+def test_keys_go_with_their_segments(disk: SimDisk) -> None:
+    filled(disk)
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    log.advance_log_start(60)
+    assert len(keys_on(disk)) == log.segment_count
+    log.truncate_to(61)
+    assert len(keys_on(disk)) == log.segment_count
+    log.truncate_fully_to(5)
+    assert keys_on(disk) == []
+
+
+def test_a_stray_key_is_swept_up(disk: SimDisk) -> None:
+    filled(disk)
+    disk.replace(f"{FOLDER}/{999:020d}.key", b"x")
+    log = open_log(disk, HIDDEN, recovery_point=80)
+    assert len(keys_on(disk)) == log.segment_count
+
+
+def test_a_batch_is_32_bytes_longer() -> None:
+    assert HIDDEN.overhead_bytes == OVERHEAD_BYTES == 32
+    assert SMALL.overhead_bytes == 0

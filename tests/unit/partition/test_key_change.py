@@ -1,0 +1,99 @@
+"""Encrypted partitions over real files, and what becomes of them when the node gets another key."""
+
+import pytest
+
+from streamlog.errors import EncryptionKeyMissing
+from streamlog.log.encryption.inventory import data_keys
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.partition.registry import Registry
+from tests.failing_disk import FailingDisk
+from tests.partition_world import World, publish, tp, values_of
+from tests.replica_world import until
+
+SMALL = {"segment_bytes": 4096}
+K1, K2 = bytes(range(32)), bytes(32)
+VALUES = [bytes([65 + at]) * 1500 for at in range(8)]
+
+
+async def fill(world: World, registry: Registry, name: str = "s") -> None:
+    await world.create(name, encrypted=True)
+    for value in VALUES:
+        await publish(registry.partition(tp(name)), value)
+
+
+def needed(world: World) -> set[str | None]:
+    return {it.key_name for it in data_keys(world.data_dir)}
+
+
+async def test_records_are_read_and_not_found_on_the_disk(world: World) -> None:
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+        partition = registry.partition(tp("s"))
+        assert await values_of(partition) == VALUES
+        for file in world.data_dir.rglob("*"):
+            assert not file.is_file() or not any(it[:100] in file.read_bytes() for it in VALUES)
+        part = await partition.read(0, 1 << 20)
+        assert part.held is not None
+        part = partition.reader.read_now(0, 1 << 20, lambda: 8)
+        assert part is not None
+        assert part.held is not None
+
+
+async def test_what_is_beside_the_log_is_encrypted_as_well(world: World) -> None:
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+        partition = registry.partition(tp("s"))
+        partition.write_beside("ids", b"not for everybody")
+        (file,) = world.data_dir.rglob("ids")
+        assert b"everybody" not in file.read_bytes()
+        assert partition.read_beside("ids") == b"not for everybody"
+
+
+async def test_data_keys_get_under_the_new_key_and_the_old_one_may_go(world: World) -> None:
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+    assert needed(world) == {"k1"}
+    world.keys = KeyRing({"k1": K1, "k2": K2}, "k2")
+    async with world.node(**SMALL) as registry:
+        await until(lambda: needed(world) == {"k2"})
+        await until(lambda: world.metrics.old_data_keys._value.get() == 0)
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+    world.keys = KeyRing({"k2": K2}, "k2")
+    async with world.node(**SMALL) as registry:
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+        await publish(registry.partition(tp("s")), b"more")
+
+
+async def test_without_its_key_a_partition_is_offline_and_says_why(world: World) -> None:
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+    for keys in (KeyRing(), KeyRing({"k2": K2}, "k2")):
+        world.keys = keys
+        async with world.node(**SMALL) as registry:
+            with pytest.raises(EncryptionKeyMissing, match="key"):
+                registry.partition(tp("s"))
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+
+
+async def test_what_could_not_be_changed_is_told_and_tried_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("streamlog.partition.key_change.AGAIN_S", 0.01)
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+    world.keys = KeyRing({"k1": K1, "k2": K2}, "k2")
+    disk = FailingDisk()
+    disk.faults.break_("pwrite", path=".key.tmp")
+    async with world.node(disk, **SMALL) as registry:
+        await until(lambda: world.metrics.old_data_keys._value.get() > 0)
+        assert needed(world) == {"k1"}
+        disk.faults.mend()
+        await until(lambda: needed(world) == {"k2"})
+        assert await values_of(registry.partition(tp("s"))) == VALUES
