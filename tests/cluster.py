@@ -14,6 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from streamlog.log.encryption.key_ring import KeyRing
 from tests.history import Lane
 from tests.replica_log import ReplicaLog, read_replica
 from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
@@ -68,6 +69,7 @@ class ClusterNode(ServerProcess):
         self.data_dir = data_dir or directory / "data"
         self.kafka_port, self.http_port = free_port(), free_port()
         self.config = directory / "node.toml"
+        self.keys: KeyRing | None = None  # to what is encrypted on its disk
         command = [*prefix, program("streamlog"), "serve", "--config", str(self.config)]
         super().__init__(command, directory / "node.log")
 
@@ -127,7 +129,8 @@ class ClusterNode(ServerProcess):
     def replica(self, lane: Lane) -> ReplicaLog:
         """What its disk has of a partition."""
         folder = self.data_dir / "streams" / lane.stream / str(lane.partition)
-        return read_replica(folder, f"node {self.number}, {lane.stream}/{lane.partition}")
+        name = f"node {self.number}, {lane.stream}/{lane.partition}"
+        return read_replica(folder, name, self.keys)
 
     def view(self, timeout_s: float = KAFKA_TIMEOUT_S) -> View:
         """The cluster as this node describes it; KafkaException if it does not answer."""

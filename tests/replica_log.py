@@ -6,7 +6,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlog.record.batch import batches, check_batch
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.record.batch import ENCRYPTED, batches, check_batch
 from streamlog.record.codec import Record, iter_records
 
 
@@ -44,19 +47,33 @@ class ReplicaLog(NamedTuple):
         return self.batches[-1].stop if self.batches else 0
 
 
-def read_replica(folder: Path, name: str = "") -> ReplicaLog:
-    """All whole batches of a partition's folder. Raises CorruptBatch for a wrong checksum."""
+def read_replica(folder: Path, name: str = "", keys: KeyRing | None = None) -> ReplicaLog:
+    """All whole batches of a partition's folder, as they were appended. ``keys``: to those that are
+    encrypted. Raises CorruptBatch for a wrong checksum.
+    """
     found: list[StoredBatch] = []
     records: list[Stored] = []
     for segment in sorted(folder.glob("*.log")):
-        for header, batch in batches(segment.read_bytes()):
-            check_batch(batch)
+        cipher = _cipher(segment.with_suffix(".key"), keys)
+        for stored_header, content in batches(segment.read_bytes()):
+            check_batch(content)
+            batch: bytes | memoryview = content
+            if stored_header.attributes & ENCRYPTED:
+                assert cipher is not None
+                batch = cipher.decrypted(content)
+            header = check_batch(batch)
             digest = hashlib.sha256(batch).digest()
             found.append(
                 StoredBatch(header.base_offset, header.next_offset, header.leader_epoch, digest)
             )
             records += map(stored, iter_records(batch))
     return ReplicaLog(name or str(folder), found, records)
+
+
+def _cipher(path: Path, keys: KeyRing | None) -> BatchCipher | None:
+    if keys is None or not path.exists():
+        return None
+    return BatchCipher(keys.unwrapped(key_file.decode(path.read_bytes(), str(path)), str(path)))
 
 
 def stored(record: Record) -> Stored:
