@@ -1,7 +1,9 @@
 """A stock Kafka consumer that reads on, whatever happens to the nodes, and keeps what it saw."""
 
+import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Final, Self
@@ -11,6 +13,8 @@ from tests.replica_log import Stored
 
 POLL_S: Final = 0.1
 READ_MAX: Final = 1_000
+TOLD_MAX: Final = 300
+"""Lines of its own log that are kept, for it once saw nothing any more and nobody knew why."""
 
 
 class WatchingConsumer:
@@ -27,6 +31,7 @@ class WatchingConsumer:
         self._thread = threading.Thread(target=self._run, name="watching consumer")
         self.seen: Mapping[Lane, dict[int, Stored]] = {lane: {} for lane in self._lanes}
         self.problems: list[str] = []
+        self._log = _Tail()
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -47,7 +52,7 @@ class WatchingConsumer:
         while end and end - 1 not in self.seen[lane]:
             if time.monotonic() > deadline:
                 got = max(self.seen[lane], default=-1) + 1
-                raise TimeoutError(f"the consumer of {lane} is at {got}, not at {end}")
+                raise TimeoutError(f"the consumer of {lane} is at {got}, not at {end}{self._log}")
             if not self._thread.is_alive():
                 raise RuntimeError("the consumer ended")
             time.sleep(0.02)
@@ -67,8 +72,9 @@ class WatchingConsumer:
                 "topic.metadata.refresh.fast.interval.ms": 50,
                 "socket.timeout.ms": 5_000,
                 "allow.auto.create.topics": False,
-                "log_level": 0,
-            }
+                "debug": "broker,topic,metadata",
+            },
+            logger=_logger(self._log),
         )
         try:
             consumer.assign(
@@ -100,3 +106,24 @@ class WatchingConsumer:
             self.problems.append(
                 f"{lane}: {offset} was {known.identity} and is {record.identity} now"
             )
+
+
+class _Tail(logging.Handler):
+    """The last lines."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._lines: deque[str] = deque(maxlen=TOLD_MAX)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self._lines.append(f"{record.created:.3f} {record.getMessage()}")
+
+    def __str__(self) -> str:
+        return "".join(f"\n{line}" for line in tuple(self._lines))
+
+
+def _logger(handler: logging.Handler) -> logging.Logger:
+    """Of this consumer alone."""
+    logger = logging.Logger("librdkafka")
+    logger.addHandler(handler)
+    return logger

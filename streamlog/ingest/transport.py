@@ -41,10 +41,14 @@ class NatsTransport(TcpTransport):
                 await super().wait_closed()  # type: ignore[no-untyped-call]
 
     def abort(self) -> None:
-        """Let go of the socket; what is unsent is lost."""
+        """Let go of the socket; what is unsent is lost.
+
+        Where TLS has ended before, asyncio of Python 3.11.2 asks None to abort.
+        """
         for writer in (self._io_writer, self._bare_io_writer):
             if writer is not None:
-                writer.transport.abort()
+                with contextlib.suppress(AttributeError):
+                    writer.transport.abort()
 
     @property
     def tls_error(self) -> ssl.SSLError | None:

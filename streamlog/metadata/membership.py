@@ -95,10 +95,13 @@ class Membership:
     async def run(self) -> None:
         """Raises StaleNode when another process has registered as this node."""
         try:
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._beat())
-                group.create_task(self._tell_of_the_lease())
-        except* StaleNode as stale:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._beat())
+                tasks.create_task(self._tell_of_the_lease())
+        except ExceptionGroup as group:  # Python 3.11.2 wraps what an except* block raises
+            stale, others = group.split(StaleNode)
+            if stale is None or others is not None:
+                raise
             raise _first(stale) from None
         finally:
             self.lease.end()

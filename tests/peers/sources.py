@@ -11,7 +11,7 @@ import subprocess
 import tarfile
 from io import BytesIO
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 GIT_TIMEOUT_S: Final = 120.0
 LOCAL: Final = "PEER_REPOSITORIES"
@@ -106,6 +106,10 @@ def _tag(listed: str, installed: str) -> str:
     return tags[max(fitting)]
 
 
+_WITHIN: Final[dict[str, Any]] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+"""Python 3.11 has it since 3.11.4."""
+
+
 def _fetch(repository: str, tag: str, tests: str, folder: Path) -> None:
     """``folder`` is there whole or not at all."""
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -120,7 +124,7 @@ def _fetch(repository: str, tag: str, tests: str, folder: Path) -> None:
         timeout=GIT_TIMEOUT_S,
     )
     with tarfile.open(fileobj=BytesIO(archive.stdout)) as files:
-        files.extractall(partial, filter="data")
+        files.extractall(partial, **_WITHIN)
     shutil.rmtree(clone)
     partial.rename(folder)
 
