@@ -12,9 +12,16 @@ from streamlog.access.principal import ANONYMOUS, Principal
 from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
-from streamlog.authority.signature import KEY, NODE, Verifier, node_signature, sign
+from streamlog.authority.signature import (
+    KEY,
+    NODE,
+    SECRET_BYTES_MIN,
+    Verifier,
+    node_signature,
+    sign,
+)
 from streamlog.config import Settings
-from streamlog.errors import AuthenticationFailed
+from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.sections import AccessSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -103,12 +110,24 @@ def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     Lines, the first of which is signed with; with ``access.node_secret_file`` unset those of
     ``sasl.node_password_file``.
     """
-    path = settings.access.node_secret_file or getattr(settings.sasl, "node_password_file", None)
-    return tuple if path is None else lambda: _lines(path)
+    own, passwords = settings.access.node_secret_file, settings.sasl.node_password_file
+    if own is not None:
+        return lambda: _lines(own, SECRET_BYTES_MIN)
+    return tuple if passwords is None else lambda: _lines(passwords, 1)
 
 
-def _lines(path: Path) -> Sequence[bytes]:
+def check_node_secrets(settings: Settings) -> None:
+    """Raises ConfigError for a file that cannot be used."""
+    path = settings.access.node_secret_file
+    if path is not None and not _lines(path, SECRET_BYTES_MIN):
+        problem = f"{path} has no secret of {SECRET_BYTES_MIN} or more characters"
+        remedy = "write one a line, the same on every node, and mind who reads it"
+        raise ConfigError("access.node_secret_file", problem, remedy)
+
+
+def _lines(path: Path, bytes_min: int) -> Sequence[bytes]:
     try:
-        return tuple(line.strip() for line in path.read_bytes().splitlines() if line.strip())
+        lines = [line.strip() for line in path.read_bytes().splitlines()]
     except OSError:
         return ()
+    return tuple(line for line in lines if len(line) >= bytes_min)
