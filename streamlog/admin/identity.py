@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
@@ -15,13 +14,13 @@ from streamlog.authority.authority import Authority
 from streamlog.authority.signature import (
     KEY,
     NODE,
-    SECRET_BYTES_MIN,
     Verifier,
     node_signature,
     sign,
 )
 from streamlog.config import Settings
-from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.errors import AuthenticationFailed
+from streamlog.secret_file import SecretFile
 from streamlog.sections import AccessSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -110,24 +109,21 @@ def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     Lines, the first of which is signed with; with ``access.node_secret_file`` unset those of
     ``sasl.node_password_file``.
     """
-    own, passwords = settings.access.node_secret_file, settings.sasl.node_password_file
-    if own is not None:
-        return lambda: _lines(own, SECRET_BYTES_MIN)
-    return tuple if passwords is None else lambda: _lines(passwords, 1)
+    found = _node_secrets(settings)
+    return tuple if found is None else found.secrets
 
 
 def check_node_secrets(settings: Settings) -> None:
     """Raises ConfigError for a file that cannot be used."""
-    path = settings.access.node_secret_file
-    if path is not None and not _lines(path, SECRET_BYTES_MIN):
-        problem = f"{path} has no secret of {SECRET_BYTES_MIN} or more characters"
-        remedy = "write one a line, the same on every node, and mind who reads it"
-        raise ConfigError("access.node_secret_file", problem, remedy)
+    found = _node_secrets(settings)
+    if found is not None:
+        found.check()
 
 
-def _lines(path: Path, bytes_min: int) -> Sequence[bytes]:
-    try:
-        lines = [line.strip() for line in path.read_bytes().splitlines()]
-    except OSError:
-        return ()
-    return tuple(line for line in lines if len(line) >= bytes_min)
+def _node_secrets(settings: Settings) -> SecretFile | None:
+    own, passwords = settings.access.node_secret_file, settings.sasl.node_password_file
+    if own is not None:
+        return SecretFile(own, key="access.node_secret_file", noun="secret")
+    if passwords is not None:  # somebody may have chosen them to be short
+        return SecretFile(passwords, key="sasl.node_password_file", noun="password", bytes_min=1)
+    return None
