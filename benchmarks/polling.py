@@ -14,7 +14,6 @@ from benchmarks.processes import cpu_seconds, resident_mib
 from benchmarks.side import STREAM, JetStream, Side, Sides, Streamlog, create_stream
 
 CONSUMERS: Final = 1_000
-CONNECTIONS_MAX: Final = 2_000
 KAFKA_WAIT_MS: Final = 500
 """``fetch.wait.max.ms`` of librdkafka and ``fetch.max.wait.ms`` of the Java client."""
 PULL_WAIT_MS: Final = 5_000

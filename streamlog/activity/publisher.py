@@ -3,17 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, gap_event, next_metadata_offset
 from streamlog.errors import StreamlogError
-from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import Image
 from streamlog.metadata.store import StoredBatch
-from streamlog.model import TopicPartition
-from streamlog.partition.pending import Acknowledgement
+from streamlog.partition.led_partition import LedPartition
 from streamlog.partition.watchers import until
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
@@ -26,31 +24,6 @@ RETRY_S: Final = 1.0
 """After the first failure in a row; twice as long after each further one ..."""
 RETRY_MAX_S: Final = 10.0
 """... up to this."""
-
-
-class LedPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def high_watermark_known(self) -> bool: ...
-    @property
-    def below_min_isr(self) -> bool: ...
-    def append(
-        self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
-    ) -> int: ...
-    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
-    def add_watcher(self, watcher: Callable[[], None]) -> None: ...
-    def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
 class History(Protocol):

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from streamlog.activity.activity_stream import config_of
-from streamlog.activity.publisher import History, LedPartition, Publisher
+from streamlog.activity.publisher import History, Publisher
 from streamlog.config import ActivitySection
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
@@ -14,6 +14,7 @@ from streamlog.metadata.internal_stream import InternalStream
 from streamlog.metadata.internal_stream import Metadata as StreamMetadata
 from streamlog.metadata.stream import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
+from streamlog.partition.led_partition import LedPartition
 
 logger = logging.getLogger(__name__)
 

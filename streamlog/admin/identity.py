@@ -3,7 +3,6 @@
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
@@ -12,9 +11,16 @@ from streamlog.access.principal import ANONYMOUS, Principal
 from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
-from streamlog.authority.signature import KEY, NODE, Verifier, node_signature, sign
+from streamlog.authority.signature import (
+    KEY,
+    NODE,
+    Verifier,
+    node_signature,
+    sign,
+)
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed
+from streamlog.secret_file import SecretFile
 from streamlog.sections import AccessSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
@@ -103,12 +109,21 @@ def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     Lines, the first of which is signed with; with ``access.node_secret_file`` unset those of
     ``sasl.node_password_file``.
     """
-    path = settings.access.node_secret_file or getattr(settings.sasl, "node_password_file", None)
-    return tuple if path is None else lambda: _lines(path)
+    found = _node_secrets(settings)
+    return tuple if found is None else found.secrets
 
 
-def _lines(path: Path) -> Sequence[bytes]:
-    try:
-        return tuple(line.strip() for line in path.read_bytes().splitlines() if line.strip())
-    except OSError:
-        return ()
+def check_node_secrets(settings: Settings) -> None:
+    """Raises ConfigError for a file that cannot be used."""
+    found = _node_secrets(settings)
+    if found is not None:
+        found.check()
+
+
+def _node_secrets(settings: Settings) -> SecretFile | None:
+    own, passwords = settings.access.node_secret_file, settings.sasl.node_password_file
+    if own is not None:
+        return SecretFile(own, key="access.node_secret_file", noun="secret")
+    if passwords is not None:  # somebody may have chosen them to be short
+        return SecretFile(passwords, key="sasl.node_password_file", noun="password", bytes_min=1)
+    return None

@@ -8,7 +8,7 @@ from streamlog.access import scram
 from streamlog.access.principal import Principal
 from streamlog.access.rulebook import RuleBook
 from streamlog.access.session import Session
-from streamlog.admin.identity import Identity, node_secrets_of
+from streamlog.admin.identity import Identity, check_node_secrets, node_secrets_of
 from streamlog.app.audit_file import AuditFile
 from streamlog.authority.audit import Audit
 from streamlog.authority.authority import Authority
@@ -28,6 +28,7 @@ class Admission:
         authenticator: Authenticator | None,
     ) -> None:
         """``rules``: of the metadata, as they are now. Raises ConfigError."""
+        self._settings = settings
         self.audit = Audit(settings.access.audit_lines_per_s)
         self.authority = Authority(
             settings.access, rules, self.audit, enforced=settings.authentication_on
@@ -42,6 +43,7 @@ class Admission:
 
     async def open(self) -> None:
         """Raises ConfigError."""
+        check_node_secrets(self._settings)
         self._file.open()
         self.authority.load()
 

@@ -136,10 +136,6 @@ class Access:
         self._refused(Operation.CLUSTER_ACTION, ResourceType.CLUSTER, what)
         raise ClusterForbidden(f"{what}: only nodes of the cluster may ask that")
 
-    def operations_on(self, kind: ResourceType, name: str) -> list[Operation]:
-        """Those that are allowed."""
-        return [it for it in Operation if it is not Operation.ALL and self.allows(it, kind, name)]
-
     def _current(self) -> dict[tuple[Operation, ResourceType, str], bool]:
         """What was found upon the rules of now."""
         authorizer = self._authorizer()

@@ -33,7 +33,6 @@ SIGNATURE: Final = "Streamlog-Signature"
 NONCES_MAX: Final = 100_000
 """Remembered at once; beyond it signed requests are refused until some have had their time."""
 NONCE_CHARS: Final = range(16, 65)
-SECRET_BYTES_MIN: Final = 16
 
 _USER_PREFIX: Final = 20 << 3
 _HEAD: Final = b"streamlog-request-1"

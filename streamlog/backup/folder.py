@@ -1,5 +1,6 @@
 """A backup's folder: one user at a time, and a manifest that is replaced as a whole. Blocking."""
 
+import errno
 import shutil
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,8 @@ from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.folder_lock import LOCK, FolderInUse, FolderLock
 
 MANIFEST: Final = "backup.json"
+_READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""To open the lock's file ends so in a copy that cannot be written, and so has no writer."""
 _OWN: Final = frozenset({LOCK, f"{MANIFEST}.tmp", "streams", "metadata"})
 
 
@@ -108,12 +111,12 @@ class BackupFolder:
 
 
 def _lock(path: Path, *, writable: bool) -> FolderLock | None:
-    """Shared by readers. None: a copy that cannot be written, and so has no writer."""
+    """Shared by readers. None: nobody can write here."""
     try:
         return FolderLock.take(path, shared=not writable)
     except FolderInUse:
         raise InvalidRequest(f"{path} is in use by another backup or restore") from None
-    except PermissionError:
-        if writable:
+    except OSError as error:
+        if writable or error.errno not in _READ_ONLY:
             raise
         return None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamlog.cli.login import cluster_at
-from streamlog.cli.options import SERVERS, Json, Servers
+from streamlog.cli.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table
 from streamlog.errors import CorruptData, StreamlogError
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from streamlog.backup.taking import Taken, Wish
 
 app = typer.Typer(help="Take backups, and look at them.", no_args_is_help=True)
-
-Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
 @app.command()

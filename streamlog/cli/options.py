@@ -1,5 +1,6 @@
 """Options that several commands share."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -35,6 +36,7 @@ Timeout = Annotated[
     float | None,
     typer.Option(min=0, metavar="SECONDS", help="With --wait: not longer; what began goes on."),
 ]
+Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
 NodeNumber = Annotated[int, typer.Argument(min=1, metavar="NODE", help="The node's id.")]
 StreamName = Annotated[str, typer.Argument(metavar="STREAM", help="The stream's name.")]
 PartitionNumber = Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.login import cluster_at
-from streamlog.cli.options import SERVERS, Json, Servers
+from streamlog.cli.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json
 from streamlog.errors import InvalidRequest
 
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from streamlog.model import NodeId
 
 app = typer.Typer(help="Make streams or a cluster of a backup again.", no_args_is_help=True)
-
-Backup = Annotated[Path, typer.Argument(metavar="BACKUP", help="The backup's folder.")]
 
 
 @app.command()

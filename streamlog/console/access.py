@@ -99,12 +99,6 @@ def may_read(request: web.Request, stream: str) -> bool:
     return True
 
 
-def may_know(request: web.Request, stream: str) -> bool:
-    """Whether who asks may be told that there is such a stream."""
-    access: Access | None = request.get(ACCESS)
-    return access is None or access.sees(stream) or access.allows_cluster(Operation.DESCRIBE)
-
-
 def _user_and_password(given: str) -> tuple[str, str]:
     try:
         user, colon, password = base64.b64decode(given, validate=True).decode().partition(":")

@@ -8,7 +8,9 @@ from typing import Final
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
-from streamlog.groups.shard import LedPartition, Shard, Slice
+from streamlog.groups.shard import Shard
+from streamlog.log.slice import FileSlice
+from streamlog.partition.led_partition import LedPartition
 from streamlog.partition.watchers import until
 
 logger = logging.getLogger(__name__)
@@ -71,7 +73,7 @@ async def _read(shard: Shard) -> Replay | None:
     return replay if shard.leads else None
 
 
-def _feed(replay: Replay, part: Slice) -> None:
+def _feed(replay: Replay, part: FileSlice) -> None:
     replay.feed(part.read())
 
 

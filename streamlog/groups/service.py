@@ -18,13 +18,14 @@ from streamlog.groups.offsets_stream import config_of
 from streamlog.groups.partitioning import partition_of
 from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import Reply
-from streamlog.groups.shard import Lease, LedPartition, Shard
+from streamlog.groups.shard import Lease, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image import Image, NodeImage, StreamImage
 from streamlog.metadata.internal_stream import InternalStream
 from streamlog.metadata.internal_stream import Metadata as StreamMetadata
 from streamlog.metadata.stream import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.partition.led_partition import LedPartition
 
 logger = logging.getLogger(__name__)
 

@@ -31,45 +31,11 @@ from streamlog.groups.effects import NONE, Answer, Effect, Now, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
 from streamlog.groups.reply import Reply
-from streamlog.model import TopicPartition
-from streamlog.partition.pending import Acknowledgement
+from streamlog.partition.led_partition import LedPartition
 from streamlog.record.codec import RecordRun
 
 LATE_MS: Final = 1_000
 """A timer that is later than this tells of a process that stood still: nobody's session ends."""
-
-
-class Slice(Protocol):
-    """A part of the log."""
-
-    def __len__(self) -> int: ...
-    def read(self) -> bytes: ...
-    def close(self) -> None: ...
-
-
-class LedPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
-
-    @property
-    def tp(self) -> TopicPartition: ...
-    @property
-    def is_leader(self) -> bool: ...
-    @property
-    def leader_epoch(self) -> int: ...
-    @property
-    def high_watermark(self) -> int: ...
-    @property
-    def high_watermark_known(self) -> bool: ...
-    @property
-    def log_start_offset(self) -> int: ...
-    @property
-    def below_min_isr(self) -> bool: ...
-    def append(
-        self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
-    ) -> int: ...
-    async def read(self, offset: int, max_bytes: int) -> Slice: ...
-    def add_watcher(self, watcher: Callable[[], None]) -> None: ...
-    def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
 class Lease(Protocol):

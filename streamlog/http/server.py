@@ -8,8 +8,8 @@ from aiohttp import web
 
 from streamlog.config import HttpSection
 from streamlog.http.porter import Porter
+from streamlog.http.unbound import unbound
 from streamlog.tls.following import following
-from streamlog.unbound import unbound
 
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 128

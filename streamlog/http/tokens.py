@@ -3,11 +3,9 @@
 import asyncio
 import hmac
 from pathlib import Path
-from typing import Final
 
-from streamlog.errors import AuthenticationFailed, ConfigError
-
-TOKEN_BYTES_MIN: Final = 16
+from streamlog.errors import AuthenticationFailed
+from streamlog.secret_file import SecretFile
 
 
 class Tokens:
@@ -15,24 +13,14 @@ class Tokens:
 
     def __init__(self, path: Path, *, key: str) -> None:
         """``key``: the setting that names the file."""
-        self._path = path
-        self._key = key
+        self._file = SecretFile(path, key=key, noun="token")
 
     def check(self) -> None:
         """Raises ConfigError for a file that cannot be used."""
-        if not self._read():
-            problem = f"{self._path} has no token of {TOKEN_BYTES_MIN} or more characters"
-            raise ConfigError(self._key, problem, "write one a line, and mind who reads it")
+        self._file.check()
 
     async def demand(self, given: str) -> None:
         """Raises AuthenticationFailed for what is none; takes the same time for each."""
-        tokens = await asyncio.to_thread(self._read)
+        tokens = await asyncio.to_thread(self._file.secrets)
         if not sum(hmac.compare_digest(it, given.strip().encode()) for it in tokens):
             raise AuthenticationFailed("the token is not one of this node's")
-
-    def _read(self) -> list[bytes]:
-        try:
-            lines = self._path.read_bytes().splitlines()
-        except OSError:
-            return []
-        return [line.strip() for line in lines if len(line.strip()) >= TOKEN_BYTES_MIN]

@@ -42,12 +42,10 @@ class Sifted(NamedTuple):
 
     kept: list[Kept]
     refused: Replies
-    refused_count: int
 
 
 def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
     """Empty ``run``, of whose messages all go on but those at the positions ``refused``."""
-    count = run.count
     batch = run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)
     asked = dict(iter_replies(replies.packed))
     kept = [
@@ -56,4 +54,4 @@ def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
         if record.offset not in refused
     ]
     packed = b"".join(pack_reply(position, reply) for position, reply in asked.items())
-    return Sifted(kept, Replies(packed, len(asked), replies.enveloped), count - len(kept))
+    return Sifted(kept, Replies(packed, len(asked), replies.enveloped))

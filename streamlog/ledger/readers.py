@@ -77,9 +77,4 @@ def check_reader(
 
 
 def _allowed(config: ChannelConfig) -> Iterable[Identity]:
-    nodes = [
-        Identity(name=node.name, public_key=node.public_key)
-        for node in config.consenters
-        if node.public_key is not None
-    ]
-    return {each.name: each for each in (*nodes, *config.readers)}.values()
+    return {each.name: each for each in (*config.vouchers, *config.readers)}.values()

@@ -46,10 +46,3 @@ def trouble(error: OSError) -> str:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError | ConnectionError):
         return "it left in the midst of the handshake"
     return reason.lower().replace("_", " ") or error.strerror or type(error).__name__
-
-
-def concerns_certificates(error: OSError) -> bool:
-    """Trying again will not help before somebody has put another file somewhere."""
-    return isinstance(error, ssl.SSLCertVerificationError) or (
-        getattr(error, "reason", None) in _OF_OURS
-    )

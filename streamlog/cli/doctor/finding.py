@@ -1,7 +1,6 @@
-from typing import Final, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 State = Literal["ok", "note", "warning", "failed", "skipped"]
-BAD: Final = ("warning", "failed")
 
 
 class Finding(NamedTuple):

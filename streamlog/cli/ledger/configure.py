@@ -5,7 +5,15 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from streamlog.cli import options as o
-from streamlog.cli.ledger.options import AtNode, ChannelName, KeyFile, SignerName, ask, signer_of
+from streamlog.cli.ledger.options import (
+    AtNode,
+    ChannelName,
+    KeyFile,
+    SignerName,
+    ask,
+    limits_of,
+    signer_of,
+)
 from streamlog.cli.output import print_json
 from streamlog.errors import ConfigError
 
@@ -46,25 +54,19 @@ def configure(
     as_json: o.Json = False,
 ) -> None:
     """Change what is named, for all nodes at once, in a block of its own; all else stays."""
-    limits = {
-        "batch_size": batch_size,
-        "batch_timeout_ms": batch_timeout_ms,
-        "preferred_max_bytes": preferred_max_bytes,
-        "absolute_max_bytes": absolute_max_bytes,
-    }
-    changes: dict[str, Any] = {k: v for k, v in limits.items() if v is not None}
+    limits = limits_of(batch_size, batch_timeout_ms, preferred_max_bytes, absolute_max_bytes)
     roles = dict(zip(_ROLES, (administrator, writer, reader), strict=True))
     lists: dict[str, Any] = {
         role: _identities(role, texts) for role, texts in roles.items() if texts is not None
     }
     if consenter is not None:
         lists["consenters"] = _nodes(consenter)
-    if not (file or changes or lists):
+    if not (file or limits or lists):
         raise ConfigError("--batch-size", "nothing is to be changed", "name what, or give --file")
 
     async def change(client: "LedgerClient") -> "tuple[ChannelConfig, Ack]":
         config = _from_file(file, channel) if file else await client.config(channel, node=node)
-        wanted = _changed(config, changes, lists, keeps_sequence=file is not None)
+        wanted = _changed(config, limits, lists, keeps_sequence=file is not None)
         return wanted, await client.configure(wanted, node=node)
 
     config, ack = ask(nats, creds, change, signer=signer_of(key, name))

@@ -33,6 +33,22 @@ SEED_BYTES = 32
 T = TypeVar("T")
 
 
+def limits_of(
+    batch_size: int | None,
+    batch_timeout_ms: int | None,
+    preferred_max_bytes: int | None,
+    absolute_max_bytes: int | None,
+) -> dict[str, int]:
+    """Those of a channel's blocks that are given, by their names in its configuration."""
+    given = {
+        "batch_size": batch_size,
+        "batch_timeout_ms": batch_timeout_ms,
+        "preferred_max_bytes": preferred_max_bytes,
+        "absolute_max_bytes": absolute_max_bytes,
+    }
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def signer_of(key: Path | None, name: str | None) -> "Signer | None":
     """Raises ConfigError."""
     if key is None:

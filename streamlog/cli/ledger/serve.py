@@ -7,7 +7,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.ledger import http_door as h
-from streamlog.cli.ledger.options import KeyFile, read_seed
+from streamlog.cli.ledger.options import KeyFile, limits_of, read_seed
 from streamlog.cli.login import cluster_at
 from streamlog.cli.nats_settings import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
@@ -85,13 +85,8 @@ def serve(
     from streamlog.ledger.equipped import equipped
     from streamlog.ledger.run import run_node
 
-    limits = {
-        "batch_size": batch_size,
-        "batch_timeout_ms": batch_timeout_ms,
-        "preferred_max_bytes": preferred_max_bytes,
-        "absolute_max_bytes": absolute_max_bytes,
-    }
-    wanted = _wanted(channel, stream, genesis, {k: v for k, v in limits.items() if v is not None})
+    limits = limits_of(batch_size, batch_timeout_ms, preferred_max_bytes, absolute_max_bytes)
+    wanted = _wanted(channel, stream, genesis, limits)
     settings = _settings(directory, servers, nats_settings(nats, creds), node, key)
     configure_logs(log_format, "info")
     files = (http_tls_cert, http_tls_key, http_client_ca)

@@ -5,7 +5,7 @@ from typing import Final
 
 from streamlog.errors import BrokenChain, CorruptBlock
 from streamlog.ledger.core.block import NO_HASH, Block
-from streamlog.ledger.core.channel_config import ChannelConfig, Identity
+from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_records
 from streamlog.ledger.core.entry import LaterConfiguration, marked
 from streamlog.ledger.core.follower_events import Refusal
@@ -56,9 +56,8 @@ def keyring_of(config: ChannelConfig | None) -> Keyring:
     """The consenters' keys, where all of them have one; else blocks need not be signed."""
     if config is None:
         return UNSIGNED
-    nodes = config.consenters
-    identities = [Identity(name=n.name, public_key=n.public_key) for n in nodes if n.public_key]
-    return Keyring(identities) if len(identities) == len(nodes) else UNSIGNED
+    vouchers = config.vouchers
+    return Keyring(vouchers) if len(vouchers) == len(config.consenters) else UNSIGNED
 
 
 def _misplaced(verifier: Verifier, channel: str, block: Block) -> Refusal | None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from streamlog.cli.ledger.options import limits_of
 from streamlog.cli.program import app
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
@@ -137,3 +138,11 @@ def test_what_cannot_be_is_refused_before_anybody_is_asked(
     text = refused(*arguments)
     assert re.search(said, text)
     assert "\n" not in text
+
+
+def test_limits_that_are_given_have_the_names_of_the_configuration() -> None:
+    limits = ChannelConfig(channel="c").limits
+    assert limits_of(None, None, None, None) == {}
+    assert limits_of(7, None, None, 9) == {"batch_size": 7, "absolute_max_bytes": 9}
+    assert set(limits_of(1, 2, 3, 4)) <= set(type(limits).model_fields)
+    assert list(limits_of(1, 2, 3, 4).values()) == [1, 2, 3, 4]

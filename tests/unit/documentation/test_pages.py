@@ -166,6 +166,13 @@ def test_pages_that_it_does_not_name_come_at_its_end() -> None:
     assert "runbooks/lost-quorum.md" in config.nav[1]["More"]
 
 
+def test_every_package_is_in_the_architecture() -> None:
+    table = (DOCS / "architecture.md").read_text().partition("## Packages")[2].partition("## ")[0]
+    own = [path for path in (ROOT / "streamlog").iterdir() if not path.name.startswith("_")]
+    names = {path.stem for path in own if path.is_dir() or path.suffix == ".py"}
+    assert {name for name in names if f"`{name}`" not in table} == set()
+
+
 @pytest.mark.slow
 def test_the_site_builds(tmp_path: Path) -> None:
     pytest.importorskip("material")

@@ -5,9 +5,9 @@ import socket
 import pytest
 
 from streamlog.errors import ConfigError
+from streamlog.http.unbound import unbound
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpDoor, LedgerSite
-from streamlog.unbound import unbound
 
 
 @pytest.mark.parametrize(
