@@ -61,6 +61,9 @@ compatibility: setup ## Kafka clients of several languages against three nodes: 
 docs: setup ## The pages made out of the code, and the site in site/
 	$(BIN)/python -m documentation
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	test -e build/mermaid.min.js || { mkdir -p build && cd build \
+		&& tar -xzf "$$(npm pack --silent mermaid@11)" --strip-components=2 package/dist/mermaid.min.js && rm mermaid-*.tgz; } \
+		|| echo "no npm here: the site shows the source of its diagrams" >&2
 	$(BIN)/mkdocs build --strict --quiet
 
 lock: setup ## Name the dependencies of the image with their checksums

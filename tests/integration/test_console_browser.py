@@ -161,6 +161,26 @@ def test_text_can_be_read(trio: Any, new_tab: Callable[..., Tab], scheme: str) -
     assert page.evaluate(CONTRASTS) == []
 
 
+@pytest.mark.parametrize("options", [{}, {**PHONE, "color_scheme": "dark"}], ids=["desk", "phone"])
+def test_an_audit_of_accessibility_finds_nothing(
+    trio: Any, cli: Any, new_tab: Callable[..., Tab], options: dict[str, Any]
+) -> None:
+    """By axe-core: WCAG 2.2 A and AA, and what its authors recommend beyond them."""
+    axe = pytest.importorskip("axe_playwright_python.base").AXE_FILE_PATH.read_text()
+    add_stream(cli, "audited")
+    publish(trio.nats, "audited", b"one", headers={"X-A": "b"})
+    page = new_tab(bypass_csp=True, **options).open(http_of(trio, 0))
+    page.evaluate(axe)
+    for where, shown in (
+        ("#/streams", "audited"), ("#/partitions", "audited/0"), ("#/groups", ""),
+        ("#/events", "was created"), ("#/tail?stream=audited", "one"),
+    ):  # fmt: skip
+        page.evaluate("(hash) => { location.hash = hash; }", where)
+        eventually(page, "#records" if "tail" in where else "#rows", shown)
+        found = page.evaluate(AUDIT)
+        assert found == [], where
+
+
 @pytest.mark.parametrize("where", ["streams", "partitions", "groups", "events", "tail"])
 def test_it_fits_a_phone(trio: Any, new_tab: Callable[..., Tab], where: str) -> None:
     page = new_tab(**PHONE).open(http_of(trio, 0) + f"#/{where}")
@@ -195,6 +215,12 @@ def test_a_killed_node_shows_within_two_seconds(
     told = page.evaluate("fetch('/api/events').then((it) => it.json())")
     assert any(f"node {victim} is gone" in row["text"] for row in told["rows"])
 
+
+AUDIT = """async () => {
+  const tags = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
+  const { violations } = await axe.run(document, { runOnly: { type: "tag", values: tags } });
+  return violations.map((it) => `${it.id}: ${it.nodes.map((node) => node.html).slice(0, 3)}`);
+}"""
 
 CONTRASTS = """() => {
   const bright = (rgb) => {

@@ -2,8 +2,6 @@
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path, PurePosixPath
 from types import SimpleNamespace
 from typing import Any
@@ -171,17 +169,3 @@ def test_every_package_is_in_the_architecture() -> None:
     own = [path for path in (ROOT / "streamlog").iterdir() if not path.name.startswith("_")]
     names = {path.stem for path in own if path.is_dir() or path.suffix == ".py"}
     assert {name for name in names if f"`{name}`" not in table} == set()
-
-
-@pytest.mark.slow
-def test_the_site_builds(tmp_path: Path) -> None:
-    pytest.importorskip("material")
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path / "site"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert (tmp_path / "site" / "runbooks" / "lost-quorum.html").exists()

@@ -55,7 +55,7 @@ async function explain(query, place) {
 
 function show(records) {
   const list = byId("records");
-  list.setAttribute("aria-live", byId("tail-speak").checked ? "polite" : "off");
+  byId("news").setAttribute("aria-live", byId("tail-speak").checked ? "polite" : "off");
   for (const record of records) list.prepend(shown(record));
   while (list.children.length > SHOWN_MAX) list.lastElementChild.remove();
 }
