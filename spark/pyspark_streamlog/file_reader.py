@@ -6,12 +6,14 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark_streamlog.decoding import decoder_for
 from pyspark_streamlog.folder import Roots
+from pyspark_streamlog.keys import Openers
 from pyspark_streamlog.loss import report_loss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.partition_files import PartitionFiles
+from pyspark_streamlog.piece import OpenedPieces, Piece, is_encrypted_at
 from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.segment import Segment
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.record.columns import arrow_batch
 
 if TYPE_CHECKING:
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 
 CHUNK_BYTES: Final = 1 << 20
 """One read of a segment; more where one batch is larger."""
+
+
+class _Encrypted(Exception):
+    """The decoder has got to a batch that has to be opened first."""
 
 
 class FileReader:
@@ -34,10 +40,13 @@ class FileReader:
         # All rows below it have been read, or their loss has been told.
         self._expected_offset = range_.start_offset
         self._buffer = bytearray(CHUNK_BYTES)
+        self._openers = Openers(options.keys)
 
     def read(self) -> Iterator["pa.RecordBatch"]:
-        """Raises CorruptBatch with file and position, and DataLoss if that was asked for."""
-        roots, end = Roots.of(self._path), self._range.end_offset
+        """Raises CorruptBatch with file and position, DataLoss if that was asked for, and
+        EncryptionKeyMissing where a key is needed and not there.
+        """
+        roots, end = Roots.of(self._path, self._openers), self._range.end_offset
         files = roots.partition(self._range.name)
         if not self._is_same_stream(files):
             self._lost_before(end, "the stream was deleted, and perhaps created anew")
@@ -73,15 +82,23 @@ class FileReader:
         self._decoder = decoder_for(rest, self._options, self._schema)
 
     def _read_segment(self, segment: Segment, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
-        decoder = self._decoder
+        decoder, opened = self._decoder, None
         with segment.open() as file:
             size = file.size()
             position = segment.position_before(self._expected_offset)
             while position < size and not decoder.finished:
                 count = file.read_into(self._buffer, position)
-                decoder.feed(memoryview(self._buffer)[:count])
-                yield from self._decode(segment, position)
-                position += decoder.position
+                piece = Piece(memoryview(self._buffer)[:count], position)
+                if opened is not None:
+                    piece = self._opened(segment, opened, piece)
+                decoder.feed(piece.data)
+                try:
+                    yield from self._decode(segment, piece)
+                except _Encrypted:  # from here on, for all we know
+                    opened = self._opened_pieces(segment)
+                    position = piece.position(decoder.position)
+                    continue
+                position = piece.position(decoder.position)
                 if decoder.position == 0 and not decoder.finished:
                     needed = decoder.bytes_needed
                     if position + needed > size:
@@ -89,14 +106,33 @@ class FileReader:
                         return
                     self._buffer = bytearray(max(needed, CHUNK_BYTES))
 
-    def _decode(self, segment: Segment, position: int) -> Iterator["pa.RecordBatch"]:
+    def _opened_pieces(self, segment: Segment) -> OpenedPieces:
+        range_, options = self._range, self._options
+        return OpenedPieces(
+            self._openers.of(segment.files, segment.path),
+            max(range_.start_offset, self._expected_offset),
+            range_.end_offset,
+            check_crc=options.check_crc,
+        )
+
+    def _opened(self, segment: Segment, opened: OpenedPieces, piece: Piece) -> Piece:
         try:
-            while self._decoder.decode():
+            return opened.piece(memoryview(piece.data), piece.at)
+        except CorruptBatch as error:
+            raise _corrupt(segment, piece.at, error) from None
+        except CorruptFile:
+            with segment.open():  # else it went, and its key with it
+                raise
+
+    def _decode(self, segment: Segment, piece: Piece) -> Iterator["pa.RecordBatch"]:
+        decoder = self._decoder
+        try:
+            while decoder.decode():
                 yield self._take()
         except CorruptBatch as error:
-            where = f"{segment.path} at byte {position + self._decoder.position}"
-            remedy = "a replica that is whole may be read instead, or servers"
-            raise CorruptBatch(f"{where}: {error}; {remedy}") from None
+            if not piece.is_opened and is_encrypted_at(piece.data, decoder.position):
+                raise _Encrypted from None
+            raise _corrupt(segment, piece.position(decoder.position), error) from None
 
     def _take(self) -> "pa.RecordBatch":
         name = self._range.name
@@ -114,3 +150,8 @@ class FileReader:
         first, self._expected_offset = self._expected_offset, max(self._expected_offset, end)
         if first < end:
             report_loss(self._range.name, first, end, why, fail=self._options.fail_on_data_loss)
+
+
+def _corrupt(segment: Segment, position: int, error: CorruptBatch) -> CorruptBatch:
+    remedy = "a replica that is whole may be read instead, or servers"
+    return CorruptBatch(f"{segment.path} at byte {position}: {error}; {remedy}")

@@ -11,6 +11,7 @@ from typing import Final, Self
 
 from pyspark_streamlog import file_tasks
 from pyspark_streamlog.files import Files, files_at, read_small
+from pyspark_streamlog.keys import KeySources, Openers
 from pyspark_streamlog.partition_files import PartitionFiles
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
@@ -33,10 +34,14 @@ class Roots:
     streams_dir: str
     sole_stream: str | None
     """Where the path is that of one stream."""
+    openers: Openers
 
     @classmethod
-    def of(cls, url: str) -> "Roots":
-        """Raises ConfigError where there is nothing to be read."""
+    def of(cls, url: str, openers: Openers) -> "Roots":
+        """``openers``: of what is encrypted there.
+
+        Raises ConfigError where there is nothing to be read.
+        """
         files, path = files_at(url)
         path = path.rstrip("/") or "/"
         try:
@@ -44,14 +49,14 @@ class Roots:
         except (FileNotFoundError, NotADirectoryError):
             raise ConfigError("path", f"there is no folder {path}", PATH_FORM) from None
         if HIGH_WATERMARKS in names and "streams" in folders:
-            return cls(files, path, f"{path}/streams", None)
+            return cls(files, path, f"{path}/streams", None, openers)
         parent, name = posixpath.split(path)
         if _is_stream(files, path):
-            return cls(files, posixpath.dirname(parent), parent, name)
+            return cls(files, posixpath.dirname(parent), parent, name, openers)
         if any(_is_stream(files, f"{path}/{folder}") for folder in folders):
-            return cls(files, parent, path, None)
+            return cls(files, parent, path, None, openers)
         if "streams" in folders:
-            return cls(files, path, f"{path}/streams", None)
+            return cls(files, path, f"{path}/streams", None, openers)
         raise ConfigError("path", f"{path} holds no stream", PATH_FORM)
 
     def folder(self, name: TopicPartition) -> str:
@@ -59,14 +64,15 @@ class Roots:
 
     def partition(self, name: TopicPartition) -> PartitionFiles:
         """Its segments now; none where it is gone."""
-        return PartitionFiles(self.files, self.folder(name))
+        return PartitionFiles(self.files, self.folder(name), self.openers)
 
 
 class FolderPlace:
     """A place of files. A brand new partition has no high watermark yet."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, keys: KeySources) -> None:
         self._url = url
+        self._keys = keys
         self._roots: Roots | None = None
 
     def __enter__(self) -> Self:
@@ -139,7 +145,7 @@ class FolderPlace:
 
     def _found(self) -> Roots:
         if self._roots is None:
-            self._roots = Roots.of(self._url)
+            self._roots = Roots.of(self._url, Openers(self._keys))
         return self._roots
 
 

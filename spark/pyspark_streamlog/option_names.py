@@ -56,7 +56,9 @@ SOCKET: Final = (
     "security.tokenFile",
 )
 """Of reading from ``servers``."""
-NAMES: Final = (*BOTH, *BATCH, *STREAM, *SOCKET)
+FILES: Final = ("encryption.keys",)
+"""Of reading by ``path``."""
+NAMES: Final = (*BOTH, *BATCH, *STREAM, *SOCKET, *FILES)
 
 ELSEWHERE: Final = {
     "kafka.bootstrap.servers": "servers",
@@ -73,7 +75,8 @@ _SECRETS: Final = ("password", "secret", "token", "sasl", "credential")
 def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) -> None:
     """``names`` in lower case. Raises ConfigError for the first that has no business here."""
     misplaced = {name.lower(): name for name in (BATCH if streaming else STREAM)}
-    socket = {name.lower(): name for name in SOCKET}
+    elsewhere = {name.lower(): name for name in (FILES if from_servers else SOCKET)}
+    where = "reading by path" if from_servers else "reading from servers"
     known = {name.lower() for name in NAMES}
     for name in names:
         if name not in known:
@@ -81,8 +84,8 @@ def check_names(names: Iterable[str], *, streaming: bool, from_servers: bool) ->
         if name in misplaced:
             other = "batch reads" if streaming else "streaming"
             raise ConfigError(misplaced[name], f"it belongs to {other}", "remove it")
-        if name in socket and not from_servers:
-            raise ConfigError(socket[name], "it belongs to reading from servers", "remove it")
+        if name in elsewhere:
+            raise ConfigError(elsewhere[name], f"it belongs to {where}", "remove it")
 
 
 def unknown_option(name: str, names: Iterable[str]) -> ConfigError:

@@ -6,6 +6,7 @@ from typing import Final, Literal
 
 from pyspark_streamlog.duration import parse_duration_ms
 from pyspark_streamlog.given import Given
+from pyspark_streamlog.keys import KeySources
 from pyspark_streamlog.offsets import (
     EARLIEST,
     LATEST,
@@ -74,6 +75,7 @@ class ReadOptions:
     limits: TriggerLimits = field(default_factory=TriggerLimits)
     fetch: FetchOptions = field(default_factory=FetchOptions)
     security: Security = field(default_factory=Security)
+    keys: KeySources = field(default_factory=KeySources)
 
     @classmethod
     def parse(cls, options: Mapping[str, str], *, streaming: bool = False) -> "ReadOptions":
@@ -106,6 +108,7 @@ class ReadOptions:
                 given.integer("fetchRetries", FETCH_RETRIES, least=0, most=1_000),
             ),
             security=Security.of(given),
+            keys=KeySources.of(given),
         )
 
 

@@ -3,6 +3,7 @@
 from bisect import bisect_right
 
 from pyspark_streamlog.files import Files, read_small
+from pyspark_streamlog.keys import Openers
 from pyspark_streamlog.segment import OFFSET_MAX, Segment
 from streamlog.errors import CorruptFile
 from streamlog.log.layout import segment_base_offsets
@@ -12,13 +13,14 @@ from streamlog.log.mark import METADATA_NAME, decode_mark
 class PartitionFiles:
     """The segments of a partition as they were when this was made."""
 
-    def __init__(self, files: Files, folder: str) -> None:
+    def __init__(self, files: Files, folder: str, openers: Openers) -> None:
         """None where the folder is gone."""
         try:
             names, _ = files.children(folder)
         except FileNotFoundError:
             names = {}
-        self.segments = [Segment(files, folder, base) for base in segment_base_offsets(names)]
+        bases = segment_base_offsets(names)
+        self.segments = [Segment(files, folder, base, openers) for base in bases]
         self._files = files
         self._folder = folder
 

@@ -100,7 +100,7 @@ def open_place(options: ReadOptions) -> Place:
     if options.path is not None:
         from pyspark_streamlog.folder import FolderPlace
 
-        return FolderPlace(options.path)
+        return FolderPlace(options.path, options.keys)
     from pyspark_streamlog.servers import ServersPlace
 
     return ServersPlace(options)

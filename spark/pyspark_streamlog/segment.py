@@ -11,12 +11,14 @@ from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
 from pyspark_streamlog.files import File, Files, opened, read_small
+from pyspark_streamlog.keys import Openers
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
 from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
 from streamlog.log.scan import BatchPlace, find_batch, scan
-from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
+from streamlog.record.batch import ENCRYPTED, HEADER_BYTES, BatchHeader, read_header
 from streamlog.record.codec import iter_records
+from streamlog.record.compression import Buffer
 
 OFFSET_MAX: Final = 2**63 - 1
 
@@ -27,6 +29,8 @@ class Segment(NamedTuple):
     files: Files
     folder: str
     base_offset: int
+    openers: Openers
+    """Of what is encrypted in it."""
 
     @property
     def path(self) -> str:
@@ -100,11 +104,19 @@ class Segment(NamedTuple):
 
     def _first_record_at(self, place: BatchPlace, timestamp_ms: int) -> int | None:
         with self.open() as file:
-            batch = file.pread(place.end_position - place.position, place.position)
+            batch: Buffer = file.pread(place.end_position - place.position, place.position)
         if read_header(batch).is_log_append_time:
             return place.base_offset
+        if place.attributes & ENCRYPTED:
+            batch = self._opened(batch, place)
         offsets = (r.offset for r in iter_records(batch) if r.timestamp_ms >= timestamp_ms)
         return next(offsets, None)
+
+    def _opened(self, batch: Buffer, place: BatchPlace) -> Buffer:
+        try:
+            return self.openers.of(self.files, self.path).opened(batch)
+        except CorruptBatch as error:
+            raise CorruptBatch(f"{self.path} at byte {place.position}: {error}") from None
 
     def _checked(self, position: int, offset: int) -> int:
         """``position`` if a batch begins there that holds ``offset`` or comes before it; else 0."""

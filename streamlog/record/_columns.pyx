@@ -316,6 +316,8 @@ cdef class ColumnDecoder:
         if attributes & 0x20 or count == 0:  # a control batch is the log's own, not the user's
             self.end_batch()
             return 0
+        if attributes & 0x4000:
+            self.corrupt("it is encrypted")
         self.log_append_time = attributes & 0x08 != 0
         self.base_timestamp = self.read(start + 27, 8)
         self.append_timestamp = self.read(start + 35, 8)

@@ -255,6 +255,8 @@ class ColumnDecoder:
         if attributes & 0x20 or count == 0:  # a control batch is the log's own, not the user's
             self._end_batch()
             return
+        if attributes & 0x4000:
+            self._corrupt("it is encrypted")
         records = self._view[start + HEADER.size : end]
         if attributes & 0x07:
             records = self._decompress(attributes & 0x07, records)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from streamlog.log.encryption.key_ring import KeyRing
 from tests.spark.data_folder import HandFolder
 
 if TYPE_CHECKING:
@@ -14,6 +15,15 @@ if TYPE_CHECKING:
     from tests.spark.live_node import LiveNode
 
 pytest.importorskip("pyspark", reason="the extra `spark` is not installed")
+
+A_KEY = bytes(range(32))
+
+
+@pytest.fixture
+def a_key(monkeypatch: pytest.MonkeyPatch) -> KeyRing:
+    """Of the key ``k1``, which is in the environment variable ``A_KEY``."""
+    monkeypatch.setenv("A_KEY", A_KEY.hex())
+    return KeyRing({"k1": A_KEY}, "k1")
 
 
 @pytest.fixture

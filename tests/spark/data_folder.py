@@ -4,6 +4,9 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.encryption.key_ring import KeyRing
 from tests.record_batches import HandRecord, hand_batch
 
 LOG_APPEND_TIME = 0x08
@@ -16,6 +19,10 @@ class HandFolder:
         self.path = path
         self.high_watermarks: dict[tuple[str, int], int] = {}
         self.log_starts: dict[tuple[str, int], int] = {}
+        self.keys: KeyRing | None = None
+        """By these segments are encrypted, if there are any."""
+        self.encrypts_each = 1
+        """Of so many batches of a segment the last one; the others stay in the clear."""
 
     def partition(self, stream: str = "orders", partition: int = 0) -> Path:
         return self.path / "streams" / stream / str(partition)
@@ -39,6 +46,7 @@ class HandFolder:
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{base_offset:020d}.log"
         data, entries, times = bytearray(), bytearray(), bytearray()
+        cipher = self._cipher(path) if self.keys is not None else None
         offset = base_offset
         for number, batch in enumerate(batches):
             records = [r if isinstance(r, HandRecord) else HandRecord(r) for r in batch]
@@ -46,12 +54,14 @@ class HandFolder:
             entries += struct.pack(">II", offset + last - base_offset, len(data))
             appended = 2_000 if timestamp_ms is None else timestamp_ms + 1_000 * number
             times += struct.pack(">qI", appended, offset + last - base_offset)
-            data += hand_batch(
+            whole = hand_batch(
                 records,
                 offset,
                 attributes=0 if timestamp_ms is None else LOG_APPEND_TIME,
                 max_timestamp_ms=appended,
             )
+            is_due = (number + 1) % self.encrypts_each == 0
+            data += cipher.encrypted(whole) if cipher is not None and is_due else whole
             offset += len(records)
         path.write_bytes(bytes(data) + torn)
         if index:
@@ -59,6 +69,12 @@ class HandFolder:
             path.with_suffix(".timeindex").write_bytes(times)
         self.commit(offset, stream=stream, partition=partition)
         return path
+
+    def _cipher(self, path: Path) -> BatchCipher:
+        assert self.keys is not None
+        data_key, wrapped = self.keys.new_data_key()
+        path.with_suffix(".key").write_bytes(key_file.encode(wrapped))
+        return BatchCipher(data_key)
 
     def commit(self, offset: int, *, stream: str = "orders", partition: int = 0) -> None:
         self.high_watermarks[stream, partition] = offset

@@ -11,10 +11,12 @@ from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.snapshot import take_snapshot
-from streamlog.errors import CorruptBatch, CorruptFile
+from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.mark import encode_mark
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
+from tests.spark.conftest import A_KEY
 from tests.spark.data_folder import HandFolder
 
 COLUMNS = ("topic", "partition", "offset", "value")
@@ -22,6 +24,15 @@ COLUMNS = ("topic", "partition", "offset", "value")
 
 def values(first: int, count: int) -> list[bytes]:
     return [b"value %d" % i for i in range(first, first + count)]
+
+
+@pytest.fixture(params=["clear", "encrypted", "mixed"], autouse=True)
+def folder(tmp_path: Path, request: pytest.FixtureRequest, a_key: KeyRing) -> HandFolder:
+    """Whatever holds of files does so whether they are encrypted, here and there or not at all."""
+    folder = HandFolder(tmp_path)
+    folder.keys = None if request.param == "clear" else a_key
+    folder.encrypts_each = 2 if request.param == "mixed" else 1
+    return folder
 
 
 @pytest.fixture
@@ -33,7 +44,8 @@ def log(folder: HandFolder) -> HandFolder:
 
 
 def plan(path: Path, **given: str) -> tuple[ReadOptions, list[PartitionRange]]:
-    options = ReadOptions.parse({"path": str(path), "subscribe": "orders", **given})
+    base = {"path": str(path), "subscribe": "orders", "encryption.keys": "k1=env:A_KEY"}
+    options = ReadOptions.parse({**base, **given})
     place = open_place(options)
     ranges = take_snapshot(place, options)
     return options, place.cut(ranges, options.task_bytes_max, options.tasks_min)
@@ -156,11 +168,16 @@ def test_a_flipped_bit_names_file_and_position(log: HandFolder) -> None:
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    last = len(data) * 3 // 4
+    last = data.index((35).to_bytes(8, "big"))
     with pytest.raises(CorruptBatch, match=rf"{path} at byte {last}: .*offset 35.*checksum"):
         read_all(log.path)
     assert read_all(log.path, **offsets(0, 35)) == expected(0, 35)
-    assert len(read_all(log.path, checkCrc="false")) == 60
+    if log.keys is None:
+        assert len(read_all(log.path, checkCrc="false")) == 60
+        return
+    with pytest.raises(CorruptBatch, match=rf"{path} at byte {last}: .*35 does not decrypt"):
+        read_all(log.path, checkCrc="false")
+    assert read_all(log.path, checkCrc="false", **offsets(0, 35)) == expected(0, 35)
 
 
 def test_a_missing_segment_in_the_middle_is_loss(log: HandFolder) -> None:
@@ -237,3 +254,96 @@ def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: Han
     mark.write_bytes(b"nonsense")
     with pytest.raises(CorruptFile, match=r"partition\.metadata: does not name a stream id"):
         plan(log.path)
+
+
+def test_without_the_key_nothing_is_read_and_the_remedy_is_told(
+    log: HandFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, tasks = plan(log.path, **{"encryption.keys": "k2=env:A_KEY"})
+    if log.keys is None:
+        assert read(tasks[0], options) == expected(0, 60)  # and nobody has looked for the key
+        return
+    with pytest.raises(
+        EncryptionKeyMissing,
+        match=r"0{20}\.key needs the key 'k1', .*encryption\.keys \(k2\); set the option"
+        r" encryption\.keys to NAME=SOURCE",
+    ):
+        read(tasks[0], options)
+    monkeypatch.delenv("A_KEY")
+    with pytest.raises(ConfigError, match=r"encryption\.keys\.k2: .* A_KEY is not set"):
+        read(tasks[0], options)
+
+
+@pytest.mark.parametrize("columns", [COLUMNS, ("offset",)])
+def test_without_any_key_not_even_offsets_come_of_what_is_encrypted(
+    log: HandFolder, columns: tuple[str, ...]
+) -> None:
+    options = ReadOptions.parse({"path": str(log.path), "subscribe": "orders"})
+    place = open_place(options)
+    (task,) = place.cut(take_snapshot(place, options), options.task_bytes_max, 1)
+    found = FileReader(task, options, arrow_schema(columns)).read()
+    if log.keys is None:
+        assert sum(batch.num_rows for batch in found) == 60
+        return
+    with pytest.raises(EncryptionKeyMissing, match=r"'k1', .*\(there are none\)"):
+        list(found)
+
+
+def test_a_segment_without_its_key_names_both_files(log: HandFolder) -> None:
+    if log.keys is None:
+        pytest.skip("there are no keys")
+    options, tasks = plan(log.path, batchRows="20")
+    rows = FileReader(tasks[0], options, arrow_schema(COLUMNS)).read()
+    next(rows)
+    (log.partition() / f"{40:020d}.key").unlink()
+    with pytest.raises(CorruptFile, match=r"40\.key is missing: what is encrypted in .*40\.log"):
+        list(rows)
+
+
+def test_another_segments_key_opens_nothing(log: HandFolder) -> None:
+    if log.keys is None:
+        pytest.skip("there are no keys")
+    first, second = log.partition() / f"{0:020d}.key", log.partition() / f"{20:020d}.key"
+    second.write_bytes(first.read_bytes())
+    at = 0 if log.encrypts_each == 1 else r"\d+"
+    with pytest.raises(CorruptBatch, match=rf"20\.log at byte {at}: .* does not decrypt"):
+        read_all(log.path)
+
+
+def test_a_batch_that_only_claims_to_be_encrypted_is_no_batch(folder: HandFolder) -> None:
+    """Its bit was set by a flip: the checksum tells, and nobody looks for a key."""
+    folder.keys = None
+    path = folder.segment([values(0, 5)])
+    data = bytearray(path.read_bytes())
+    data[21] ^= 0x40
+    path.write_bytes(data)
+    with pytest.raises(CorruptBatch, match=r"at byte 0: .*offset 0: its checksum is wrong"):
+        read_all(folder.path)
+
+
+def test_a_segment_that_becomes_encrypted_while_it_is_read(folder: HandFolder) -> None:
+    """Compaction does that, once a stream is to be encrypted."""
+    log, folder.keys = folder, None
+    for base in (0, 20, 40):
+        folder.segment([values(base + 5 * i, 5) for i in range(4)], base)
+    options, tasks = plan(log.path, batchRows="20")
+    rows = FileReader(tasks[0], options, arrow_schema(COLUMNS)).read()
+    found = next(rows).to_pylist()
+    log.keys, log.encrypts_each = KeyRing({"k1": A_KEY}, "k1"), 1
+    for base in (20, 40):
+        (log.partition() / f"{base:020d}.log").unlink()
+        log.segment([values(base + 5 * i, 5) for i in range(4)], base)
+    assert found + [row for batch in rows for row in batch.to_pylist()] == expected(0, 60)
+
+
+def test_times_of_single_records_are_looked_at(folder: HandFolder) -> None:
+    """The batch starts at 1,000 ms and says that its latest is of 2,000 ms."""
+    folder.segment([[HandRecord(timestamp_delta=i * 250) for i in range(5)]])
+    found = read_all(folder.path, startingTimestamp="1500")
+    assert [row["offset"] for row in found] == [2, 3, 4]
+    folder.encrypts_each = 1
+    path = folder.segment([[HandRecord(timestamp_delta=i * 250) for i in range(5)]])
+    if folder.keys is not None:
+        path.with_suffix(".key").write_bytes(b"nonsense")
+        with pytest.raises(CorruptFile, match=r"\.key: not a file of a data key"):
+            read_all(folder.path, startingTimestamp="1500")

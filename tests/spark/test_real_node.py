@@ -14,6 +14,7 @@ from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.snapshot import take_snapshot
+from streamlog.errors import EncryptionKeyMissing
 from streamlog.record.columns import arrow_schema
 from tests.cluster import Cluster
 from tests.server_process import wait_until
@@ -25,7 +26,11 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    with Cluster(tmp_path_factory.mktemp("node"), nodes=1) as cluster:
+    directory = tmp_path_factory.mktemp("node")
+    key = directory / "k1.key"
+    key.write_text(bytes(range(32)).hex())
+    settings = {"encryption": {"current": "k1"}, "encryption.keys": {"k1": f"file:{key}"}}
+    with Cluster(directory, nodes=1, settings=settings) as cluster:
         yield cluster
 
 
@@ -34,8 +39,9 @@ def admin(cluster: Cluster) -> AdminClient:
     return AdminClient({"bootstrap.servers": cluster.servers})
 
 
-def create(admin: AdminClient, stream: str) -> None:
-    admin.create_topics([NewTopic(stream, 1, 1)])[stream].result(ADMIN_TIMEOUT_S)
+def create(admin: AdminClient, stream: str, **config: str) -> None:
+    topic = NewTopic(stream, 1, 1, config=config)
+    admin.create_topics([topic])[stream].result(ADMIN_TIMEOUT_S)
 
 
 async def publish(cluster: Cluster, stream: str, count: int) -> None:
@@ -72,6 +78,24 @@ def wait_checkpointed(cluster: Cluster, stream: str, end: int) -> None:
         return file.exists() and f"{stream} 0 {end}" in file.read_text().splitlines()
 
     wait_until(is_written, "the checkpoint")
+
+
+async def test_an_encrypted_stream_takes_a_key_by_path_and_none_from_servers(
+    cluster: Cluster, admin: AdminClient
+) -> None:
+    create(admin, "sealed", **{"streamlog.encrypted": "true"})
+    await publish(cluster, "sealed", 30)
+    wait_checkpointed(cluster, "sealed", 30)
+    served, lying = places(cluster)
+    options, [range_] = plan(served, "sealed")
+    rows = read(range_, options)
+    assert [row["value"] for row in rows] == [b"%d" % i for i in range(30)]
+    options, [range_] = plan(lying, "sealed")
+    with pytest.raises(EncryptionKeyMissing, match=r"set the option encryption\.keys"):
+        read(range_, options)
+    source = cluster.settings["encryption.keys"]["k1"]
+    options, [range_] = plan({**lying, "encryption.keys": f"k1={source}"}, "sealed")
+    assert read(range_, options) == rows
 
 
 async def test_both_ways_give_the_same_rows(cluster: Cluster, admin: AdminClient) -> None:

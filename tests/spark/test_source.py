@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.record_batches import HandRecord
+from tests.spark.conftest import A_KEY
 from tests.spark.data_folder import HandFolder
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from streamlog.log.encryption.key_ring import KeyRing
 
 pytestmark = [pytest.mark.spark, pytest.mark.filterwarnings("ignore")]
 
@@ -85,6 +88,24 @@ def test_sql_reads_a_view(spark: "SparkSession", log: HandFolder) -> None:
 def test_an_empty_read_has_no_rows(spark: "SparkSession", log: HandFolder) -> None:
     frame = load(spark, log, assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 0}}')
     assert frame.count() == 0
+
+
+def test_an_encrypted_stream_is_read_with_its_key_on_driver_and_executors(
+    spark: "SparkSession", folder: HandFolder, a_key: "KeyRing"
+) -> None:
+    folder.keys, folder.encrypts_each = a_key, 2
+    records = [[HandRecord(b"v%d" % i, timestamp_delta=250 * i) for i in range(5)]] * 4
+    folder.segment(records)
+    with pytest.raises(
+        Exception, match=r"'k1', .*; set the option encryption\.keys to NAME=SOURCE"
+    ):
+        load(spark, folder, subscribe="orders").collect()
+    key = folder.path / "k1.key"
+    key.write_text(A_KEY.hex())
+    given = {"encryption.keys": f"k1=file:{key}", "startingTimestamp": "1500"}
+    rows = load(spark, folder, subscribe="orders", minPartitions=3, **given).collect()
+    assert sorted(row.offset for row in rows) == list(range(2, 20))
+    assert {row.value for row in rows} == {b"v0", b"v1", b"v2", b"v3", b"v4"}
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@
 - ``key_file``   a segment's data key, itself encrypted, as it stands beside the segment
 - ``key_ring``   the keys by which data keys are encrypted: one for what is new, others for reading
 - ``key_source`` where such a key comes from: a file, an environment variable, a command
+- ``opener``     opens batches for who reads a segment as it lies there
 - ``envelope``   a small file of its own, encrypted likewise
 - ``segment_key`` a segment's data key, made or read when somebody needs it
 - ``rewrapping`` data keys are encrypted anew, by another key; segments stay as they are

@@ -31,24 +31,29 @@ def key_ring(sources: Mapping[str, str], current: str | None) -> KeyRing:
     return KeyRing({name: _key(name, source) for name, source in sources.items()}, current)
 
 
-def parsed_sources(texts: Iterable[str]) -> dict[str, str]:
-    """Of ``NAME=SOURCE`` each. Raises ConfigError."""
+def parsed_sources(texts: Iterable[str], where: str = "encryption.keys") -> dict[str, str]:
+    """Of ``NAME=SOURCE`` each; ``where`` they were given.
+
+    Raises ConfigError, which repeats nothing that may be a key that stands there itself.
+    """
     found: dict[str, str] = {}
-    for text in texts:
-        name, equals, source = text.partition("=")
-        if not equals:
-            raise ConfigError("encryption key", f"{name!r} has no source", f"write NAME={FORMS}")
-        check_name(name)
+    for number, text in enumerate(texts, 1):
+        name, _, source = text.strip().partition("=")
+        kind, _, rest = source.partition(":")
+        if kind not in _READERS or not rest.strip():
+            problem = f"number {number} does not say where a key is"
+            raise ConfigError(where, problem, f"write NAME={FORMS}")
+        check_name(name, where)
+        if name in found:
+            raise ConfigError(where, f"{name} is given twice", "remove one of them")
         found[name] = source
     return found
 
 
-def check_name(name: str) -> None:
+def check_name(name: str, where: str) -> None:
     """Raises ConfigError."""
     if not KEY_NAME.fullmatch(name):
-        raise ConfigError(
-            "encryption.keys", f"{name[:80]!r} names no key", "take letters, digits and . _ -"
-        )
+        raise ConfigError(where, f"{name[:80]!r} names no key", "take letters, digits and . _ -")
 
 
 def _key(name: str, source: str) -> bytes:

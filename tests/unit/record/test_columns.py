@@ -6,6 +6,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch
 from streamlog.record import _columns_plain, columns, columns_limits
+from streamlog.record.batch import ENCRYPTED
 from streamlog.record.columns import arrow_batch, arrow_batches, arrow_schema
 from streamlog.record.compression import Compression, compress
 from tests.record_batches import HandRecord, hand_batch, record_bytes, sized, varint
@@ -132,6 +133,22 @@ def test_an_emptied_batch_and_a_control_batch_have_no_rows(twin: ModuleType) -> 
     data = hand_batch([HandRecord()], 0) + hand_batch([], 1, last_offset_delta=4)
     data += hand_batch([HandRecord()], 6, attributes=CONTROL) + hand_batch([HandRecord()], 7)
     assert column(data, "offset") == [0, 7]
+
+
+def test_what_is_encrypted_is_refused_where_it_would_be_decoded(twin: ModuleType) -> None:
+    """Behind its rows so far; and not where nobody wants its records, or it has none."""
+    data = hand_batch([HandRecord(b"a")]) + hand_batch([HandRecord(b"b")], 1, attributes=ENCRYPTED)
+    decoder = twin.ColumnDecoder({"value"})
+    decoder.feed(data)
+    with pytest.raises(CorruptBatch, match=r"at offset 1: it is encrypted"):
+        decoder.decode()
+    assert (decoder.position, decoder.row_count) == (len(data) // 2, 1)
+    decoder.feed(hand_batch([HandRecord(b"b")], 1))
+    assert not decoder.decode()
+    assert decoder.row_count == 2
+    assert column(data, "value", end_offset=1) == [b"a"]
+    assert column(data[len(data) // 2 :], "value", start_offset=2) == []
+    assert column(hand_batch([HandRecord()], attributes=ENCRYPTED | CONTROL), "value") == []
 
 
 @pytest.mark.parametrize("codec", list(Compression))
