@@ -36,7 +36,8 @@ class Authority:
         """``rules``: of the metadata, as they are now. ``enforced``: some authentication is on."""
         self.enforced = enforced
         self.audit = audit
-        self._file = settings.file
+        self.file = settings.file
+        """Rules of this node's own; None: it has none."""
         self._rules = rules
         self._file_rules = NO_RULES
         self._stamp: tuple[int, int, int] | None = None
@@ -57,6 +58,11 @@ class Authority:
             self._authorizer = Authorizer((rules, self._file_rules), self._supers)
         return self._authorizer
 
+    @property
+    def file_rules(self) -> RuleBook:
+        """Those of the file, as last read."""
+        return self._file_rules
+
     def access_of(self, session: Session) -> Access | None:
         """None for whoever may do everything: nodes, and all where nothing is enforced."""
         if not self.enforced or session.is_node:
@@ -72,27 +78,27 @@ class Authority:
 
     def load(self) -> None:
         """Before anybody is answered. Raises ConfigError."""
-        if self._file is not None:
-            self._stamp = _stamp(self._file)
-            self._take(read_rules(self._file))
+        if self.file is not None:
+            self._stamp = _stamp(self.file)
+            self._take(read_rules(self.file))
 
     async def run(self) -> None:
         """Read the file again when it changes; a wrong one changes nothing."""
-        while self._file is not None:
+        while self.file is not None:
             await asyncio.sleep(CHECK_S)
-            stamp = await asyncio.to_thread(_stamp, self._file)
+            stamp = await asyncio.to_thread(_stamp, self.file)
             if stamp == self._stamp:
                 continue
             self._stamp = stamp
             try:
-                rules = await asyncio.to_thread(read_rules, self._file)
+                rules = await asyncio.to_thread(read_rules, self.file)
             except ConfigError as error:
                 logger.error("access rules not read again: those of before hold", extra={
                     "problem": error.problem, "remedy": error.remedy,
                 })  # fmt: skip
                 continue
             self._take(rules)
-            extra = {"file": str(self._file), "rules": len(rules)}
+            extra = {"file": str(self.file), "rules": len(rules)}
             logger.info("access rules read again", extra=extra)
 
     def _take(self, rules: RuleBook) -> None:

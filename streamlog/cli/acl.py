@@ -1,7 +1,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from itertools import product
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
@@ -20,6 +20,10 @@ app = typer.Typer(
 )
 
 T = TypeVar("T")
+
+CLUSTER: Final = "cluster"
+FILE: Final = "access.file"
+"""Where a rule stands."""
 
 _RESOURCE = "A name; PREFIX* for all that begin so; * for all. May be repeated."
 Principals = Annotated[
@@ -52,19 +56,20 @@ def list_rules(
     servers: Servers = SERVERS,
     as_json: Json = False,
 ) -> None:
-    """The rules of the cluster, all or those about something. Nodes may have more in a file."""
+    """The rules, all or those about something: of the cluster, and of the answering node's file."""
     wanted = _about(principal, topic, group)
     rules = _ask(servers, lambda cluster: _described(cluster, wanted))
     if as_json:
-        print_json([rule.model_dump(mode="json") for rule in rules])
+        print_json([{**rule.model_dump(mode="json"), "source": where} for rule, where in rules])
         return
     print_table(
-        ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "NAME"),
+        ("PERMISSION", "PRINCIPAL", "HOST", "OPERATION", "RESOURCE", "NAME", "SOURCE"),
         (
-            (it.permission, it.principal, it.host, it.operation, it.resource_type, _pattern(it))
-            for it in rules
+            (it.permission, it.principal, it.host, it.operation, it.resource_type, _pattern(it),
+             where)
+            for it, where in rules
         ),
-    )
+    )  # fmt: skip
 
 
 @app.command("add")
@@ -105,13 +110,16 @@ def remove(
         if not found:
             print("no rule is like that")
             return
-        for rule in found:
-            print(rule)
+        for rule, where in found:
+            print(rule if where == CLUSTER else f"{rule} ({where}: that one stays)")
         typer.confirm(
             f"Take back {'this rule' if len(found) == 1 else f'these {len(found)}'}?", abort=True
         )
-    for rule in _ask(servers, lambda asked: _delete(asked, filters)):
+    gone, kept = _ask(servers, lambda asked: _delete(asked, filters))
+    for rule in gone:
         print(f"removed: {rule}")
+    if kept:
+        raise InvalidRequest("; ".join(kept))
 
 
 def _rules(
@@ -203,17 +211,24 @@ def _pattern(rule: "Rule") -> str:
     return f"{rule.name}*" if rule.pattern_type == "prefixed" else rule.name
 
 
-async def _described(cluster: "Cluster", wanted: "RuleFilter") -> list["Rule"]:
-    from streamlog.server.acl_form import asked_filter, read_shown
+async def _described(cluster: "Cluster", wanted: "RuleFilter") -> list[tuple["Rule", str]]:
+    """And where each stands."""
+    from streamlog.server.acl_form import asked_filter, read_file_note, read_shown
     from streamlog.wire import registry
     from streamlog.wire.errors import check
 
     answer = await cluster.ask_any(registry.DESCRIBE_ACLS, asked_filter(wanted))
     check(answer["error_code"], answer["error_message"] or "the access rules")
-    return [read_shown(it, entry) for it in answer["resources"] for entry in it["acls"]]
+    resources = answer["resources"]
+    of_cluster = len(resources) - read_file_note(answer["error_message"])
+    return [
+        (read_shown(it, entry), CLUSTER if number < of_cluster else FILE)
+        for number, it in enumerate(resources)
+        for entry in it["acls"]
+    ]
 
 
-async def _matching(cluster: "Cluster", filters: list["RuleFilter"]) -> list["Rule"]:
+async def _matching(cluster: "Cluster", filters: list["RuleFilter"]) -> list[tuple["Rule", str]]:
     found = [rule for wanted in filters for rule in await _described(cluster, wanted)]
     return list(dict.fromkeys(found))
 
@@ -228,17 +243,25 @@ async def _create(cluster: "Cluster", rules: list["Rule"]) -> None:
         _check(result)
 
 
-async def _delete(cluster: "Cluster", filters: list["RuleFilter"]) -> list["Rule"]:
+async def _delete(
+    cluster: "Cluster", filters: list["RuleFilter"]
+) -> tuple[list["Rule"], list[str]]:
+    """Those that are no more, and why others stay."""
     from streamlog.server.acl_form import asked_filter, read_shown
     from streamlog.wire import registry
 
     request = {"filters": [asked_filter(it) for it in filters]}
     answer = await cluster.ask_any(registry.DELETE_ACLS, request)
     gone: dict[Rule, None] = {}
+    kept: dict[str, None] = {}
     for result in answer["filter_results"]:
         _check(result)
-        gone.update({read_shown(it, it): None for it in result["matching_acls"]})
-    return list(gone)
+        for it in result["matching_acls"]:
+            if it["error_code"]:
+                kept[it["error_message"]] = None
+            else:
+                gone[read_shown(it, it)] = None
+    return list(gone), list(kept)
 
 
 def _check(result: Any) -> None:

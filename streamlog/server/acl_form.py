@@ -3,6 +3,7 @@
 What streamlog does not guard is refused in words: transactional ids, delegation tokens, users.
 """
 
+import re
 from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
@@ -40,6 +41,7 @@ OPERATIONS: Final = {
 PERMISSIONS: Final = {2: Permission.DENY, 3: Permission.ALLOW}
 
 V = TypeVar("V")
+_FILE_NOTE: Final = re.compile(r"the last (\d+) of these resources stand in access\.file\b")
 _NUMBERS: Final[dict[object, int]] = {
     value: number
     for table in (RESOURCE_TYPES, PATTERN_TYPES, OPERATIONS, PERMISSIONS)
@@ -86,6 +88,17 @@ def read_filter(wanted: Message) -> RuleFilter:
     except InvalidRequest as error:
         raise Refused(ErrorCode.invalid_request, str(error)) from None
     return found
+
+
+def file_note(count: int) -> str:
+    """Beside an answer of DescribeAcls, which has no place for it in a rule."""
+    return f"the last {count} of these resources stand in access.file of this node"
+
+
+def read_file_note(message: str | None) -> int:
+    """How many; 0 where nothing is said."""
+    said = _FILE_NOTE.match(message or "")
+    return int(said[1]) if said else 0
 
 
 def shown_resource(rule: Rule) -> dict[str, Any]:

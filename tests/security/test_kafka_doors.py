@@ -325,3 +325,42 @@ def test_rules_by_the_command_line(guarded: GuardedNode) -> None:
     gone = guarded.admin("acl", "rm", "--yes", "-p", "User:cli")
     assert gone.count("removed: ") == 2
     assert guarded.admin("acl", "ls", "-p", "User:cli", "--json").strip() == "[]"
+
+
+FILE_RULES = """
+[[allow]]
+principals = ["User:filed"]
+operations = ["read"]
+topics = ["filed-*"]
+"""
+
+
+def test_rules_of_the_file_are_shown_and_stay(guarded: GuardedNode) -> None:
+    guarded.rules_file.write_text(FILE_RULES)
+    try:
+        guarded.admin("acl", "add", "-p", "User:filed", "-o", "write", "-t", "filed-*")
+        wait_until(
+            lambda: guarded.admin("acl", "ls", "-p", "User:filed", "--json").count("filed-") == 2,
+            "the file's rule is not shown",
+        )
+        table = guarded.admin("acl", "ls", "-p", "User:filed")
+        assert [line.split()[-1] for line in table.splitlines()[1:]] == ["cluster", "access.file"]
+        admin = AdminClient(librdkafka(guarded, ADMIN))
+        ours = AclBindingFilter(
+            ResourceType.ANY, None, ResourcePatternType.ANY, "User:filed", None,
+            AclOperation.ANY, AclPermissionType.ANY,
+        )  # fmt: skip
+        seen = admin.describe_acls(ours).result(PATIENCE_S)
+        assert {it.operation for it in seen} == {AclOperation.READ, AclOperation.WRITE}
+        done = guarded.cli("acl", "rm", "--yes", "-p", "User:filed", "--servers", guarded.kafka,
+                           user=ADMIN)  # fmt: skip
+        assert done.code == 1
+        assert "removed: allow User:filed from * to write topic filed-*" in done.out
+        assert f"stands in {guarded.rules_file} (access.file) of node 1" in done.err
+        assert len(admin.describe_acls(ours).result(PATIENCE_S)) == 1
+    finally:
+        guarded.rules_file.write_text("")
+    wait_until(
+        lambda: "filed" not in guarded.admin("acl", "ls", "-p", "User:filed", "--json"),
+        "the file's rule is still shown",
+    )

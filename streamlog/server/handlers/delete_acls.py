@@ -1,13 +1,14 @@
 """DeleteAcls (31), versions 1 to 3: the access rules that filters match are no more (KIP-140).
 
-Each filter is told what it matched. Rules in a node's own file are not touched.
+Each filter is told what it matched. Rules in a node's own file are not touched: they are told with
+an error that says where they stand.
 """
 
 from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.filters import RuleFilter
+from streamlog.access.filters import RuleFilter, found
 from streamlog.access.rules import Rule
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import RemoveAccessRules
@@ -42,16 +43,36 @@ async def _removed(filters: tuple[RuleFilter, ...], context: Context) -> list[di
         {
             "error_code": ErrorCode.none,
             "error_message": None,
-            "matching_acls": [_shown(Rule.model_validate(rule)) for rule in rules],
+            "matching_acls": [
+                *(_shown(Rule.model_validate(rule)) for rule in rules),
+                *_kept(wanted, context),
+            ],
         }
-        for rules in granted.result["removed"]
+        for wanted, rules in zip(filters, granted.result["removed"], strict=True)
     ]
 
 
-def _shown(rule: Rule) -> dict[str, Any]:
+def _kept(wanted: RuleFilter, context: Context) -> list[dict[str, Any]]:
+    """Those that are not for the protocol to remove."""
+    authority = context.authority
+    if authority is None or authority.file is None:
+        return []
+    problem = (
+        f"stands in {authority.file} (access.file) of node {context.node_id}: take it out there,"
+        " on each node that has it"
+    )
+    return [
+        _shown(rule, ErrorCode.policy_violation, f"{rule}: {problem}")
+        for rule in found(authority.file_rules, wanted)
+    ]
+
+
+def _shown(
+    rule: Rule, code: ErrorCode = ErrorCode.none, message: str | None = None
+) -> dict[str, Any]:
     return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
+        "error_code": code,
+        "error_message": message,
         **shown_resource(rule),
         **shown_entry(rule),
     }

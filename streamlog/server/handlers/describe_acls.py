@@ -1,6 +1,7 @@
 """DescribeAcls (29), versions 1 to 3: the access rules that a filter matches (KIP-140, KIP-290).
 
-Those of the cluster's metadata: what stands in a node's own file is not shown.
+Those of the cluster's metadata come first, then those of this node's own file. The protocol has no
+place for where a rule stands: it is told beside them, where a message is allowed.
 """
 
 from typing import Any
@@ -8,8 +9,9 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from streamlog.access.filters import found
+from streamlog.access.rules import Rule
 from streamlog.errors import StreamlogError
-from streamlog.server.acl_form import read_filter, shown_entry, shown_resource
+from streamlog.server.acl_form import file_note, read_filter, shown_entry, shown_resource
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import told
@@ -21,13 +23,25 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
         wanted = read_filter(request)
     except StreamlogError as error:
         return {**told(error), "resources": []}
+    rules = (await newest_image(context)).rules
+    note, of_file = None, list[Rule]()
+    authority = context.authority
+    if authority is not None and authority.file is not None:
+        of_file = found(authority.file_rules, wanted)
+    resources = _by_resource(of_file)
+    if resources:
+        note = file_note(len(resources))
+    return {
+        "error_code": ErrorCode.none,
+        "error_message": note,
+        "resources": [*_by_resource(found(rules, wanted)), *resources],
+    }
+
+
+def _by_resource(rules: list[Rule]) -> list[dict[str, Any]]:
     resources: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for rule in found((await newest_image(context)).rules, wanted):
+    for rule in rules:
         shown = shown_resource(rule)
         resource = resources.setdefault(tuple(shown.values()), {**shown, "acls": []})
         resource["acls"].append(shown_entry(rule))
-    return {
-        "error_code": ErrorCode.none,
-        "error_message": None,
-        "resources": list(resources.values()),
-    }
+    return list(resources.values())
