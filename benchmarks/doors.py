@@ -1,6 +1,7 @@
-"""What locks cost: TLS, certificates of both sides, passwords, beside none, on a node each.
+"""What locks cost: TLS, certificates of both sides, passwords, encryption on the disk, beside none,
+on a node each.
 
-The same records, the same clients; only what is said on the connection differs.
+The same records, the same clients; only what is said on the connection, or stored, differs.
 """
 
 import functools
@@ -29,6 +30,8 @@ class Door(NamedTuple):
 
     node: str = ""
     client: Mapping[str, str] = {}
+    stream: Mapping[str, str] = {}
+    """Of the stream's configuration."""
 
 
 class DoorNode(LoneNode):
@@ -49,7 +52,7 @@ class DoorNode(LoneNode):
         from confluent_kafka.admin import AdminClient, NewTopic  # type: ignore[attr-defined]
 
         admin = AdminClient({"bootstrap.servers": self.kafka, **door.client})
-        topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os"})
+        topic = NewTopic(STREAM, 1, 1, config={"streamlog.sync": "os", **door.stream})
         admin.create_topics([topic])[STREAM].result(TIMEOUT_S)
 
 
@@ -104,12 +107,27 @@ def password(directory: Path, *, sealed: bool = False) -> Door:
     return Door(node, {**door.client, **known, "security.protocol": protocol})
 
 
+def encrypted(directory: Path, *, sealed: bool = False) -> Door:
+    """On the disk; ``sealed``: within TLS as well."""
+    import base64
+    import secrets
+
+    door = tls(directory) if sealed else Door()
+    directory.mkdir(exist_ok=True)
+    key = directory / "key"
+    key.write_bytes(base64.b64encode(secrets.token_bytes(32)))
+    keys = f'[encryption]\ncurrent = "k"\n[encryption.keys]\nk = "file:{key}"\n'
+    return door._replace(node=door.node + keys, stream={"streamlog.encrypted": "true"})
+
+
 LOCKS: Final[Mapping[str, Callable[[Path], Door]]] = {
     "in the clear": nothing,
     "TLS": tls,
     "TLS, certificates of both sides": functools.partial(tls, mutual=True),
     "SCRAM-SHA-512": password,
     "SCRAM-SHA-512 within TLS": functools.partial(password, sealed=True),
+    "encrypted on the disk": encrypted,
+    "encrypted on the disk, TLS": functools.partial(encrypted, sealed=True),
 }
 """The first is the yardstick."""
 

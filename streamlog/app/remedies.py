@@ -98,6 +98,7 @@ REMEDIES: Final = MappingProxyType(
         "damaged segment not kept aside": NOTHING,
         "segment cannot be checked": _DISK,
         "index entry is wrong": "nothing: it was found in the log; look at the disk",
+        "data key is still under an old key": "keep the old key configured; look at the disk",
         "index rebuilt": "nothing; look at the disk if it happens again",
         "file rebuilt": "nothing; look at the disk if it happens again",
         "sync of the file system failed": "files are synced one by one; look at the disk",

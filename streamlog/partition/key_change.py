@@ -92,7 +92,7 @@ class KeyChange:
                 "file": segment.key_path,
                 "problem": str(error),
             }
-            logger.error("data key is still under an old key: keep that configured", extra=extra)
+            logger.error("data key is still under an old key", extra=extra)
             return False
         return True
 
