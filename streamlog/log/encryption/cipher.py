@@ -81,16 +81,31 @@ class BatchCipher:
 
         Raises CorruptBatch if it was changed, or is another key's.
         """
-        view = memoryview(batch)
+        return b"".join(self._opened(memoryview(batch)))
+
+    def decrypted_all(self, records: Buffer) -> bytes:
+        """Whole batches back to back. Raises CorruptBatch, also where the last one is cut."""
+        return b"".join(self._each(records))
+
+    def _each(self, records: Buffer) -> Iterator[Buffer]:
+        end = 0
+        for _, batch in batches(records):
+            end += len(batch)
+            yield from self._opened(batch)
+        if end != len(records):
+            raise CorruptBatch(f"a batch is cut after {len(records) - end} bytes")
+
+    def _opened(self, view: memoryview) -> tuple[Buffer, ...]:
+        """The batch in pieces: who has many of them joins all at once."""
         (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
         if not attributes & ENCRYPTED:
-            return bytes(view)
+            return (view,)
         start = bytes(view[:_LENGTH_POSITION])
         epoch = bytes(view[LENGTH_PREFIX_BYTES:CRC_POSITION])
         bound = b"".join((start, epoch, view[CRC_START:HEADER_BYTES]))
         try:
             nonce = bytes(view[HEADER_BYTES:_BODY_POSITION])
-            clear = memoryview(self._gcm.decrypt(nonce, bytes(view[_BODY_POSITION:]), bound))
+            clear = memoryview(self._gcm.decrypt(nonce, view[_BODY_POSITION:], bound))
         except (InvalidTag, ValueError):
             offset = int.from_bytes(start, "big")
             raise CorruptBatch(
@@ -99,19 +114,7 @@ class BatchCipher:
             ) from None
         length = _LENGTH.pack(len(view) - LENGTH_PREFIX_BYTES - OVERHEAD_BYTES)
         rest = _marked(view, attributes & ~ENCRYPTED)
-        return b"".join((start, length, epoch, clear[:_CRC_BYTES], rest, clear[_CRC_BYTES:]))
-
-    def decrypted_all(self, records: Buffer) -> bytes:
-        """Whole batches back to back. Raises CorruptBatch, also where the last one is cut."""
-        return b"".join(self._each(records))
-
-    def _each(self, records: Buffer) -> Iterator[bytes]:
-        end = 0
-        for _, batch in batches(records):
-            end += len(batch)
-            yield self.decrypted(batch)
-        if end != len(records):
-            raise CorruptBatch(f"a batch is cut after {len(records) - end} bytes")
+        return start, length, epoch, clear[:_CRC_BYTES], rest, clear[_CRC_BYTES:]
 
 
 def _marked(batch: memoryview, attributes: int) -> bytes:
