@@ -18,7 +18,8 @@ def describe(
     heard_of: AbstractSet[NodeId],
     levels: Mapping[NodeId, LevelRange],
 ) -> dict[str, Any]:
-    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere.
+    """JSON. ``replicas`` is known to the leader alone, and empty elsewhere; of one node's, the one
+    that fetched last stands last.
 
     ``heard_of``: the nodes that the controller has heard of in its own time in office; ``levels``:
     what they know by their own word.
@@ -42,6 +43,7 @@ def describe(
         "replicas": [
             {
                 "node_id": replica.key.node_id,
+                "directory_id": str(replica.key.directory_id),
                 "end_offset": replica.end_offset,
                 "lag": max(0, end_offset - replica.end_offset),
                 "last_fetch_ms": replica.last_fetch_ms,

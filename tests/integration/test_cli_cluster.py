@@ -46,6 +46,14 @@ def test_the_nodes_and_the_quorum(cli: Cli, trio: Any) -> None:
     assert "controller" in cli.ok("cluster quorum")
 
 
+def test_each_voter_is_known_by_the_folder_that_it_has(cli: Cli) -> None:
+    def folders(of: str) -> set[tuple[int, str | None]]:
+        return {(it["node_id"], it["directory_id"]) for it in cli.json("cluster quorum")[of]}
+
+    wait_until(lambda: folders("replicas") == folders("voters"), "another folder")
+    assert None not in {folder for _, folder in folders("replicas")}
+
+
 def test_a_new_cluster_is_at_the_newest_level(cli: Cli) -> None:
     wait_until(lambda: None not in cli.json("cluster features")["nodes"].values(), "the levels")
     features = cli.json("cluster features")

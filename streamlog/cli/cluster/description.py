@@ -22,6 +22,8 @@ class FollowerState(NamedTuple):
     end_offset: int
     lag: int
     last_fetch_ms: int | None
+    directory_id: str | None = None
+    """Of the folder that it is in; controllers of before did not tell."""
 
 
 class NodeState(NamedTuple):

@@ -14,19 +14,31 @@ def findings(description: Description, topology: "Topology") -> list[str]:
 
     Empty: every node lives, every voter follows the metadata, and every replica is in sync.
     """
-    return [*_of_nodes(description), *_of_partitions(topology)]
+    return [*_of_nodes(description), *_of_voters(description), *_of_partitions(topology)]
 
 
 def _of_nodes(description: Description) -> Iterator[str]:
-    known = {node.node_id for node in description.nodes}
     for node in description.nodes:
         if node.fenced:
             yield f"node {node.node_id} is not alive"
         elif not node.heard:
             yield f"node {node.node_id} has not told the new controller yet that it is alive"
+
+
+def _of_voters(description: Description) -> Iterator[str]:
+    """A node whose metadata were lost is there, and in sync, before its voice counts again."""
+    living = {node.node_id: not node.fenced and node.heard for node in description.nodes}
+    newest = {replica.node_id: replica for replica in description.replicas}
     for voter in description.voters:
-        if voter.node_id not in known:
+        replica = newest.get(voter.node_id)
+        if voter.node_id not in living:
             yield f"voter {voter.node_id} has never been there"
+        elif not (newest and living[voter.node_id]):
+            continue  # said already, or not known
+        elif replica is None:
+            yield f"voter {voter.node_id} does not follow the metadata yet"
+        elif None not in (mine := {voter.directory_id, replica.directory_id}) and len(mine) > 1:
+            yield f"voter {voter.node_id} has lost its metadata, and may not vote yet"
 
 
 def _of_partitions(topology: "Topology") -> Iterator[str]:

@@ -17,7 +17,9 @@ FIELDS: dict[str, Any] = {
     "epoch": 4,
     "high_watermark": 90,
     "voters": [{"node_id": 1, "host": "a", "port": 9092, "directory_id": None}],
-    "replicas": [{"node_id": 1, "end_offset": 91, "lag": 0, "last_fetch_ms": 0}],
+    "replicas": [
+        {"node_id": 1, "end_offset": 91, "lag": 0, "last_fetch_ms": 0, "directory_id": None}
+    ],
     "nodes": [NODE],
 }
 

@@ -1,6 +1,6 @@
 """What is wrong with a cluster, one line each."""
 
-from streamlog.cli.cluster.description import Description, NodeState, VoterState
+from streamlog.cli.cluster.description import Description, FollowerState, NodeState, VoterState
 from streamlog.cli.cluster.findings import findings
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
 from streamlog.model import NO_LEADER, NodeId
@@ -40,6 +40,41 @@ def test_a_node_that_only_the_last_controller_knew() -> None:
 
 def test_a_voter_that_has_never_been_there() -> None:
     assert findings(cluster(registered=(1, 3)), streams()) == ["voter 2 has never been there"]
+
+
+def voting(*followers: FollowerState) -> Description:
+    """Node 1 is the controller, and each voter's folder is called by its number."""
+    known = cluster()
+    voters = tuple(it._replace(directory_id=str(it.node_id)) for it in known.voters)
+    return known._replace(voters=voters, replicas=(follower(1, "1"), *followers))
+
+
+def follower(node_id: int, directory_id: str | None) -> FollowerState:
+    return FollowerState(node_id, 7, 0, 0, directory_id)
+
+
+def test_a_voter_with_another_folder_does_not_count_until_it_is_let_vote() -> None:
+    """Whoever stopped the next node now could leave the quorum with one voice of three."""
+    away = "voter 3 has lost its metadata, and may not vote yet"
+    known = voting(follower(2, "2"), follower(3, "3"), follower(3, "new"))
+    assert findings(known, streams()) == [away]
+    assert findings(voting(follower(2, "2"), follower(3, "new"), follower(3, "3")), streams()) == []
+
+
+def test_a_voter_that_does_not_fetch() -> None:
+    away = "voter 3 does not follow the metadata yet"
+    assert findings(voting(follower(2, "2")), streams()) == [away]
+
+
+def test_a_controller_that_does_not_tell_folders() -> None:
+    assert findings(voting(follower(2, None), follower(3, None)), streams()) == []
+
+
+def test_a_dead_voter_is_told_once() -> None:
+    known = voting(follower(2, "2"))
+    gone = known.nodes[2]._replace(fenced=True)
+    known = known._replace(nodes=(*known.nodes[:2], gone))
+    assert findings(known, streams()) == ["node 3 is not alive"]
 
 
 def test_replicas_that_are_behind() -> None:
