@@ -38,7 +38,6 @@ class Process:
     number: int
     directory: int
     epoch: int = -1  # of its registration
-    applied: int = -1
 
 
 @dataclass

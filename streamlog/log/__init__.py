@@ -14,7 +14,8 @@ Reading order: ``disk`` (all file access), ``files`` (bounded open files), ``sli
 ``scan`` (walk over batches), ``segment``, ``active``, ``recovery``, ``sync``, ``log``; then
 ``retention``, ``scrub``, ``times``, ``verify``, ``dump``, ``quarantine`` (damaged segments kept
 aside), ``reserve`` (room for the metadata of a full disk), ``beside`` (small files of others),
-``recovery_limit`` (a cut since the last checkpoint), ``compaction``.
+``recovery_limit`` (a cut since the last checkpoint), ``folder_lock`` (one process at a time),
+``compaction``.
 
 A :class:`~streamlog.log.log.PartitionLog` has one owner and is not thread-safe, except for what is
 meant for a worker thread: ``SyncTicket.run``, ``Segment.verify`` and ``FileSlice``. It knows

@@ -66,10 +66,6 @@ def http_of(trio: Any, number: int) -> str:
     return f"{trio.addresses['nodes'][number]['http']}/"
 
 
-def status_of(page: Any) -> Any:
-    return page.evaluate("fetch('/api/status').then((it) => it.json())")
-
-
 def text_of(page: Any, selector: str) -> str:
     return str(page.inner_text(selector))
 

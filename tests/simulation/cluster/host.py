@@ -39,8 +39,6 @@ class Host:
         self.slow_disk = False
         self.boot = 0
         """Grows when the machine, not just the process, starts anew."""
-        self.unsynced_lost = False
-        """Since the last start, by a power cut."""
         self.on_power_cut: Callable[[], None] = lambda: None
         """The disk's power went in the middle of a call."""
         self.on_end: list[Callable[[bool], None]] = []
@@ -106,7 +104,6 @@ class Host:
         """What was not synced may be gone."""
         self._end(kernel=False)
         self.powered = False
-        self.unsynced_lost = True
         self.boot += 1
         self.disk.crash()
 

@@ -13,7 +13,6 @@ from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import Endpoint, Tcp
 
 RECEIVE_BYTES = 64 * 1024
-SLICE_BYTES = 1 << 20
 PORT = 9092
 
 
@@ -28,11 +27,6 @@ class SimSocket:
         self._endpoint = endpoint
         self._waiter: asyncio.Future[None] | None = None
         endpoint.on_change = self.wake
-
-    @property
-    def at_end(self) -> bool:
-        """The other side has closed it, whether or not all it sent has been read."""
-        return self._endpoint.ended
 
     async def connect(self, address: object) -> None:
         """It is connected when it is made."""

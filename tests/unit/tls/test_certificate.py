@@ -28,7 +28,6 @@ KINDS = (
     NameOID.STREET_ADDRESS,
     NameOID.USER_ID,
 )
-ATTRIBUTES = st.tuples(st.sampled_from(KINDS), LETTERS)
 NAMES = st.lists(
     st.lists(
         st.tuples(st.sampled_from(KINDS), LETTERS),
