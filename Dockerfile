@@ -16,15 +16,19 @@ WORKDIR /src
 COPY deploy/requirements.lock deploy/build.lock /locks/
 RUN python -m venv /opt/streamlog \
     && python -m venv --system-site-packages /build \
-    && /opt/streamlog/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /locks/requirements.lock \
-    && /build/bin/pip install --no-cache-dir --require-hashes -r /locks/build.lock
+    && /build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: -r /locks/build.lock
+# Of nkeys there is a source alone: it is built by the tools of the lock, not by what pip would fetch for it.
+RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --require-hashes \
+        --only-binary :all: --no-binary nkeys --wheel-dir /wheels -r /locks/requirements.lock \
+    && /opt/streamlog/bin/pip install --no-cache-dir --no-index --no-deps /wheels/*.whl
 COPY pyproject.toml setup.py README.md LICENSE ./
 COPY streamlog streamlog
 COPY spark spark
 ARG SOURCE_DATE_EPOCH=0
 RUN /build/bin/pip wheel --no-cache-dir --no-deps --no-build-isolation --wheel-dir /wheels . \
-    && /opt/streamlog/bin/pip install --no-cache-dir --no-deps /wheels/*.whl \
-    && /opt/streamlog/bin/python -W error -c 'import streamlog.record.codec' \
+    && /opt/streamlog/bin/pip install --no-cache-dir --no-index --no-deps /wheels/streamlog-*.whl \
+    && /opt/streamlog/bin/pip check \
+    && /opt/streamlog/bin/python -I -W error -c 'import streamlog.record.codec' \
     && /opt/streamlog/bin/pip uninstall --yes pip
 
 FROM ${PYTHON}

@@ -13,7 +13,7 @@ URGENT: Final = timedelta(days=2)
 """... and one that lasts no longer than this, today. ``deploy/alerts.yml`` has the same two."""
 
 _SEQUENCE, _OID, _VERSION = 0x30, 0x06, 0xA0
-_UTC_TIME: Final = 0x17
+_UTC_TIME, _GENERAL_TIME = 0x17, 0x18
 _CODECS: Final = {
     0x0C: "utf-8", 0x12: "ascii", 0x13: "ascii", 0x14: "latin-1", 0x16: "ascii",
     0x1A: "ascii", 0x1C: "utf-32-be", 0x1E: "utf-16-be",
@@ -57,6 +57,19 @@ def read_certificate(der: bytes) -> Certificate:
         return Certificate(_name(subject), _time(not_after))
     except (IndexError, StopIteration, UnicodeDecodeError) as error:
         raise ValueError("this is no certificate") from error
+
+
+def read_next_update(der: bytes) -> datetime | None:
+    """Until when a list of what a CA has revoked holds; None: it does not say. Raises ValueError.
+
+    RFC 5280, section 5.1: of its two times the second one, which may be left out.
+    """
+    try:
+        fields = list(_children(next(_children(der)).content))
+        times = [it for it in _children(fields[0].content) if it.tag in (_UTC_TIME, _GENERAL_TIME)]
+        return _time(times[1]) if len(times) > 1 else None
+    except (IndexError, StopIteration, UnicodeDecodeError) as error:
+        raise ValueError("this is no list of revocations") from error
 
 
 def _children(data: bytes) -> Iterator[_Element]:

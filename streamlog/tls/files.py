@@ -1,13 +1,15 @@
 """Contexts of files. What is wrong with one is a ConfigError that names its setting."""
 
+import base64
 import re
 import ssl
 from collections.abc import Iterator
+from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
 from streamlog.errors import ConfigError
-from streamlog.tls.certificate import Certificate, read_certificate
+from streamlog.tls.certificate import Certificate, read_certificate, read_next_update
 
 CIPHERS: Final = "ECDHE+AESGCM:ECDHE+CHACHA20"
 """Of TLS 1.2: ephemeral keys and AEAD. TLS 1.3 has nothing else."""
@@ -16,6 +18,7 @@ KTLS: Final = 1 << 3
 _CERTIFICATE: Final = re.compile(
     "-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL
 )
+_CRL: Final = re.compile("-----BEGIN X509 CRL-----(.+?)-----END X509 CRL-----", re.DOTALL)
 _VERSIONS: Final = {"1.2": ssl.TLSVersion.TLSv1_2, "1.3": ssl.TLSVersion.TLSv1_3}
 
 Version = Literal["1.2", "1.3"]
@@ -63,6 +66,18 @@ def certificates(file: File) -> Iterator[Certificate]:
             yield read_certificate(ssl.PEM_cert_to_DER_cert(pem))
     except ValueError:
         raise _no_pem(file, "a certificate") from None
+
+
+def next_updates(file: File) -> Iterator[datetime | None]:
+    """Of all lists of revocations in a PEM file, until when they hold. Raises ConfigError."""
+    found = _CRL.findall(file.read().decode("ascii", "replace"))
+    try:
+        if not found:
+            raise ValueError("there is none")
+        for base64_text in found:
+            yield read_next_update(base64.b64decode(base64_text))
+    except ValueError:
+        raise _no_pem(file, "lists of what CAs have revoked") from None
 
 
 class Trust(NamedTuple):

@@ -30,6 +30,8 @@ def examine(settings: "Settings", now: datetime) -> Iterator[Finding]:
             yield Finding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
         else:
             yield _judged(key, path, found, now)
+    if settings.tls.crl is not None:
+        yield _revocations(settings.tls.crl, now)
 
 
 def _files(it: "Settings") -> Iterator[tuple[str, Path]]:
@@ -63,3 +65,20 @@ def _judged(key: str, path: Path, certificate: "Certificate", now: datetime) -> 
     if left < SOON:
         return Finding(AREA, "warning", said, remedy, measured)
     return Finding(AREA, "ok", said, "", measured)
+
+
+def _revocations(path: Path, now: datetime) -> Finding:
+    """Lists are renewed every few days, so that it is no news that one ends soon."""
+    from streamlog.tls.files import File, next_updates
+
+    try:
+        known = [it for it in next_updates(File("tls.crl", path)) if it is not None]
+    except ConfigError as error:
+        return Finding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+    if not known:
+        return Finding(AREA, "ok", "tls.crl does not say how long it holds")
+    until = f"until {min(known):%Y-%m-%d %H:%M} UTC"
+    if min(known) <= now:
+        said = f"tls.crl held {until}: whoever shows a certificate of that CA is refused"
+        return Finding(AREA, "failed", said, f"fetch the CA's newest list into {path}")
+    return Finding(AREA, "ok", f"tls.crl holds {until}")

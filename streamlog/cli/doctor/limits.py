@@ -54,6 +54,10 @@ def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[s
     ):
         if path is not None:
             yield key, path
+    for name, where in settings.encryption.keys.items():
+        kind, _, place = where.partition(":")
+        if kind == "file":
+            yield f"encryption.keys.{name}", Path(place)
     if config is not None and (nats.password or nats.token):
         yield "the configuration, which has a password or token", config
 

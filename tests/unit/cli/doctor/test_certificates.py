@@ -1,6 +1,6 @@
 """How long certificates last, and when that is too short."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -76,3 +76,21 @@ def test_what_is_no_certificate_is_said(tmp_path: Path) -> None:
     first, second = found(tls={**issued.settings(), "client_ca": gone})
     assert (first.state, "does not hold a certificate" in first.said) == ("failed", True)
     assert (second.state, "cannot be read" in second.said) == ("failed", True)
+
+
+@pytest.mark.parametrize(("days", "state"), [(-0.5, "failed"), (0.5, "ok")])
+def test_a_list_of_revocations_holds_until_the_next_one(
+    tmp_path: Path, days: float, state: str
+) -> None:
+    authority = Authority(tmp_path)
+    issued = authority.issue("node", days=90)
+    crl = authority.revoke(authority.issue("bad", days=90))  # the next one is due in a day
+    settings = Settings(
+        node={"data_dir": "/d"},  # type: ignore[arg-type]
+        tls={**issued.settings(), "client_ca": authority.ca, "crl": crl},  # type: ignore[arg-type]
+    )
+    then = datetime.now(UTC) + timedelta(days=1 - days)
+    finding = list(examine(settings, then))[-1]
+    assert (finding.state, "tls.crl" in finding.said) == (state, True)
+    crl.write_text("nonsense")
+    assert list(examine(settings, then))[-1].state == "failed"

@@ -60,10 +60,16 @@ def test_files_with_secrets_are_for_one_user(tmp_path: Path) -> None:
     for path, mode in ((config, 0o644), (seed, 0o600)):
         path.write_text("s3cret")
         path.chmod(mode)
+    key = tmp_path / "key"
+    key.write_text("s3cret")
+    key.chmod(0o640)
     nats = {"token": "t", "nkey_seed": seed}
-    found = [it for it in limits.examine(settings(tmp_path, nats=nats), config) if it.state != "ok"]
+    keys = {"keys": {"k1": f"file:{key}", "k2": "env:KEY"}, "current": "k1"}
+    looked_at = settings(tmp_path, nats=nats, encryption=keys)
+    found = [it for it in limits.examine(looked_at, config) if it.state != "ok"]
     said = " ".join(it.said for it in found)
     assert f"others may read {config} (mode 644)" in said
+    assert f"encryption.keys.k1: others may read {key} (mode 640)" in said
     assert str(seed) not in said and "s3cret" not in said
     gone = settings(tmp_path, nats={"nkey_seed": tmp_path / "none"})
     assert [it.state for it in limits.examine(gone, None)][1:] == ["failed"]
