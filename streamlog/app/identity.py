@@ -13,8 +13,8 @@ from streamlog.tls.certificates import KAFKA, Certificates
 def build_authenticator(
     settings: Settings, image: Callable[[], Image], certificates: Certificates
 ) -> Authenticator | None:
-    """None where whoever comes is believed. Reads files. Raises ConfigError."""
-    if not settings.authentication_on:
+    """None where nobody can prove who they are. Reads files. Raises ConfigError."""
+    if not settings.authentication_known:
         return None
     sasl = settings.sasl
     by_certificate = settings.tls.client_auth != "none"
@@ -22,7 +22,12 @@ def build_authenticator(
         problem = "is missing, and nodes show no certificates: none would let in another one"
         remedy = "name the user, with sasl.node_password_file, or set tls.client_auth"
         raise ConfigError("sasl.node_user", problem, remedy)
-    return Authenticator.load(sasl, image, lambda: _own_subject(certificates))
+    return Authenticator.load(
+        sasl,
+        image,
+        lambda: _own_subject(certificates),
+        is_demanded=settings.authentication_on,
+    )
 
 
 def _own_subject(certificates: Certificates) -> str | None:

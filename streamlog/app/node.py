@@ -79,7 +79,11 @@ class Node:
         metrics = NodeMetrics()
         self._certificates = Certificates(settings)
         self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
-        security = Security(tls=self._certificates.outgoing, login=node_login(settings))
+        security = Security(
+            tls=self._certificates.outgoing,
+            login=node_login(settings),
+            optional=settings.security.optional,
+        )
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._tracing = tracing_of(settings.tracing, data_dir.node_id)

@@ -151,6 +151,12 @@ REMEDIES: Final = MappingProxyType(
         "insecure: whoever reaches this address may do anything": (
             "turn on [sasl] or client certificates; docs/security.md"
         ),
+        "optional: whoever shows nothing may do anything": (
+            "remove security.optional when all have moved; docs/runbooks/turn-on-security.md"
+        ),
+        "let in although security is to be demanded": (
+            "give that client TLS and a login before security.optional is removed"
+        ),
         "certificates not reloaded: those loaded before stay in use": "mend the files",
         "certificate has expired: renew it": "put a new one in its place: it is read by itself",
         "certificate expires soon: renew it": "put a new one in its place: it is read by itself",

@@ -58,7 +58,11 @@ def _security(settings: "Settings") -> "Security":
     from streamlog.client.security import Security
     from streamlog.tls.certificates import Certificates
 
-    return Security(tls=Certificates(settings).outgoing, login=node_login(settings))
+    return Security(
+        tls=Certificates(settings).outgoing,
+        login=node_login(settings),
+        optional=settings.security.optional,
+    )
 
 
 async def _topology(servers: str, timeout_s: float, security: "Security") -> "Topology | None":
