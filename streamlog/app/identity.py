@@ -3,6 +3,7 @@
 from collections.abc import Callable
 
 from streamlog.client.login import Login, secret_in
+from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.image import Image
@@ -34,6 +35,15 @@ def _own_subject(certificates: Certificates) -> str | None:
     """Of what the socket API shows, which is shown to other nodes as well."""
     own = certificates.shown.get(KAFKA)
     return own.subject if own is not None else None
+
+
+def to_nodes(settings: Settings, certificates: Certificates) -> Security:
+    """How this node goes to other nodes."""
+    return Security(
+        tls=certificates.outgoing,
+        login=node_login(settings),
+        optional=settings.security.optional,
+    )
 
 
 def node_login(settings: Settings) -> Login | None:

@@ -4,6 +4,7 @@ import asyncio
 import json
 import subprocess
 import threading
+import time
 import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +28,7 @@ PAGE: Final = FOLDER / "turn-on-security.md"
 ETC: Final = "/etc/streamlog/"
 PASSWORD: Final = "of the orders' app"
 PATIENCE_S: Final = 20.0
+GAP_S_MAX: Final = 10.0
 TOLERATED: Final = "streamlog_tolerated_connections"
 
 
@@ -70,18 +72,23 @@ class Load:
 
     def __init__(self, url: str) -> None:
         self.acked: list[int] = []
+        self.longest_gap_s = 0.0
+        """Between two acks."""
         self._url = url
         self._stopping = threading.Event()
 
     async def _publish(self) -> None:
         client = await nats.connect(self._url)
-        number = 0
+        number, last_s = 0, time.monotonic()
         while not self._stopping.is_set():
             try:
                 answer = await client.request("orders", b"%d" % number, timeout=2)
                 if "error" not in json.loads(answer.data):
                     self.acked.append(number)
                     number += 1
+                    now_s = time.monotonic()
+                    self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
+                    last_s = now_s
             except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
                 await asyncio.sleep(0.05)
         await client.close()
@@ -99,11 +106,8 @@ class Load:
 
 def known(cluster: Cluster) -> dict[str, object]:
     ca = str(cluster[1].directory / "ca.pem")
-    return librdkafka(
-        cluster.servers,
-        LogIn("SCRAM-SHA-512", "orders-app", PASSWORD, ca),
-        **{"group.id": "orders-1"},
-    )
+    login = LogIn("SCRAM-SHA-512", "orders-app", PASSWORD, ca)
+    return librdkafka(cluster.servers, login, **{"group.id": "orders-1"})
 
 
 def stored(settings: dict[str, object]) -> list[int]:
@@ -130,6 +134,7 @@ def parts() -> tuple[list[Step], list[Step], list[Step]]:
     return two, three, four
 
 
+@pytest.mark.slow
 def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path) -> None:
     authority, users = Authority(tmp_path / "ca"), first_users(tmp_path)
     # What waits for the nodes asks for /readyz in the clear.
@@ -155,6 +160,7 @@ def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path) -> None:
         assert set(AdminClient(known(cluster)).list_topics(timeout=10).topics) == {"orders"}
         found = stored(known(cluster))
         assert len(load.acked) > 100
+        assert load.longest_gap_s < GAP_S_MAX, "that is an outage"
         assert set(load.acked) <= set(found), "an acknowledged message is lost"
         assert found == sorted(found)
         for node in cluster.nodes.values():
