@@ -45,6 +45,8 @@ class Identity:
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self.window_ms = settings.signature_window_ms
+        """How old, or how far ahead, a signed request may be."""
         self._authority = authority
         self._names = settings.nkeys
         self._request_info = settings.nats_request_info

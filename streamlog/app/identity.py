@@ -1,5 +1,6 @@
 """Who this node is to others, and how it finds out who they are."""
 
+import logging
 from collections.abc import Callable
 
 from streamlog.client.login import Login, secret_in
@@ -9,6 +10,8 @@ from streamlog.errors import ConfigError
 from streamlog.metadata.image import Image
 from streamlog.server.authenticator import Authenticator
 from streamlog.tls.certificates import KAFKA, Certificates
+
+logger = logging.getLogger(__name__)
 
 
 def build_authenticator(
@@ -35,6 +38,15 @@ def _own_subject(certificates: Certificates) -> str | None:
     """Of what the socket API shows, which is shown to other nodes as well."""
     own = certificates.shown.get(KAFKA)
     return own.subject if own is not None else None
+
+
+def warn_of_no_secret(settings: Settings) -> None:
+    """Certificates are shown on the socket API alone: over NATS nodes prove by a secret that they
+    are nodes.
+    """
+    has_secret = settings.access.node_secret_file or settings.sasl.node_password_file
+    if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
+        logger.warning("nodes believe nothing of each other over NATS: they share no secret")
 
 
 def to_nodes(settings: Settings, certificates: Certificates) -> Security:
