@@ -363,9 +363,14 @@ class Settings(BaseSettings):
     encryption: EncryptionSection = EncryptionSection()
 
     @property
+    def authentication_known(self) -> bool:
+        """There are ways to prove who one is."""
+        return bool(self.sasl.mechanisms) or self.tls.client_auth == "required"
+
+    @property
     def authentication_on(self) -> bool:
         """Clients and nodes have to prove who they are."""
-        return bool(self.sasl.mechanisms) or self.tls.client_auth == "required"
+        return self.authentication_known and not self.security.optional
 
     @classmethod
     def settings_customise_sources(

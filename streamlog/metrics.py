@@ -213,6 +213,11 @@ class NodeMetrics:
         self.connections = Gauge(
             "streamlog_connections", "Open connections of the socket API", registry=r
         )
+        self.tolerated_connections = Gauge(
+            "streamlog_tolerated_connections",
+            "Open connections in the clear or of who proved nothing, let in by security.optional",
+            registry=r,
+        )
         self.connections_closed = Counter(
             "streamlog_connections_closed",
             "Connections of the socket API that this node closed",

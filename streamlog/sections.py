@@ -130,6 +130,9 @@ class SecuritySection(Section):
 
     insecure: bool = False
     """Listen on other addresses than this machine's own without authentication."""
+    optional: bool = False
+    """TLS and logins are taken, and neither is demanded, nor any right: only for the time in which
+    they are turned on node by node."""
 
 
 class EncryptionSection(Section):

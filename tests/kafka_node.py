@@ -15,6 +15,7 @@ from streamlog.config import (
     LogSection,
     NodeSection,
     SaslSection,
+    SecuritySection,
     Settings,
 )
 from streamlog.errors import PartitionNotFound
@@ -46,6 +47,7 @@ class KafkaNode:
         *,
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         sasl: SaslSection | None = None,
+        optional: bool = False,
         **settings: Any,
     ) -> None:
         self.settings = KafkaSection(**{"port": 0, **settings})
@@ -57,6 +59,7 @@ class KafkaNode:
             node=NodeSection(id=NODE, data_dir=self.directory, rack="r1"),
             log=LogSection(segment_bytes=8 * MIB),
             sasl=sasl or SaslSection(),
+            security=SecuritySection(optional=optional),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
         self.offsets = OffsetsPartitions()
@@ -67,7 +70,9 @@ class KafkaNode:
             partitions=self.offsets,
         )
         self.authenticator = (
-            None if sasl is None else Authenticator.load(sasl, lambda: self.metadata.image)
+            None
+            if sasl is None
+            else Authenticator.load(sasl, lambda: self.metadata.image, is_demanded=not optional)
         )
         self.context = Context(
             node_id=NODE,

@@ -7,7 +7,7 @@ node's own: paths and addresses stand for the test's, ``systemctl`` starts and s
 import re
 import shlex
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Final, NamedTuple
@@ -56,7 +56,10 @@ class Operator:
         self._cli = Cli(SimpleNamespace(nats=cluster.nats.url, addresses=addresses))
 
     def follow(self, page: Path) -> None:
-        for step in steps(page.read_text()):
+        self.carry_out(steps(page.read_text()))
+
+    def carry_out(self, some: Iterable[Step]) -> None:
+        for step in some:
             command = self._translated(step)
             if step.node is None:
                 for node in self._cluster.running():

@@ -13,7 +13,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streamlog.access.session import NOBODY
+from streamlog.access.session import NOBODY, Session
 from streamlog.admin.advisories import Advisories
 from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import no_responders, status
@@ -24,6 +24,7 @@ from streamlog.admin.identity import Asking, Identity
 from streamlog.admin.leader import Leader, Lease, LedPartition
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
+from streamlog.admin.replays import Replays
 from streamlog.admin.republishing import ReadPartition, Republishing
 from streamlog.admin.stream_info import node_name
 from streamlog.admin.streams import Metadata
@@ -91,6 +92,7 @@ class ManagementApi:
         self._domain = nats.domain
         self._leader = Leader(partitions, lease)
         self._identity, self._audit = identity, audit or Audit()
+        self._replays = Replays(metadata, 0 if identity is None else identity.window_ms)
         sign = (lambda _subject, _data: None) if identity is None else identity.as_node
         nodes = Nodes(lambda: self._client, nats.domain, sign)
         leaders = Leaders(node_id, self._leader, nodes, image=lambda: metadata.image)
@@ -257,7 +259,9 @@ class ManagementApi:
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(message)
-            except AuthenticationFailed as error:
+                if asking.access is not None:
+                    await self._not_again(message, asking.session)
+            except StreamlogError as error:
                 await self._refuse_asker(message, verb, error)
                 return
         verbs = self._verbs.seen_by(asking.access)
@@ -277,7 +281,15 @@ class ManagementApi:
                 outcome = str(failure.get("description", "none"))
                 self._audit.acted(asking.session, act, [name] if name else (), outcome)
 
-    async def _refuse_asker(self, message: Msg, verb: str, error: AuthenticationFailed) -> None:
+    async def _not_again(self, message: Msg, session: Session) -> None:
+        """Raises StreamlogError."""
+        try:
+            await self._replays.check(message)
+        except AuthenticationFailed as error:
+            self._audit.not_authenticated(session, str(error), by="NATS")
+            raise
+
+    async def _refuse_asker(self, message: Msg, verb: str, error: StreamlogError) -> None:
         refused = self._verbs.failed(error, verb)
         if verb.startswith((DIRECT, *UNSERVED)):
             await self._client.send_block(message.reply, status(refused).block)

@@ -45,6 +45,8 @@ class Identity:
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
+        self.window_ms = settings.signature_window_ms
+        """How old, or how far ahead, a signed request may be."""
         self._authority = authority
         self._names = settings.nkeys
         self._request_info = settings.nats_request_info
@@ -75,7 +77,7 @@ class Identity:
 
     def as_node(self, subject: str, payload: bytes) -> dict[str, str] | None:
         """Headers of what this node asks another one; None where nobody asks for them."""
-        found = self._node_secrets() if self._authority.enforced else ()
+        found = self._node_secrets()  # others may demand it before this node does
         if not found:
             return None
         signature = node_signature(found[0])

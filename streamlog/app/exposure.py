@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
+from streamlog.server.either_channel import FRAME_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 
@@ -28,6 +29,9 @@ class Door(NamedTuple):
 
 def check_exposure(settings: Settings) -> None:
     """Raises ConfigError for a door that is open to whoever comes; warns where that is meant."""
+    if settings.security.optional:
+        check_optional(settings)
+        logger.warning("optional: whoever shows nothing may do anything")
     for door in doors(settings):
         if door.authenticates or is_local(door.host):
             continue
@@ -38,6 +42,18 @@ def check_exposure(settings: Settings) -> None:
             raise ConfigError(f"{door.section}.host", problem, f"{REMEDY} ({meant} = true)")
         extra = {"door": door.section, "host": door.host}
         logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
+
+
+def check_optional(settings: Settings) -> None:
+    """Raises ConfigError where there is nothing to be turned on, or it could not be told apart."""
+    key = "security.optional"
+    has_tls = settings.tls.cert is not None and settings.kafka.tls is not False
+    if not has_tls and not settings.authentication_known:
+        problem = "is true, and neither TLS nor a login is set up"
+        raise ConfigError(key, problem, "set them up (tls.cert, sasl.mechanisms), or remove it")
+    if has_tls and settings.kafka.frame_bytes_max >= FRAME_BYTES_MAX:
+        problem = f"is true, and a frame of {FRAME_BYTES_MAX} bytes or more begins as TLS does"
+        raise ConfigError(key, problem, "set kafka.frame_bytes_max below that meanwhile")
 
 
 def doors(settings: Settings) -> tuple[Door, Door]:

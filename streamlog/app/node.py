@@ -14,7 +14,7 @@ from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
 from streamlog.app.admission import Admission
-from streamlog.app.identity import build_authenticator, node_login
+from streamlog.app.identity import build_authenticator, to_nodes
 from streamlog.app.lifecycle import Lifecycle, Step
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
@@ -79,7 +79,7 @@ class Node:
         metrics = NodeMetrics()
         self._certificates = Certificates(settings)
         self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
-        security = Security(tls=self._certificates.outgoing, login=node_login(settings))
+        security = to_nodes(settings, self._certificates)
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._tracing = tracing_of(settings.tracing, data_dir.node_id)

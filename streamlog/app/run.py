@@ -11,6 +11,7 @@ from typing import Final
 from prometheus_client import disable_created_metrics
 
 from streamlog.app.exposure import check_exposure
+from streamlog.app.identity import warn_of_no_secret
 from streamlog.app.limits import allow_open_files, collect_seldom
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
@@ -31,6 +32,7 @@ def run_node(settings: Settings) -> None:
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
     check_exposure(settings)
+    warn_of_no_secret(settings)
     allow_open_files()
     collect_seldom()
     node_id = NodeId(settings.node.id)

@@ -120,7 +120,7 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
     """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
-    from streamlog.app.identity import node_login
+    from streamlog.app.identity import to_nodes
     from streamlog.config import load_settings
     from streamlog.tls.certificates import Certificates
 
@@ -129,8 +129,7 @@ def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
             problem = "says already who comes, and how"
             raise ConfigError("--as-node", problem, f"leave out --{name.replace('_', '-')}")
     settings = load_settings(config)
-    security = Security(tls=Certificates(settings).outgoing, login=node_login(settings))
-    return own_address(settings), security
+    return own_address(settings), to_nodes(settings, Certificates(settings))
 
 
 def _security(

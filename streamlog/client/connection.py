@@ -2,6 +2,7 @@ import asyncio
 import contextlib
 import errno
 import socket
+import ssl
 import struct
 from collections.abc import Mapping
 from types import TracebackType
@@ -36,6 +37,10 @@ _BY_ID: Final = {registry.FETCH: APIS[registry.FETCH]._replace(version_min=fetch
 """Topics are asked for by their names, but where whoever asks has their ids."""
 
 
+class _NoTls(NodeUnreachable):
+    """It said nothing at all when TLS was asked for."""
+
+
 class Connection:
     """One socket to one node. Requests wait for each other, so a long poll wants one of its own."""
 
@@ -66,10 +71,26 @@ class Connection:
     ) -> Self:
         """Connects, agrees on versions, and logs in where that is wanted.
 
+        Where security is ``optional``, it goes without TLS to who says nothing when asked for it.
         Raises NodeUnreachable, RequestTimedOut, AuthenticationFailed, UnsupportedMechanism.
         """
-        address = f"{host}:{port}"
         context = security.tls()
+        if context is not None and security.optional:
+            with contextlib.suppress(_NoTls):
+                return await cls._opened(host, port, timeout_ms, security, context)
+            context = None
+        return await cls._opened(host, port, timeout_ms, security, context)
+
+    @classmethod
+    async def _opened(
+        cls,
+        host: str,
+        port: int,
+        timeout_ms: int,
+        security: Security,
+        context: ssl.SSLContext | None,
+    ) -> Self:
+        address = f"{host}:{port}"
         sock = await connected(host, port, timeout_ms)
         tls = None if context is None else TlsStream(sock, context, host, address)
         connection = cls(sock, address, timeout_ms, tls)
@@ -78,7 +99,7 @@ class Connection:
                 await connection._shake_hands(tls)
             await connection._agree()
             if security.login is not None:
-                await connection._log_in(security.login)
+                await connection._log_in(security.login, optional=security.optional)
         except BaseException:
             connection.close()
             raise
@@ -182,8 +203,12 @@ class Connection:
                 await tls.shake_hands()
         except TimeoutError:
             raise RequestTimedOut(f"{self._address}: no TLS after {self._timeout_ms} ms") from None
-        except OSError as error:
-            raise NodeUnreachable(f"{self._address}: TLS: {reason(error)}") from None
+        except (OSError, NodeUnreachable) as error:
+            if isinstance(error, OSError):
+                error = NodeUnreachable(f"{self._address}: TLS: {reason(error)}")
+            if tls.has_heard:
+                raise error from None
+            raise _NoTls(str(error)) from None
 
     async def _agree(self) -> None:
         self._versions = {registry.API_VERSIONS: APIS[registry.API_VERSIONS].version_min}
@@ -192,9 +217,9 @@ class Connection:
         self._versions = agreed_versions(answer, _SPOKEN)
         self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
 
-    async def _log_in(self, login: Login) -> None:
+    async def _log_in(self, login: Login, *, optional: bool = False) -> None:
         """After any failure the connection is of no use."""
-        steps = login.steps(self._address)
+        steps = login.steps(self._address, optional=optional)
         try:
             key, values = next(steps)
             while True:

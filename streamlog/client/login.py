@@ -44,9 +44,13 @@ class Login:
             remedy = f"set one of {', '.join(MECHANISMS)}"
             raise ConfigError("mechanism", f"there is no {self.mechanism!r}", remedy)
 
-    def steps(self, address: str) -> Steps:
-        """Raises AuthenticationFailed, UnsupportedMechanism."""
+    def steps(self, address: str, *, optional: bool = False) -> Steps:
+        """``optional``: where nobody can log in, go without. Raises AuthenticationFailed,
+        UnsupportedMechanism.
+        """
         answer = yield registry.SASL_HANDSHAKE, {"mechanism": self.mechanism}
+        if optional and answer["error_code"] and not answer["mechanisms"]:
+            return 0
         if answer["error_code"]:
             raise self._not_offered(address, answer)
         exchange = self._exchange()

@@ -20,6 +20,8 @@ class Security:
     """None: in the clear."""
     login: Login | None = None
     """None: nobody says who they are, but for a certificate."""
+    optional: bool = False
+    """Go without either where the other side has it not; while it is turned on node by node."""
 
 
 NO_SECURITY: Final = Security()

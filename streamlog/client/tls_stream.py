@@ -24,6 +24,8 @@ class TlsStream:
         self._address = address
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self.has_heard = False
+        """The other side has said something; whoever does not know TLS says nothing."""
         self._flushing = asyncio.Lock()  # one after the other onto the socket
 
     async def shake_hands(self) -> None:
@@ -71,6 +73,7 @@ class TlsStream:
     async def _take_in(self) -> None:
         data = await asyncio.get_running_loop().sock_recv(self._sock, READ_BYTES)
         if data:
+            self.has_heard = True
             self._incoming.write(data)
         else:
             self._incoming.write_eof()

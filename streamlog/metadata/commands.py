@@ -291,6 +291,14 @@ class DescribeCluster(Command):
     """What the node knows of quorum and nodes; nothing is changed."""
 
 
+class SpendNonce(Command):
+    """A signed request is about to be carried out; nothing is logged, the controller remembers."""
+
+    nonce: Annotated[str, Field(min_length=1, max_length=64)]
+    signed_ms: int
+    window_ms: Annotated[int, Field(ge=0, le=600_000)]
+
+
 class ExportMetadata(Command):
     """All that is committed of the metadata, as a snapshot; nothing is changed."""
 
@@ -326,6 +334,7 @@ _TYPES: dict[str, type[Command]] = {
         RaiseLevel,
         AwaitApplied,
         DescribeCluster,
+        SpendNonce,
         ExportMetadata,
     )
 }

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -28,6 +29,7 @@ from streamlog.metadata.commands import (
     RegisterNode,
     RemoveVoter,
     ReportLeader,
+    SpendNonce,
     TransferController,
     encode_command,
 )
@@ -41,6 +43,7 @@ from streamlog.metadata.peers import Peers
 from streamlog.metadata.quorum import Quorum, clock_ms
 from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.snapshot import encode_snapshot
+from streamlog.metadata.spent import Spent
 from streamlog.metadata.voting import with_voter, without_voter
 from streamlog.model import NodeId
 from streamlog.raft.events import Resign
@@ -65,8 +68,12 @@ REPEATABLE: Final = (
 )
 """Twice is as good as once."""
 
-FREQUENT: Final = (Heartbeat, AlterIsr)
+FREQUENT: Final = (Heartbeat, AlterIsr, SpendNonce)
 """Worth a connection that is kept."""
+
+
+def wall_ms() -> int:
+    return time.time_ns() // 1_000_000
 
 
 class Office:
@@ -89,10 +96,18 @@ class Office:
         self._timeout_ms = settings.request_timeout_ms
         self._await_applied = await_applied
         self._changed = asyncio.Event()
+        self._spent = Spent()
+        self._in_office = False
 
     def look(self) -> None:
         """The quorum has taken a step: there may be a controller now."""
         self._changed.set()
+        self._notice_office()
+
+    def _notice_office(self) -> None:
+        if self._quorum.is_active and not self._in_office:
+            self._spent.begin(wall_ms())
+        self._in_office = self._quorum.is_active
 
     async def grant(self, command: Command) -> Granted:
         """Carried out by the controller, here or elsewhere; one that is just elected is waited for.
@@ -151,8 +166,8 @@ class Office:
         match command:
             case Heartbeat():
                 granted = await self._duties.heartbeat(command)
-            case DescribeCluster():
-                granted = Granted(0, self._description())
+            case DescribeCluster() | SpendNonce():
+                granted = Granted(0, self._told(command))
             case ExportMetadata():
                 granted = await self._export()
             case RaiseLevel():
@@ -170,6 +185,19 @@ class Office:
         if isinstance(command, RegisterNode):
             self._duties.registered(command.node_id, int(granted.result["node_epoch"]))
         return granted
+
+    def _told(self, command: DescribeCluster | SpendNonce) -> dict[str, Any]:
+        """Nothing is logged of it."""
+        if isinstance(command, DescribeCluster):
+            return self._description()
+        self._notice_office()
+        refusal = self._spent.spend(
+            command.nonce,
+            signed_ms=command.signed_ms,
+            window_ms=command.window_ms,
+            now_ms=wall_ms(),
+        )
+        return {"refusal": refusal}
 
     def _description(self) -> dict[str, Any]:
         sessions, now_ms = self._duties.sessions, clock_ms()

@@ -55,9 +55,12 @@ class Authenticator:
         bootstrap_users: Mapping[str, Credentials],
         token_keys: "TokenKeys | None" = None,
         own_subject: Callable[[], str | None] = lambda: None,
+        is_demanded: bool = True,
     ) -> None:
         """``own_subject``: of the certificate that this node shows, as it is now."""
         self.settings = settings
+        self.is_demanded = is_demanded
+        """Else who proves nothing is let in as well."""
         self.failures = Failures(settings.failures_per_address_max)
         self._image = image
         self._node_passwords = node_passwords
@@ -76,6 +79,8 @@ class Authenticator:
         settings: SaslSection,
         image: Callable[[], Image],
         own_subject: Callable[[], str | None] = lambda: None,
+        *,
+        is_demanded: bool = True,
     ) -> "Authenticator":
         """Reads the files that the settings name. Raises ConfigError."""
         passwords = None
@@ -91,6 +96,7 @@ class Authenticator:
             bootstrap_users=users,
             token_keys=_token_keys(settings),
             own_subject=own_subject,
+            is_demanded=is_demanded,
         )
 
     def close(self) -> None:

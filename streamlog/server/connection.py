@@ -89,7 +89,7 @@ class Connection:
         self._held_bytes = 0  # of the room
         self._peer = peer
         self._context = context
-        self._asking = Peer(context, peer.rpartition(":")[0], encrypted=channel.is_encrypted)
+        self._asking = Peer(context, peer.rpartition(":")[0])
         self._readers = readers
         self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
@@ -134,6 +134,7 @@ class Connection:
             for late in self._late:
                 late.end()
             self._let_go()
+            self._asking.leave()
             self._channel.close()
 
     async def _open(self) -> None:
@@ -142,6 +143,7 @@ class Connection:
         Raises TlsFailed, AuthenticationFailed.
         """
         await self._channel.open()
+        self._asking.is_encrypted = self._channel.is_encrypted
         self._sent = self._context.metrics.fetch_bytes[self._channel.path]
         if self._channel.peer_subject is not None:
             self._asking.show(self._channel.peer_subject)

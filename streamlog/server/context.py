@@ -234,7 +234,7 @@ class Context:
     tls: Callable[[], ssl.SSLContext | None] = lambda: None
     """For those who come next; None: in the clear."""
     authenticator: "Authenticator | None" = None
-    """None: nobody is asked who they are."""
+    """None: nobody can prove who they are."""
     session: Session = NOBODY
     """Who asks: each connection has a context of its own, which differs in this from others."""
     access: Access | None = None
@@ -247,4 +247,9 @@ class Context:
     @property
     def authentication_on(self) -> bool:
         """Clients and nodes have to prove who they are."""
-        return self.authenticator is not None
+        return self.authenticator is not None and self.authenticator.is_demanded
+
+    @property
+    def security_optional(self) -> bool:
+        """TLS and logins are taken, and not demanded."""
+        return self.node_settings.security.optional

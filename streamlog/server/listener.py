@@ -14,6 +14,7 @@ from streamlog.server.channel import Channel
 from streamlog.server.closings import Closings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
+from streamlog.server.either_channel import EitherChannel
 from streamlog.server.newcomers import Newcomers
 from streamlog.server.receiving import ReceiveRoom
 from streamlog.server.tls_channel import TlsChannel
@@ -184,6 +185,8 @@ class Listener:
         limits = settings.idle_timeout_ms, settings.send_timeout_ms
         if context is None:
             return Channel(sock, asyncio.get_running_loop(), *limits)
+        if self._context.security_optional:
+            return EitherChannel.over(sock, context, asyncio.get_running_loop(), *limits)
         return TlsChannel.over(sock, context, asyncio.get_running_loop(), *limits)
 
     def _refuse(self, sock: socket.socket, peer: str, reason: str, limit: int) -> None:

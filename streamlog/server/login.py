@@ -51,17 +51,16 @@ class Login:
     After a failure ``failed`` is set: the answer is sent, and the connection closed.
     """
 
-    def __init__(self, authenticator: Authenticator, host: str, *, encrypted: bool) -> None:
+    def __init__(self, authenticator: Authenticator, host: str) -> None:
         self.failed = False
         self._authenticator = authenticator
         self._host = host
-        self._encrypted = encrypted
         self._mechanism = ""  # of the first login, and so of every later one
         self._exchange: _Exchange | None = None
 
-    def handshake(self, mechanism: str, version: int) -> Message:
+    def handshake(self, mechanism: str, version: int, *, encrypted: bool) -> Message:
         """Chooses the mechanism. Version 0 would have bare tokens follow: nobody needs that now."""
-        offered = self._authenticator.offered(encrypted=self._encrypted)
+        offered = self._authenticator.offered(encrypted=encrypted)
         code = ErrorCode.none
         if version == 0:
             code = ErrorCode.unsupported_version

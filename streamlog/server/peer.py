@@ -1,3 +1,4 @@
+import logging
 import time
 from typing import Final
 
@@ -11,6 +12,8 @@ from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.registry import Api
 
+logger = logging.getLogger(__name__)
+
 BEFORE_LOGIN: Final = frozenset(
     {registry.API_VERSIONS, registry.SASL_HANDSHAKE, registry.SASL_AUTHENTICATE}
 )
@@ -19,18 +22,18 @@ BEFORE_LOGIN: Final = frozenset(
 class Peer:
     """Who is at the other end of a connection, and what a handler may use for their requests."""
 
-    def __init__(self, context: Context, host: str, *, encrypted: bool = False) -> None:
+    def __init__(self, context: Context, host: str) -> None:
         self._node = context
         self.context = seen_by(Session(host=host), context)
         """With the session as it is now: another one once the peer has logged in."""
-        self.is_guarded = context.authenticator is not None
-        self.is_let_in = not self.is_guarded
-        self._login = (
-            Login(context.authenticator, host, encrypted=encrypted)
-            if context.authenticator is not None
-            else None
-        )
-        self._has_logged_in = False
+        self.is_guarded = context.authenticator is not None or context.security_optional
+        self.is_let_in = not context.authentication_on
+        self.is_encrypted = False
+        """Known once the channel is open."""
+        self._login = None if context.authenticator is None else Login(context.authenticator, host)
+        self._has_proved = self._has_logged_in = False
+        self._is_tolerated: bool | None = None if context.security_optional else False
+        """None: it is not known yet."""
         self._ends_s: float | None = None  # monotonic
 
     @property
@@ -55,6 +58,8 @@ class Peer:
         if not self.is_let_in:
             self._tell(f"{api.name} before a login")
             raise LoginRequired(f"{api.name} before a login")
+        if self._is_tolerated is None:
+            self._tolerate(api)
         if self._ends_s is not None and time.monotonic() >= self._ends_s:
             raise LoginRequired(f"{api.name} after the session's end: log in again in time")
 
@@ -72,7 +77,7 @@ class Peer:
         """Raises AuthenticationFailed where nobody can log in."""
         if self._login is None:
             raise AuthenticationFailed("nobody is asked to log in here")
-        answer = self._login.handshake(mechanism, version)
+        answer = self._login.handshake(mechanism, version, encrypted=self.is_encrypted)
         if self._login.failed:
             self._tell("no such handshake")
         return answer
@@ -90,6 +95,29 @@ class Peer:
             self._become(proved)
         return answer
 
+    def leave(self) -> None:
+        """The connection is over."""
+        if self._is_tolerated:
+            self.context.metrics.tolerated_connections.dec()
+        self._is_tolerated = False
+
+    def _tolerate(self, api: Api) -> None:
+        """Whom none would let in that demands what is optional here: they are told of."""
+        context = self.context
+        in_the_clear = context.tls() is not None and not self.is_encrypted
+        nobody = context.authenticator is not None and not self._has_proved
+        self._is_tolerated = in_the_clear or nobody
+        if self._is_tolerated:
+            context.metrics.tolerated_connections.inc()
+            extra = {
+                "peer": context.session.host,
+                "client_id": context.session.client_id,
+                "api": api.name,
+                "in_the_clear": in_the_clear,
+                "without_proof": nobody,
+            }
+            logger.warning("let in although security is to be demanded", extra=extra)
+
     def _tell(self, reason: str) -> None:
         """In the audit log."""
         self.context.audit.not_authenticated(self.context.session, reason, by="Kafka")
@@ -99,6 +127,7 @@ class Peer:
 
     def _become(self, proved: Proved) -> None:
         principal, is_node, lifetime_ms = proved
+        self._has_proved = True
         session = self.context.session._replace(principal=principal, is_node=is_node)
         self._with(session)
         self.is_let_in = True

@@ -140,8 +140,11 @@ def _plans(settings: Settings) -> dict[str, _Plan | None]:
     if auth != "none" and tls.client_ca is None:
         problem = f"is {auth!r}, which needs tls.client_ca"
         raise ConfigError("http.tls_client_auth", problem, "name the CA of clients there")
+    demanded: ClientAuth = tls.client_auth
+    if demanded == "required" and settings.security.optional:
+        demanded = "optional"
     doors = {
-        KAFKA: (settings.kafka.tls, nodes_own, tls.client_auth, "tls.cert"),
+        KAFKA: (settings.kafka.tls, nodes_own, demanded, "tls.cert"),
         HTTP: (http.tls, https_own, auth, "tls.cert or http.tls_cert"),
     }
     plans: dict[str, _Plan | None] = {}

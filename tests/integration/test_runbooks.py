@@ -10,7 +10,9 @@ from tests.runbook import FOLDER, Operator, pages
 RECORDS = 50
 QUICK = {"backups.md", "no-leader.md", "damaged-disk.md", "full-disk.md"}
 """One cluster for all of these: none of them stops a node."""
-SLOW = [page for page in pages() if page.name not in QUICK]
+ELSEWHERE = {"turn-on-security.md"}
+"""Needs certificates and users: ``test_turn_on_security.py``."""
+SLOW = [page for page in pages() if page.name not in QUICK | ELSEWHERE]
 
 
 def prepared(cluster: Cluster, backups: Path) -> Operator:

@@ -1,5 +1,6 @@
 """Three nodes that know each other: what they ask of each other is done, and by nobody else."""
 
+import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -105,3 +106,32 @@ def test_a_command_on_a_nodes_machine_comes_as_the_node(nodes: list[GuardedNode]
     assert done.code == 0, done
     both = nodes[1].cli("cluster", "check", "--as-node", config, user=ADMIN)
     assert (both.code, "leave out --user" in both.err) == (2, True), both
+
+
+async def test_a_signed_request_counts_at_one_node_alone(
+    nodes: list[GuardedNode], client: Client
+) -> None:
+    """Whichever of the nodes it is said to again, be there another controller or not."""
+    key = nodes[0].admin_key
+    subject = "$JS.streamlog.API.STREAM.NAMES"
+
+    def signed() -> dict[str, str]:
+        now_ms = time.time_ns() // 1_000_000
+        return sign({KEY: key.public}, subject, b"", key.sign, now_ms=now_ms)
+
+    async def code(headers: dict[str, str]) -> int:
+        answer = json.loads((await client.request(subject, timeout=10, headers=headers)).data)
+        return int(answer.get("error", {}).get("code", 0))
+
+    overheard = signed()
+    assert await code(overheard) == 0
+    assert {await code(overheard) for _ in range(20)} == {401}
+    servers = ",".join(node.kafka for node in nodes)
+    moved = await asyncio.to_thread(
+        nodes[0].cli, "cluster", "move-controller", "--servers", servers, user=ADMIN
+    )
+    assert moved.code == 0, moved
+    assert {await code(overheard) for _ in range(20)} == {401}
+    deadline = time.monotonic() + 10
+    while await code(signed()) != 0:
+        assert time.monotonic() < deadline, "the new controller lets nobody in"

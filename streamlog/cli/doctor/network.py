@@ -54,11 +54,10 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
 
 def _security(settings: "Settings") -> "Security":
     """As nodes come to nodes. Raises ConfigError."""
-    from streamlog.app.identity import node_login
-    from streamlog.client.security import Security
+    from streamlog.app.identity import to_nodes
     from streamlog.tls.certificates import Certificates
 
-    return Security(tls=Certificates(settings).outgoing, login=node_login(settings))
+    return to_nodes(settings, Certificates(settings))
 
 
 async def _topology(servers: str, timeout_s: float, security: "Security") -> "Topology | None":

@@ -56,6 +56,38 @@ def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) 
     assert "security.insecure" in caught.value.remedy
 
 
+SCRAM = {"mechanisms": ["SCRAM-SHA-512"]}
+
+
+@pytest.mark.parametrize("sections", [{"sasl": SCRAM}, {"tls": MUTUAL}, {"tls": CERT}])
+def test_optional_security_is_none_and_is_warned_of(
+    sections: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    optional = settings(**sections, security={"optional": True})
+    assert not optional.authentication_on
+    with caplog.at_level(logging.WARNING):
+        check_exposure(optional)
+    assert [it.message for it in caplog.records] == [
+        "optional: whoever shows nothing may do anything"
+    ]
+    with pytest.raises(ConfigError, match="nobody is asked who they are"):
+        check_exposure(settings(**sections, security={"optional": True}, kafka=OUT))
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({}, "neither TLS nor a login is set up"),
+        ({"tls": CERT, "kafka": {"tls": False}}, "neither TLS nor a login is set up"),
+        ({"tls": CERT, "kafka": {"frame_bytes_max": 400 << 20}}, "begins as TLS does"),
+    ],
+)
+def test_what_cannot_be_optional_is_told(sections: dict[str, dict[str, Any]], told: str) -> None:
+    with pytest.raises(ConfigError, match=told) as caught:
+        check_exposure(settings(**sections, security={"optional": True}))
+    assert caught.value.key == "security.optional"
+
+
 @pytest.mark.parametrize(
     ("sections", "warned"),
     [

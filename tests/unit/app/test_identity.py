@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.app.admission import Admission
-from streamlog.app.identity import build_authenticator
+from streamlog.app.identity import build_authenticator, warn_of_no_secret
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.image import Image
@@ -40,3 +40,22 @@ def test_passwords_of_http_need_users() -> None:
     with pytest.raises(ConfigError, match="no users where nobody logs in") as caught:
         Admission(given, lambda: Image("c").rules, None)
     assert caught.value.key == "http.basic_auth"
+
+
+MUTUAL = {"cert": "/c", "key": "/k", "client_ca": "/ca", "client_auth": "required"}
+
+
+@pytest.mark.parametrize(
+    ("sections", "warned"),
+    [
+        ({"tls": MUTUAL, "cluster": VOTERS}, True),
+        ({"tls": MUTUAL}, False),
+        ({"cluster": VOTERS}, False),
+        ({"tls": MUTUAL, "cluster": VOTERS, "access": {"node_secret_file": "/s"}}, False),
+    ],
+)
+def test_nodes_that_share_no_secret_are_told(
+    sections: dict[str, dict[str, Any]], warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    warn_of_no_secret(settings(**sections))
+    assert ("share no secret" in caplog.text) == warned

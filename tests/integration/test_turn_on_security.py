@@ -1,0 +1,168 @@
+"""docs/runbooks/turn-on-security.md: TLS, logins and rights, node by node, and nothing is lost."""
+
+import asyncio
+import json
+import subprocess
+import threading
+import time
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import nats
+import nats.errors
+import pytest
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from tests.authority import Authority
+from tests.cluster import Cluster, ClusterNode
+from tests.runbook import FOLDER, Operator, Step, steps
+from tests.sasl_clients import LogIn, librdkafka
+from tests.server_process import program, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+PAGE: Final = FOLDER / "turn-on-security.md"
+ETC: Final = "/etc/streamlog/"
+PASSWORD: Final = "of the orders' app"
+PATIENCE_S: Final = 20.0
+GAP_S_MAX: Final = 10.0
+TOLERATED: Final = "streamlog_tolerated_connections"
+
+
+class Security(Operator):
+    """A node's ``/etc/streamlog`` is its folder; any machine has the first one's."""
+
+    def _translated(self, step: Step) -> str:
+        node = self._cluster[step.node or 1]
+        return super()._translated(step).replace(ETC, f"{node.directory}/")
+
+
+def furnish(node: ClusterNode, authority: Authority, first_users: bytes) -> None:
+    """The files of step 1."""
+    own = authority.issue(f"node-{node.number}")
+    page = PAGE.read_text()
+    settings = page.partition("```toml\n")[2].partition("```")[0]
+    assert tomllib.loads(settings)["security"] == {"optional": True}
+    for name, content in {
+        "node.pem": own.cert.read_bytes(),
+        "node-key.pem": own.key.read_bytes(),
+        "ca.pem": authority.ca.read_bytes(),
+        "node-password": b"among ourselves, for long\n",
+        "admin-password": b"of the admin\n",
+        "app-password": PASSWORD.encode() + b"\n",
+        "first-users": first_users,
+        "security.toml": settings.replace(ETC, f"{node.directory}/").encode(),
+    }.items():
+        (node.directory / name).write_bytes(content)
+
+
+def first_users(folder: Path) -> bytes:
+    password, made = folder / "admin-password", folder / "first-users"
+    password.write_text("of the admin\n")
+    command = ["user", "add", "admin", "--bootstrap", str(made), "--new-password-file"]
+    subprocess.run([program("streamlog"), *command, str(password)], check=True, capture_output=True)
+    return made.read_bytes()
+
+
+class Load:
+    """Somebody publishes; ``acked`` is what was said to be kept."""
+
+    def __init__(self, url: str) -> None:
+        self.acked: list[int] = []
+        self.longest_gap_s = 0.0
+        """Between two acks."""
+        self._url = url
+        self._stopping = threading.Event()
+
+    async def _publish(self) -> None:
+        client = await nats.connect(self._url)
+        number, last_s = 0, time.monotonic()
+        while not self._stopping.is_set():
+            try:
+                answer = await client.request("orders", b"%d" % number, timeout=2)
+                if "error" not in json.loads(answer.data):
+                    self.acked.append(number)
+                    number += 1
+                    now_s = time.monotonic()
+                    self.longest_gap_s = max(self.longest_gap_s, now_s - last_s)
+                    last_s = now_s
+            except (nats.errors.TimeoutError, nats.errors.NoRespondersError):
+                await asyncio.sleep(0.05)
+        await client.close()
+
+    @contextmanager
+    def running(self) -> Iterator["Load"]:
+        thread = threading.Thread(target=lambda: asyncio.run(self._publish()))
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._stopping.set()
+            thread.join()
+
+
+def known(cluster: Cluster) -> dict[str, object]:
+    ca = str(cluster[1].directory / "ca.pem")
+    login = LogIn("SCRAM-SHA-512", "orders-app", PASSWORD, ca)
+    return librdkafka(cluster.servers, login, **{"group.id": "orders-1"})
+
+
+def stored(settings: dict[str, object]) -> list[int]:
+    """What a stock client reads, from the beginning to the end."""
+    consumer = Consumer({**settings, "enable.partition.eof": False})
+    try:
+        place = TopicPartition("orders", 0, 0)
+        _, end = consumer.get_watermark_offsets(place, timeout=PATIENCE_S)
+        consumer.assign([place])
+        found: list[int] = []
+        while not found or len(found) < end:
+            (message,) = consumer.consume(1, timeout=PATIENCE_S)
+            assert message.error() is None, message.error()
+            found.append(int(message.value() or b""))
+        return found
+    finally:
+        consumer.close()
+
+
+def parts() -> tuple[list[Step], list[Step], list[Step]]:
+    """The commands of steps 2, 3 and 4."""
+    titles = PAGE.read_text().split("\n## ")
+    two, three, four = (list(steps(text)) for text in titles[2:])
+    return two, three, four
+
+
+@pytest.mark.slow
+def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path) -> None:
+    authority, users = Authority(tmp_path / "ca"), first_users(tmp_path)
+    # What waits for the nodes asks for /readyz in the clear.
+    with Cluster(tmp_path / "cluster", settings={"http": {"tls": False}}) as cluster:
+        for node in cluster.nodes.values():
+            furnish(node, authority, users)
+        cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
+        operator = Security(cluster, tmp_path)
+        nobody: dict[str, object] = {"bootstrap.servers": cluster.servers, "log_level": 0}
+        optional, clients, demanded = parts()
+        with Load(cluster.nats.url).running() as load:
+            operator.carry_out(optional)
+            assert len(stored({**nobody, "group.id": "nobody"})) > 0, "who was there before goes on"
+            operator.carry_out(clients)
+            assert len(stored(known(cluster))) > 0
+            wait_until(
+                lambda: all(node.metric(TOLERATED) == 0 for node in cluster.nodes.values()),
+                "somebody has not moved: nodes are in by TLS and their login",
+            )
+            operator.carry_out(demanded)
+        with pytest.raises(KafkaException):
+            AdminClient(nobody).list_topics(timeout=2)
+        assert set(AdminClient(known(cluster)).list_topics(timeout=10).topics) == {"orders"}
+        found = stored(known(cluster))
+        assert len(load.acked) > 100
+        assert load.longest_gap_s < GAP_S_MAX, "that is an outage"
+        assert set(load.acked) <= set(found), "an acknowledged message is lost"
+        assert found == sorted(found)
+        for node in cluster.nodes.values():
+            assert "optional: whoever shows nothing may do anything" in node.log_text()
+            assert "NotLetIn" not in node.log_text()
