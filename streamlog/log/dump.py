@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlog.errors import CorruptData, CorruptFile, InvalidRequest
+from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.log.disk import OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
@@ -12,8 +12,6 @@ from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.scan import BatchPlace, Damage, scan_past_damage
 from streamlog.record.batch import ENCRYPTED, BatchHeader, read_header
 from streamlog.record.compression import Buffer
-
-REMEDY = "give it as --key NAME=SOURCE, or --config of a node that has it"
 
 
 class DumpedBatch(NamedTuple):
@@ -62,7 +60,7 @@ def _names(folder: Path) -> list[str]:
 
 def _segment(path: Path, keys: KeyRing | None) -> Iterator[DumpedBatch | DumpedDamage]:
     disk = OsDisk()
-    opener = SegmentOpener(str(path), keys or KeyRing(), disk.read_small, remedy=REMEDY)
+    opener = SegmentOpener(str(path), keys or KeyRing(), disk.read_small)
     file = disk.open(str(path), writable=False)
     try:
         base_offset = segment_base_offsets([path.name])[0]
@@ -87,11 +85,4 @@ def _batch(
     except CorruptData as error:
         ends = place.end_position, place.base_offset, place.next_offset
         return DumpedDamage(path, Damage(place.position, *ends, str(error)))
-    return DumpedBatch(path, place.position, header, opened, _key_name(opener))
-
-
-def _key_name(opener: SegmentOpener) -> str:
-    try:
-        return opener.wrapped().key_name
-    except CorruptFile:
-        return "?"
+    return DumpedBatch(path, place.position, header, opened, opener.key_name)

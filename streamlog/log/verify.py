@@ -7,7 +7,6 @@ from typing import Final, NamedTuple
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import DiskFile, OsDisk
-from streamlog.log.dump import REMEDY
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.encryption.segment_key import key_problem
@@ -118,7 +117,7 @@ def _encrypted(
     path: Path, file: DiskFile, size_bytes: int, keys: KeyRing
 ) -> Iterator[Finding | Unopened]:
     """What only the keys tell. Batches with wrong checksums are passed over."""
-    opener = SegmentOpener(str(path), keys, OsDisk().read_small, remedy=REMEDY)
+    opener = SegmentOpener(str(path), keys, OsDisk().read_small)
     base_offset = segment_base_offsets([path.name])[0]
     for item in scan_past_damage(file, 0, size_bytes, base_offset):
         if isinstance(item, Damage) or not item.attributes & ENCRYPTED:
