@@ -36,6 +36,10 @@ def a_key_ring(name: str = "k1") -> KeyRing:
     return KeyRing({name: name.encode().ljust(KEY_BYTES, b".")}, name)
 
 
+A_KEY = b"k1".ljust(KEY_BYTES, b".")
+"""The one of ``a_key_ring``."""
+
+
 def append(log: PartitionLog, values: int | list[bytes] = 1, **more: Any) -> bytes:
     """One batch at the end of the log."""
     batch = make_batch(log.log_end_offset, values, **more)

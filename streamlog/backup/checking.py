@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
-from streamlog.backup.piece import check_piece
+from streamlog.backup.piece import check_piece, opener_of
 from streamlog.errors import StreamlogError
 from streamlog.log.disk import storage_errors
+from streamlog.log.encryption.key_ring import KeyRing
 
 
 @dataclass
@@ -16,16 +17,18 @@ class Checked:
 
     files: int = 0
     size_bytes: int = 0
+    unopened: int = 0
+    """Encrypted files whose keys were not given: what is in them was not decrypted."""
     problems: list[str] = field(default_factory=list)
 
 
-def verify_backup(folder: BackupFolder) -> Checked:
-    """Every file that the manifest names."""
+def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> Checked:
+    """Every file that the manifest names; what is encrypted by one of ``keys`` is decrypted."""
     checked = Checked()
     _metadata(folder, checked)
     for stream in folder.manifest.streams:
         for partition in stream.partitions:
-            _partition(folder, stream, partition, checked)
+            _partition(folder, stream, partition, checked, keys or KeyRing())
     return checked
 
 
@@ -47,7 +50,11 @@ def _metadata(folder: BackupFolder, checked: Checked) -> None:
 
 
 def _partition(
-    folder: BackupFolder, stream: StreamBackup, partition: PartitionBackup, checked: Checked
+    folder: BackupFolder,
+    stream: StreamBackup,
+    partition: PartitionBackup,
+    checked: Checked,
+    keys: KeyRing,
 ) -> None:
     next_offset = partition.start_offset
     for piece in partition.pieces:
@@ -58,6 +65,8 @@ def _partition(
             checked.problems.append(f"{path}: begins at {piece.base_offset}, not {next_offset}")
         next_offset = piece.next_offset
         try:
-            check_piece(path, piece)
+            opens = piece.encrypted and opener_of(path, keys).wrapped().key_name in keys.names
+            check_piece(path, piece, keys if opens else None)
+            checked.unopened += piece.encrypted and not opens
         except StreamlogError as error:
             checked.problems.append(str(error))

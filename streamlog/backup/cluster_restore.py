@@ -18,6 +18,7 @@ from streamlog.backup.placement import directory_id, node_file, placements, rest
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.erasure.kept_file import FILE_NAME, encode
 from streamlog.log.erasure.loading import load
 from streamlog.log.files import FilePool
@@ -54,24 +55,30 @@ def restore_cluster(
     *,
     nodes: tuple[NodeId, ...] = (),
     cluster_id: str | None = None,
+    keys: KeyRing | None = None,
 ) -> RestoredCluster:
     """Fill the data folders ``paths``, each of one of ``nodes`` (default: of those with a path).
 
-    ``cluster_id``: of the new cluster; default: that of the backup. All files are checked before
-    anything is written. Raises InvalidRequest for a backup that never finished and folders that are
-    in use; CorruptFile, Unavailable.
+    ``cluster_id``: of the new cluster; default: that of the backup. ``keys``: to what is encrypted
+    in the backup; encrypted streams are written under the current one, which the nodes must have.
+    All files are checked before anything is written.
+
+    Raises InvalidRequest for a backup that never finished, folders that are in use, and encrypted
+    streams without a key; CorruptFile, EncryptionKeyMissing, Unavailable.
     """
     nodes = tuple(sorted(nodes or paths))
     if strange := sorted(set(paths) - set(nodes)):
         raise InvalidRequest(f"node {strange[0]} has a folder, and is not one of {list(nodes)}")
     old = _image(folder)
     streams = _covered(folder, old)
+    keys = keys or KeyRing()
+    _check_keys(streams, keys)
     for path in paths.values():
         _check_free(path, folder)
     for stream in streams.values():
         for partition in stream.partitions:
             for piece in partition.pieces:
-                check_piece(folder.partition(stream, partition.number) / piece.name, piece)
+                check_piece(folder.partition(stream, partition.number) / piece.name, piece, keys)
     cluster_id = cluster_id or old.cluster_id
     image = restored_image(old, nodes, cluster_id, folder.manifest)
     placed = placements(old, nodes)
@@ -79,7 +86,7 @@ def restore_cluster(
     for node_id, path in sorted(paths.items()):
         kept = [tp for tp, replicas in placed.items() if node_id in replicas]
         with storage_errors(str(path)):
-            data_dir = _NewDataDir(folder, path)
+            data_dir = _NewDataDir(folder, path, keys)
             data_dir.begin()
             for tp in kept:
                 data_dir.write_partition(streams[tp.stream], tp)
@@ -117,6 +124,15 @@ def _covered(folder: BackupFolder, image: Image) -> dict[str, StreamBackup]:
     return found
 
 
+def _check_keys(streams: Mapping[str, StreamBackup], keys: KeyRing) -> None:
+    encrypted = [name for name, stream in streams.items() if stream.config.encrypted]
+    if encrypted and keys.current is None:
+        raise InvalidRequest(
+            f"{encrypted[0]} is encrypted: name the key that the nodes will have (--config of one"
+            " of them, or --key NAME=SOURCE); nothing was written"
+        )
+
+
 def _check_free(path: Path, folder: BackupFolder) -> None:
     with storage_errors(str(path)):
         names = {it.name for it in path.iterdir()} - _SPARED if path.exists() else set()
@@ -133,12 +149,12 @@ def _check_free(path: Path, folder: BackupFolder) -> None:
 class _NewDataDir:
     """One node's folder in the making. What fails raises OSError or StreamlogError."""
 
-    def __init__(self, backup: BackupFolder, path: Path) -> None:
+    def __init__(self, backup: BackupFolder, path: Path, keys: KeyRing) -> None:
         self.size_bytes = 0
         self._backup = backup
         self._path = path
         self._disk = OsDisk()
-        self._files = FilePool(self._disk, FILES_MAX)
+        self._files = FilePool(self._disk, FILES_MAX, keys)
         self._ends: dict[TopicPartition, int] = {}
         self._starts: dict[TopicPartition, int] = {}
 
@@ -176,7 +192,7 @@ class _NewDataDir:
             if piece.next_offset <= partition.log_start_offset and piece != partition.pieces[-1]:
                 log.truncate_fully_to(piece.next_offset)  # it was gone in the cluster
                 continue
-            for header, batch in batches_of(source / piece.name, piece):
+            for header, batch in batches_of(source / piece.name, piece, self._files.keys):
                 erases |= header.is_control
                 waiting += batch
                 if len(waiting) >= RUN_BYTES:
@@ -212,6 +228,7 @@ def _settings(stream: StreamBackup) -> LogSettings:
         segment_bytes=config.segment_bytes or defaults.segment_bytes,
         segment_age_ms=config.segment_age_ms or defaults.segment_age_ms,
         index_interval_bytes=config.index_interval_bytes or defaults.index_interval_bytes,
+        encrypts=config.encrypted,
     )
 
 

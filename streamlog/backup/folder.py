@@ -12,6 +12,7 @@ from streamlog.backup.manifest import Manifest, StreamBackup, decode_manifest, e
 from streamlog.errors import InvalidRequest
 from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.folder_lock import LOCK, FolderInUse, FolderLock
+from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX
 
 MANIFEST: Final = "backup.json"
 _READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
@@ -97,6 +98,7 @@ class BackupFolder:
                 folder = self.partition(stream, partition.number)
                 folders |= {folder, folder.parent}
                 named |= {folder / piece.name for piece in partition.pieces}
+                named |= {folder / it.key_name for it in partition.pieces if it.encrypted}
         with storage_errors(str(self.path)):
             for file in self._files():
                 if file not in named:
@@ -107,7 +109,8 @@ class BackupFolder:
 
     def _files(self) -> Iterator[Path]:
         yield from self.path.glob("metadata/*.checkpoint*")
-        yield from self.path.glob("streams/*/*/*.log")
+        yield from self.path.glob(f"streams/*/*/*{LOG_SUFFIX}")
+        yield from self.path.glob(f"streams/*/*/*{KEY_SUFFIX}*")
 
 
 def _lock(path: Path, *, writable: bool) -> FolderLock | None:

@@ -7,6 +7,7 @@ seconds; the rest is for the next backup.
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 
+from streamlog.backup.piece import opened_batch, opener_of
 from streamlog.backup.source import Batch, Extent
 from streamlog.errors import (
     CorruptBatch,
@@ -18,6 +19,7 @@ from streamlog.errors import (
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.layout import EPOCHS_NAME, LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.mark import METADATA_NAME, decode_mark
@@ -28,7 +30,8 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import decode_snapshot, find_snapshots, snapshot_path
 from streamlog.metadata.store import METADATA_LOG, decode_batches
 from streamlog.model import TopicPartition
-from streamlog.record.batch import BatchHeader, check_batch
+from streamlog.record.batch import BatchHeader
+from streamlog.record.compression import Buffer
 
 HIGH_WATERMARKS = "high-watermark-checkpoint"
 LOG_STARTS = "log-start-offset-checkpoint"
@@ -37,9 +40,12 @@ LOG_STARTS = "log-start-offset-checkpoint"
 class KeptFolders:
     """A ``Source``; of each partition the copy of which most is known to be committed."""
 
-    def __init__(self, paths: Sequence[Path]) -> None:
-        """Raises InvalidRequest if they are no nodes' folders, or not of one cluster."""
+    def __init__(self, paths: Sequence[Path], keys: KeyRing | None = None) -> None:
+        """``keys``: to what is encrypted there. Raises InvalidRequest if they are no nodes'
+        folders, or not of one cluster.
+        """
         self._paths = list(paths)
+        self._keys = keys or KeyRing()
         self._disk = OsDisk()
         self._places: dict[TopicPartition, Path] = {}
         clusters = {_node_file(path).cluster_id for path in paths}
@@ -65,7 +71,9 @@ class KeptFolders:
             image = self._snapshot(folder)
             end = committed.get(METADATA_LOG, 0)
             if end > image.offset:
-                data = b"".join(bytes(it) for _, it in _read(folder / "log", image.offset, end))
+                data = b"".join(
+                    bytes(it) for _, it in _read(folder / "log", image.offset, end, self._keys)
+                )
                 for batch in decode_batches(data, image.offset, str(folder)):
                     if batch.end_offset <= end:
                         image = image.apply_all(
@@ -119,7 +127,7 @@ class KeptFolders:
     async def batches(
         self, tp: TopicPartition, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
-        for batch in _read(self._places[tp], start, stop):
+        for batch in _read(self._places[tp], start, stop, self._keys):
             yield batch
 
 
@@ -151,7 +159,9 @@ def _bases(folder: Path) -> list[int]:
         return segment_base_offsets(entry.name for entry in folder.iterdir())
 
 
-def _read(folder: Path, start: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
+def _read(
+    folder: Path, start: int, stop: int, keys: KeyRing
+) -> Iterator[tuple[BatchHeader, Buffer]]:
     """From the batch with ``start`` on. A segment that goes meanwhile is looked for again: another
     has taken its place, or retention was quicker.
     """
@@ -164,7 +174,7 @@ def _read(folder: Path, start: int, stop: int) -> Iterator[tuple[BatchHeader, by
         path = folder / (segment_stem(base) + LOG_SUFFIX)
         before = start
         try:
-            for header, data in _segment(path, base, start, stop):
+            for header, data in _segment(path, base, start, stop, keys):
                 yield header, data
                 start = header.next_offset
         except FileNotFoundError:
@@ -174,7 +184,11 @@ def _read(folder: Path, start: int, stop: int) -> Iterator[tuple[BatchHeader, by
             raise CorruptBatch(f"{path}: no record at {start}, where the log goes to {stop}")
 
 
-def _segment(path: Path, base: int, start: int, stop: int) -> Iterator[tuple[BatchHeader, bytes]]:
+def _segment(
+    path: Path, base: int, start: int, stop: int, keys: KeyRing
+) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Raises FileNotFoundError where it went meanwhile."""
+    opener = opener_of(path, keys)
     file = OsDisk().open(str(path), writable=False)
     try:
         for place in scan(file, 0, file.size(), base, check_crc=False):
@@ -184,9 +198,14 @@ def _segment(path: Path, base: int, start: int, stop: int) -> Iterator[tuple[Bat
                 continue
             data = file.pread(place.end_position - place.position, place.position)
             try:
-                yield check_batch(data), data
+                header, batch = opened_batch(data, opener)
             except CorruptBatch as error:
                 raise CorruptBatch(f"{path}: position {place.position}: {error}") from None
+            except CorruptFile:
+                if not path.exists():  # and its key went with it
+                    raise FileNotFoundError from None
+                raise
+            yield header, batch
             if place.next_offset >= stop:
                 return
     finally:

@@ -5,12 +5,21 @@ import json
 from typing import Any, Final
 from uuid import UUID
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    SerializerFunctionWrapHandler,
+    ValidationError,
+    model_serializer,
+)
 
 from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX
 from streamlog.metadata.stream import StreamConfig
 
 FORMAT: Final = 1
+FORMAT_ENCRYPTED: Final = 2
+"""Of a backup with encrypted pieces, which a streamlog that knows none must not touch."""
 
 
 class _Part(BaseModel):
@@ -18,13 +27,30 @@ class _Part(BaseModel):
 
 
 class Piece(_Part):
-    """A file of record batches, which hold the offsets from ``base_offset`` to ``next_offset``."""
+    """A file of record batches, which hold the offsets from ``base_offset`` to ``next_offset``.
+
+    If it is ``encrypted``, its data key is in a file beside it, as a segment's is.
+    """
 
     name: str
     size_bytes: int
     sha256: str
     base_offset: int
     next_offset: int
+    encrypted: bool = False
+
+    @model_serializer(mode="wrap")
+    def _written(self, write: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """A streamlog that knows no encryption reads backups without any."""
+        fields: dict[str, Any] = write(self)
+        if not self.encrypted:
+            del fields["encrypted"]
+        return fields
+
+    @property
+    def key_name(self) -> str:
+        """Of the file of its data key."""
+        return self.name.removesuffix(LOG_SUFFIX) + KEY_SUFFIX
 
 
 class PartitionBackup(_Part):
@@ -69,6 +95,11 @@ class StreamBackup(_Part):
     def folder(self) -> str:
         """Below ``streams``: a name may be given again, an id never is."""
         return f"{self.name[:200]}.{self.stream_id.hex}.{self.generation}"
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Something of it is."""
+        return any(piece.encrypted for it in self.partitions for piece in it.pieces)
 
     @property
     def missing(self) -> list[int]:
@@ -127,7 +158,9 @@ class Manifest(_Part):
 
 def encode_manifest(manifest: Manifest) -> bytes:
     """JSON with a checksum of itself."""
-    content = manifest.model_dump(mode="json")
+    is_encrypted = any(stream.is_encrypted for stream in manifest.streams)
+    number = max(manifest.format, FORMAT_ENCRYPTED if is_encrypted else FORMAT)
+    content = manifest.model_copy(update={"format": number}).model_dump(mode="json")
     return (
         json.dumps({"sha256": _checksum(content), "backup": content}, indent=1, ensure_ascii=False)
         + "\n"
@@ -145,9 +178,9 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
         raise CorruptFile(f"{where}: is no manifest of a backup, or is damaged") from None
     if not is_right:
         raise CorruptFile(f"{where}: is damaged: its checksum is wrong")
-    if number != FORMAT:
+    if number not in (FORMAT, FORMAT_ENCRYPTED):
         raise InvalidRequest(
-            f"{where}: has format {number}, and this streamlog knows {FORMAT};"
+            f"{where}: has format {number}, and this streamlog knows {FORMAT_ENCRYPTED};"
             f" use the one that wrote it ({content.get('written_by')}) or a later one"
         )
     try:

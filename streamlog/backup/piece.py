@@ -5,12 +5,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, Protocol
 
-from streamlog.backup.manifest import PartitionBackup, Piece
+from streamlog.backup.folder import BackupFolder
+from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.log.disk import OsDisk, OsFile, storage_errors
-from streamlog.log.layout import LOG_SUFFIX, segment_stem
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.cipher import OVERHEAD_BYTES, BatchCipher
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.opener import SegmentOpener
+from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX, segment_stem
 from streamlog.log.scan import BatchPlace, scan
-from streamlog.record.batch import BatchHeader, check_batch
+from streamlog.record.batch import ENCRYPTED, BatchHeader, check_batch, read_header
+from streamlog.record.compression import Buffer
 
 PIECE_BYTES: Final = 128 * 1024 * 1024
 """A batch that would make a piece larger than this begins a new one."""
@@ -30,12 +36,15 @@ class PieceWriter:
     one is committed, and what lies behind that size is cut off.
     """
 
-    def __init__(self, folder: Path, known: PartitionBackup) -> None:
+    def __init__(self, folder: Path, known: PartitionBackup, keys: KeyRing | None = None) -> None:
+        """With ``keys`` what is added is encrypted, by a data key for each piece."""
         self.next_offset = known.next_offset
         self.last_epoch = known.last_epoch
         self.written_bytes = self.new_offsets = 0
         self._folder = folder
         self._disk = OsDisk()
+        self._keys = keys
+        self._cipher: BatchCipher | None = None
         self._pieces = list(known.pieces)
         self.is_empty = not known.pieces
         self._file: OsFile | None = None
@@ -44,16 +53,20 @@ class PieceWriter:
         self._hash: _Hash = hashlib.sha256()
         self._waiting = bytearray()
 
-    def add(self, header: BatchHeader, batch: bytes | memoryview) -> None:
-        """The next batch, checked. Raises CorruptBatch if it is not that, Unavailable."""
+    def add(self, header: BatchHeader, batch: Buffer) -> None:
+        """The next batch, checked, as it was appended. Raises CorruptBatch if it is not the next,
+        EncryptionKeyMissing, Unavailable.
+        """
         if not self.is_empty and header.base_offset != self.next_offset:
             raise CorruptBatch(f"a batch of offset {header.base_offset}, not {self.next_offset}")
         with storage_errors(str(self._folder)):
             if self._file is None and not self._grow():
                 self._begin(header.base_offset)
-            if self._size and self._size + len(batch) > PIECE_BYTES:
+            if self._size and self._size + len(batch) + self._overhead_bytes > PIECE_BYTES:
                 self._end()
                 self._begin(header.base_offset)
+            if self._cipher is not None:
+                batch = self._cipher.encrypted(batch)
             self._waiting += batch
             self._size += len(batch)
             if len(self._waiting) >= WRITE_BYTES:
@@ -77,11 +90,22 @@ class PieceWriter:
         if file is not None:
             file.close()
 
+    @property
+    def _overhead_bytes(self) -> int:
+        return 0 if self._cipher is None else OVERHEAD_BYTES
+
     def _grow(self) -> bool:
-        """Go on behind the last piece, if it has room."""
+        """Go on behind the last piece, if it has room and is under the key that is used now."""
         last = self._pieces[-1] if self._pieces else None
         if last is None or last.size_bytes >= PIECE_BYTES:
             return False
+        if last.encrypted != (self._keys is not None):
+            return False
+        if self._keys is not None:
+            opener = opener_of(self._folder / last.name, self._keys)
+            if opener.wrapped().key_name != self._keys.current:
+                return False
+            self._cipher = opener.cipher
         path, digest = self._folder / last.name, hashlib.sha256()
         for data in checked_content(path, last):
             digest.update(data)
@@ -93,6 +117,11 @@ class PieceWriter:
 
     def _begin(self, base_offset: int) -> None:
         self._disk.make_directory(str(self._folder))
+        if self._keys is not None:
+            data_key, wrapped = self._keys.new_data_key()
+            key_path = self._folder / (segment_stem(base_offset) + KEY_SUFFIX)
+            self._disk.write_small(str(key_path), key_file.encode(wrapped))
+            self._cipher = BatchCipher(data_key)
         self._file = self._disk.create(str(self._folder / _name(base_offset)))
         self._hash, self._size, self._base_offset = hashlib.sha256(), 0, base_offset
 
@@ -118,6 +147,7 @@ class PieceWriter:
                 sha256=self._hash.hexdigest(),
                 base_offset=self._base_offset,
                 next_offset=self.next_offset,
+                encrypted=self._cipher is not None,
             )
         )
 
@@ -139,8 +169,30 @@ def checked_content(path: Path, piece: Piece) -> Iterator[bytes]:
         raise CorruptFile(f"{path}: is damaged: its SHA-256 is not the manifest's")
 
 
-def check_piece(path: Path, piece: Piece) -> None:
-    """File and batches are what they were. Raises CorruptFile, Unavailable."""
+def opener_of(path: Path, keys: KeyRing) -> SegmentOpener:
+    return SegmentOpener(str(path), keys, OsDisk().read_small)
+
+
+def keys_of(folder: BackupFolder, stream: StreamBackup) -> set[str]:
+    """The names of those that what is here of the stream is encrypted by; "?" for a damaged file.
+
+    Raises Unavailable.
+    """
+    names = set()
+    for partition in stream.partitions:
+        where = folder.partition(stream, partition.number)
+        for piece in partition.pieces:
+            if piece.encrypted:
+                with storage_errors(str(where)):
+                    names.add(opener_of(where / piece.name, KeyRing()).key_name)
+    return names
+
+
+def check_piece(path: Path, piece: Piece, keys: KeyRing | None = None) -> None:
+    """File and batches are what they were; with ``keys`` what is encrypted opens as well.
+
+    Raises CorruptFile, EncryptionKeyMissing, Unavailable.
+    """
     with storage_errors(str(path)):
         for _ in checked_content(path, piece):
             pass
@@ -153,12 +205,21 @@ def check_piece(path: Path, piece: Piece) -> None:
                 offset = item.next_offset
         finally:
             file.close()
+        if piece.encrypted:
+            opener_of(path, keys or KeyRing()).wrapped()
     if offset != piece.next_offset:
         raise CorruptFile(f"{path}: ends at offset {offset}, not {piece.next_offset}")
+    if piece.encrypted and keys is not None:
+        for _ in batches_of(path, piece, keys):
+            pass
 
 
-def batches_of(path: Path, piece: Piece) -> Iterator[tuple[BatchHeader, bytes]]:
-    """Each batch, its checksum right. Raises CorruptFile, Unavailable."""
+def batches_of(path: Path, piece: Piece, keys: KeyRing) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """Each batch, its checksum right, as it was appended.
+
+    Raises CorruptFile, EncryptionKeyMissing, Unavailable.
+    """
+    opener = opener_of(path, keys)
     with storage_errors(str(path)):
         file = OsDisk().open(str(path), writable=False)
     try:
@@ -167,11 +228,21 @@ def batches_of(path: Path, piece: Piece) -> Iterator[tuple[BatchHeader, bytes]]:
                 raise CorruptFile(f"{path}: position {place.position}: {place.problem}")
             data = file.pread(place.end_position - place.position, place.position)
             try:
-                yield check_batch(data), data
+                header, batch = opened_batch(data, opener)
             except CorruptBatch as error:
                 raise CorruptFile(f"{path}: position {place.position}: {error}") from None
+            yield header, batch
     finally:
         file.close()
+
+
+def opened_batch(data: bytes, opener: SegmentOpener) -> tuple[BatchHeader, Buffer]:
+    """Checked, and as it was appended. Raises CorruptData, EncryptionKeyMissing, OSError."""
+    header = check_batch(data)
+    if not header.attributes & ENCRYPTED:
+        return header, data
+    batch = opener.opened(data)
+    return read_header(batch), batch
 
 
 def _name(base_offset: int) -> str:

@@ -7,8 +7,9 @@ from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader
+from streamlog.record.compression import Buffer
 
-Batch = tuple[BatchHeader, bytes | memoryview]
+Batch = tuple[BatchHeader, Buffer]
 
 
 class Extent(NamedTuple):
@@ -30,6 +31,6 @@ class Source(Protocol):
         """Where the records of ``epoch``, or of the last one before it, end; None: not known."""
 
     def batches(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Batch, None]:
-        """Whole batches with right checksums, dense, from the one with ``start`` on; the last may
-        reach over ``stop``.
+        """Whole batches with right checksums, as they were appended, dense, from the one with
+        ``start`` on; the last may reach over ``stop``.
         """

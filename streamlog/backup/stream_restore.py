@@ -30,6 +30,7 @@ from streamlog.errors import (
     StreamNotFound,
     UnknownTopicId,
 )
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.commands import (
     AwaitApplied,
     Command,
@@ -41,6 +42,7 @@ from streamlog.metadata.stream import StreamConfig, is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import CRC_POSITION, CRC_START, BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap
+from streamlog.record.compression import Buffer
 from streamlog.wire import registry
 from streamlog.wire.errors import check
 from streamlog.wire.produce import ACKS_AS_STORED
@@ -78,21 +80,25 @@ async def restore_stream(
     subjects: tuple[str, ...] = (),
     replicas: int | None = None,
     whole: bool = False,
+    keys: KeyRing | None = None,
 ) -> Restored:
     """Make the stream ``target`` (default: under its own name) of what the backup has of ``name``.
 
     ``subjects``: what it listens to afterwards; default: what it did, under another name that
     name alone. ``replicas``: default: as many as there were. ``whole``: also what retention or a
-    purge had taken before the last backup. Nothing is made before all of its files were checked.
+    purge had taken before the last backup. ``keys``: to what is encrypted in the backup; an
+    encrypted stream comes to be under the nodes' own keys. Nothing is made before all of its files
+    were checked.
 
-    Raises InvalidRequest for what the backup has not whole, StreamExists, CorruptFile, and what the
-    cluster answers.
+    Raises InvalidRequest for what the backup has not whole, StreamExists, CorruptFile,
+    EncryptionKeyMissing, and what the cluster answers.
     """
     backup = folder.manifest.stream(name)
     _check_whole(backup)
+    keys = keys or KeyRing()
     for partition in backup.partitions:
         for piece in partition.pieces:
-            check_piece(folder.partition(backup, partition.number) / piece.name, piece)
+            check_piece(folder.partition(backup, partition.number) / piece.name, piece, keys)
     wanted = _wanted(backup, target, subjects, replicas)
     mark = f"{MARK} {folder.manifest.backup_id}, stream {backup.stream_id.hex}"
     restored = Restored(wanted.name, len(backup.partitions))
@@ -101,7 +107,9 @@ async def restore_stream(
     for partition in backup.partitions:
         tp = TopicPartition(wanted.name, partition.number)
         path = folder.partition(backup, partition.number)
-        restored.offsets += await _restore(cluster, tp, path, partition, whole=whole, is_new=is_new)
+        restored.offsets += await _restore(
+            cluster, tp, path, partition, keys, whole=whole, is_new=is_new
+        )
     await _command(cluster, UpdateStream(config=wanted))
     return restored
 
@@ -157,6 +165,7 @@ async def _restore(
     tp: TopicPartition,
     path: Path,
     backup: PartitionBackup,
+    keys: KeyRing,
     *,
     whole: bool,
     is_new: bool,
@@ -165,14 +174,16 @@ async def _restore(
     start = backup.start_offset if whole else max(backup.start_offset, backup.log_start_offset)
     end = 0 if is_new else await _eventually(cluster, tp, lambda: cluster.latest_offset(tp))
     first = next((it.base_offset for it in backup.pieces if it.next_offset > start), start)
-    for waiting in _requests(_batches(path, backup, first, end)):
+    for waiting in _requests(_batches(path, backup, keys, first, end)):
         await _send(cluster, tp, waiting)
     if start:
         await _forget_below(cluster, tp, start)
     return backup.next_offset - start
 
 
-def _batches(path: Path, backup: PartitionBackup, start: int, end: int) -> Iterator[bytes]:
+def _batches(
+    path: Path, backup: PartitionBackup, keys: KeyRing, start: int, end: int
+) -> Iterator[Buffer]:
     """What is to follow at ``end``: first gaps up to ``start``, then what the files have."""
     epoch = 0
     for base in range(0, start, GAP_OFFSETS_MAX):
@@ -182,12 +193,12 @@ def _batches(path: Path, backup: PartitionBackup, start: int, end: int) -> Itera
     for piece in backup.pieces:
         if piece.next_offset <= max(start, end):
             continue
-        for header, batch in batches_of(path / piece.name, piece):
+        for header, batch in batches_of(path / piece.name, piece, keys):
             if header.next_offset > end:
                 yield _without_producer(header, batch)
 
 
-def _requests(found: Iterator[bytes]) -> Iterator[bytes]:
+def _requests(found: Iterator[Buffer]) -> Iterator[bytes]:
     waiting = bytearray()
     for batch in found:
         if waiting and len(waiting) + len(batch) > REQUEST_BYTES:
@@ -198,7 +209,7 @@ def _requests(found: Iterator[bytes]) -> Iterator[bytes]:
         yield bytes(waiting)
 
 
-def _without_producer(header: BatchHeader, batch: bytes) -> bytes:
+def _without_producer(header: BatchHeader, batch: Buffer) -> Buffer:
     if header.producer_id < 0:
         return batch
     changed = bytearray(batch)

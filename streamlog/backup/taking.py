@@ -21,12 +21,14 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.log.disk import OsDisk, storage_errors
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import encode_snapshot, snapshot_id, snapshot_path
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compacted import gap_from, is_gap
+from streamlog.record.compression import Buffer
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class Wish:
     """Copy all again, so that what was compacted or erased goes from the backup, too."""
     prune: bool = False
     """Forget streams that are gone, and pieces that lie wholly below a log's start."""
+    in_clear: bool = False
+    """Have the records of encrypted streams in the clear in the backup."""
 
 
 @dataclass
@@ -57,18 +61,30 @@ class Taken:
     """Partitions that stay as they were in the backup, or out of it."""
 
 
-async def take(folder: BackupFolder, source: Source, wish: Wish) -> Taken:
+async def take(
+    folder: BackupFolder, source: Source, wish: Wish, keys: KeyRing | None = None
+) -> Taken:
     """Bring the backup up to what is committed now.
 
+    What comes of encrypted streams is encrypted by the current one of ``keys``, and so is what
+    comes of a stream of which the backup has encrypted records, even if it is encrypted no more.
+
     A partition that cannot be read is told of and stays as it was. Raises InvalidRequest for
-    another cluster's backup and unknown streams, StorageFull, and what the cluster answers.
+    another cluster's backup, unknown streams, and encrypted ones without a key or the wish to have
+    them in the clear; StorageFull, and what the cluster answers.
     """
     image = await source.image()
     _check_cluster(folder, image)
+    streams = [image.stream(name) for name in sorted(wish.names or image.streams)]
+    sealed = {it.stream_id for it in streams if _is_to_be_encrypted(folder, it, wish)}
+    keys = keys or KeyRing()
+    if sealed and keys.current is None:
+        raise _in_need_of_a_key([it.name for it in streams if it.stream_id in sealed])
     folder.tidy()
     taken = Taken(image.cluster_id)
-    for name in sorted(wish.names or image.streams):
-        await _take_stream(folder, source, image.stream(name), taken, wish)
+    for stream in streams:
+        by = keys if stream.stream_id in sealed else None
+        await _take_stream(folder, source, stream, taken, anew=wish.anew, prune=wish.prune, keys=by)
     if not wish.names:
         _finish(folder, image, prune=wish.prune)
     folder.tidy()
@@ -87,15 +103,38 @@ def _check_cluster(folder: BackupFolder, image: Image) -> None:
         )
 
 
+def _is_to_be_encrypted(folder: BackupFolder, stream: StreamImage, wish: Wish) -> bool:
+    if wish.in_clear:
+        return False
+    backup = folder.manifest.by_id(stream.stream_id)
+    return stream.config.encrypted or (backup is not None and backup.is_encrypted)
+
+
+def _in_need_of_a_key(names: list[str]) -> InvalidRequest:
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    are = "are" if more else "is"
+    return InvalidRequest(
+        f"{names[0]}{more} {are} encrypted: name a key for the backup (--key NAME=SOURCE), or say"
+        " that it may hold such records in the clear (--in-clear); nothing was copied"
+    )
+
+
 async def _take_stream(
-    folder: BackupFolder, source: Source, stream: StreamImage, taken: Taken, wish: Wish
+    folder: BackupFolder,
+    source: Source,
+    stream: StreamImage,
+    taken: Taken,
+    *,
+    anew: bool,
+    prune: bool,
+    keys: KeyRing | None,
 ) -> None:
-    """Committed as a whole; a partition that fails stays as it was."""
+    """Committed as a whole; a partition that fails stays as it was. ``keys``: to encrypt it by."""
     backup = folder.manifest.by_id(stream.stream_id) or StreamBackup(
         stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms
     )
     backup = backup.model_copy(update={"config": stream.config})
-    if wish.anew:  # beside the old one, which holds until this is whole
+    if anew:  # beside the old one, which holds until this is whole
         backup = backup.model_copy(update={"partitions": (), "generation": backup.generation + 1})
     partitions = {it.number: it for it in backup.partitions}
     problems = []
@@ -106,7 +145,7 @@ async def _take_stream(
             known = backup.partition(number)
             if known is None or not known.pieces:
                 known = PartitionBackup(number=number, log_start_offset=extent.log_start_offset)
-            writer = PieceWriter(folder.partition(backup, number), known)
+            writer = PieceWriter(folder.partition(backup, number), known, keys)
             with contextlib.closing(writer):
                 await _check_history(source, tp, known, extent)
                 partitions[number] = await _take_partition(source, tp, writer, extent)
@@ -118,10 +157,10 @@ async def _take_stream(
             problems.append(f"{stream.name}/{number}: {' '.join(str(error).split())}")
     taken.problems += problems
     taken.partitions += len(stream.partitions) - len(problems)
-    if problems and wish.anew:
+    if problems and anew:
         return
     kept = [partitions[number] for number in sorted(partitions)]
-    if wish.prune:
+    if prune:
         kept = [_pruned(it) for it in kept]
     backup = backup.model_copy(update={"partitions": tuple(kept)})
     named = folder.manifest.model_copy(update={"cluster_id": taken.cluster_id})
@@ -180,7 +219,7 @@ async def _copy(source: Source, tp: TopicPartition, writer: PieceWriter, extent:
             writer.add(header, batch)
 
 
-def _rest(header: BatchHeader, batch: bytes | memoryview, start: int) -> Batch:
+def _rest(header: BatchHeader, batch: Buffer, start: int) -> Batch:
     """Compaction may have made one gap of what was backed up and what was not."""
     if not is_gap(header):
         raise CorruptBatch(f"a batch of offset {header.base_offset} where {start} begins one")

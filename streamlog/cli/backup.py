@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table
@@ -17,8 +18,8 @@ from streamlog.errors import CorruptData, StreamlogError
 
 if TYPE_CHECKING:
     from streamlog.backup.folder import BackupFolder
-    from streamlog.backup.manifest import Manifest
     from streamlog.backup.taking import Taken, Wish
+    from streamlog.log.encryption.key_ring import KeyRing
 
 app = typer.Typer(help="Take backups, and look at them.", no_args_is_help=True)
 
@@ -47,19 +48,30 @@ def take(
         bool,
         typer.Option("--prune", help="Forget what the cluster does not keep any more, too."),
     ] = False,
+    key: Keys = None,
+    config: KeysOf = None,
+    in_clear: Annotated[
+        bool,
+        typer.Option("--in-clear", help="Have the records of encrypted streams in the clear."),
+    ] = False,
     servers: Servers = SERVERS,
     as_json: Json = False,
 ) -> None:
     """Add what has been committed since the last time; the first time that is all there is.
+
+    What comes of encrypted streams is encrypted in the backup, too, by the first --key; others that
+    are named open what a --path has. With --config the node's keys are known, and its current one
+    is used if no --key is given.
 
     Exit code 1 if a partition could not be read; the others are in the backup all the same.
     """
     from streamlog.backup.folder import BackupFolder
     from streamlog.backup.taking import Wish
 
+    keys = told_keys(key, config)
     with BackupFolder.make(backup) as folder:
-        wish = Wish(frozenset(stream or ()), anew, prune)
-        taken = asyncio.run(_take(folder, servers, path or [], wish))
+        wish = Wish(frozenset(stream or ()), anew, prune, in_clear)
+        taken = asyncio.run(_take(folder, servers, path or [], wish, keys))
     if as_json:
         print_json(vars(taken))
     else:
@@ -79,7 +91,7 @@ def info(backup: Backup, as_json: Json = False) -> None:
 
     with BackupFolder.open(backup) as folder:
         manifest = folder.manifest
-    streams = _streams(manifest)
+        streams = _streams(folder)
     finished = manifest.finished_ms
     time = None if finished is None else datetime.fromtimestamp(finished / 1000, UTC)
     if as_json:
@@ -100,44 +112,54 @@ def info(backup: Backup, as_json: Json = False) -> None:
             ("written by", manifest.written_by),
         )
     )
-    columns = ("name", "partitions", "records", "bytes", "missing")
+    columns = ("name", "partitions", "records", "bytes", "keys", "missing")
     rows = [tuple(it[column] for column in columns) for it in streams]
-    print_table(("STREAM", "PARTITIONS", "RECORDS", "BYTES", "MISSING PARTITIONS"), rows)
+    print_table(("STREAM", "PARTITIONS", "RECORDS", "BYTES", "KEYS", "MISSING PARTITIONS"), rows)
 
 
 @app.command()
-def verify(backup: Backup, as_json: Json = False) -> None:
+def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Json = False) -> None:
     """Read every file, and check it by its SHA-256 and each batch by its checksum.
 
+    With their keys encrypted files are decrypted as well, which shows that the keys fit.
     Exit code 1 if anything is wrong.
     """
     from streamlog.backup.checking import verify_backup
     from streamlog.backup.folder import BackupFolder
 
+    keys = told_keys(key, config)
     with BackupFolder.open(backup) as folder:
-        checked = verify_backup(folder)
+        checked = verify_backup(folder, keys)
     if as_json:
         print_json(vars(checked))
     else:
         for problem in checked.problems:
             print(problem)
+        if checked.unopened:
+            print(
+                f"{checked.unopened} encrypted files were not decrypted: their keys were not given"
+            )
         print(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
     if checked.problems:
         raise CorruptData(f"{backup} is damaged; take what is wrong again (backup take --anew)")
 
 
-async def _take(folder: "BackupFolder", servers: str, paths: list[Path], wish: "Wish") -> "Taken":
+async def _take(
+    folder: "BackupFolder", servers: str, paths: list[Path], wish: "Wish", keys: "KeyRing"
+) -> "Taken":
     from streamlog.backup.kept import KeptFolders
     from streamlog.backup.served import ServedCluster
     from streamlog.backup.taking import take
 
     if paths:
-        return await take(folder, KeptFolders(paths), wish)
+        return await take(folder, KeptFolders(paths, keys), wish, keys)
     async with cluster_at(servers) as cluster:
-        return await take(folder, ServedCluster(cluster), wish)
+        return await take(folder, ServedCluster(cluster), wish, keys)
 
 
-def _streams(manifest: "Manifest") -> list[dict[str, Any]]:
+def _streams(folder: "BackupFolder") -> list[dict[str, Any]]:
+    from streamlog.backup.piece import keys_of
+
     return [
         {
             "name": stream.name,
@@ -145,7 +167,8 @@ def _streams(manifest: "Manifest") -> list[dict[str, Any]]:
             "partitions": len(stream.partitions),
             "records": sum(it.next_offset - it.start_offset for it in stream.partitions),
             "bytes": sum(it.size_bytes for it in stream.partitions),
+            "keys": sorted(keys_of(folder, stream)),
             "missing": stream.missing,
         }
-        for stream in manifest.streams
+        for stream in folder.manifest.streams
     ]

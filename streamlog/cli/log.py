@@ -5,13 +5,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options import Json
 from streamlog.cli.output import print_json, print_table
 from streamlog.cli.record_lines import json_line
 
 if TYPE_CHECKING:
     from streamlog.log.dump import DumpedBatch, DumpedDamage
-    from streamlog.log.verify import Aside, Finding
+    from streamlog.log.verify import Aside, Finding, Unopened
 
 app = typer.Typer(
     help="Look into the files of a log; no node is needed, and none is disturbed.",
@@ -27,16 +28,28 @@ LOG_PATH = typer.Argument(
 
 
 @app.command("verify")
-def verify_path(path: Annotated[Path, ANY_PATH], as_json: Json = False) -> None:
-    """Check every batch, index and checkpoint. Exit code 1 if anything is wrong."""
-    from streamlog.log.verify import Aside, Finding, verify
+def verify_path(
+    path: Annotated[Path, ANY_PATH],
+    key: Keys = None,
+    config: KeysOf = None,
+    as_json: Json = False,
+) -> None:
+    """Check every batch, index and checkpoint. Exit code 1 if anything is wrong.
+
+    Encrypted batches are checked by their checksums; with their keys they are decrypted as well,
+    which finds what was changed on purpose.
+    """
+    from streamlog.log.verify import Aside, Finding, Unopened, verify
 
     findings: list[Finding] = []
+    unopened: list[Unopened] = []
     aside: list[Aside] = []
     segments = size_bytes = 0
-    for item in verify(path):
+    for item in verify(path, told_keys(key, config)):
         if isinstance(item, Finding):
             findings.append(item)
+        elif isinstance(item, Unopened):
+            unopened.append(item)
         elif isinstance(item, Aside):
             aside.append(item)
         else:
@@ -48,6 +61,7 @@ def verify_path(path: Annotated[Path, ANY_PATH], as_json: Json = False) -> None:
                 "segments": segments,
                 "bytes": size_bytes,
                 "findings": _plain(findings),
+                "unopened": _plain(unopened),
                 "aside": _plain(aside),
             }
         )
@@ -56,6 +70,8 @@ def verify_path(path: Annotated[Path, ANY_PATH], as_json: Json = False) -> None:
             print(_line(found))
         for kept in aside:
             print(f"{kept.file}: damaged, kept aside; remove it when nobody wants it any more")
+        if unopened:
+            print(_by_checksums_only(unopened))
         print(f"{segments} segments, {size_bytes} bytes, {len(findings)} findings")
     if findings:
         raise typer.Exit(1)
@@ -67,21 +83,33 @@ def dump_path(
     records: Annotated[
         bool, typer.Option("--records", help="The records instead, each as a line of JSON.")
     ] = False,
+    key: Keys = None,
+    config: KeysOf = None,
     as_json: Json = False,
 ) -> None:
-    """Print the batches as they lie in the files; what is damaged is shown as such."""
+    """Print the batches as they lie in the files; what is damaged is shown as such.
+
+    The records of encrypted batches take their keys.
+    """
     from streamlog.log.dump import dump
 
-    found = dump(path)
+    keys = told_keys(key, config)
+    found = dump(path, keys if records or keys.names else None)
     if records:
         _print_records(found)
     elif as_json:
         print_json([_as_json(item) for item in found])
     else:
-        print_table(
-            ("SEGMENT", "POSITION", "OFFSETS", "RECORDS", "BYTES", "EPOCH", "CODEC", "TIME"),
-            (_row(item) for item in found),
-        )
+        _print_batches(found)
+
+
+def _print_batches(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
+    columns = ("SEGMENT", "POSITION", "OFFSETS", "RECORDS", "BYTES", "EPOCH", "CODEC", "TIME")
+    rows = [_row(item) for item in found]
+    if any(row[-1] for row in rows):
+        print_table((*columns, "ENCRYPTED BY"), rows)
+    else:
+        print_table(columns, (row[:-1] for row in rows))
 
 
 def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
@@ -103,7 +131,7 @@ def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:
     if isinstance(item, DumpedDamage):
         damage = item.damage
         size = damage.end_position - damage.position
-        return int(item.file.stem), damage.position, damage.problem, None, size, None, None, None
+        return int(item.file.stem), damage.position, damage.problem, None, size, *[None] * 4
     header = item.header
     time = datetime.fromtimestamp(header.max_timestamp_ms / 1000, UTC)
     return (
@@ -115,6 +143,7 @@ def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:
         header.leader_epoch,
         header.compression.name.lower(),
         time,
+        item.encrypted_by,
     )
 
 
@@ -123,11 +152,20 @@ def _as_json(item: "DumpedBatch | DumpedDamage") -> dict[str, object]:
 
     if isinstance(item, DumpedDamage):
         return {"file": str(item.file), "damage": item.damage._asdict()}
-    return {"file": str(item.file), "position": item.position, **item.header._asdict()}
+    place = {"file": str(item.file), "position": item.position}
+    return {**place, **item.header._asdict(), "encrypted_by": item.encrypted_by}
 
 
-def _plain(findings: "Iterable[Finding | Aside]") -> list[dict[str, object]]:
+def _plain(findings: "Iterable[Finding | Unopened | Aside]") -> list[dict[str, object]]:
     return [{**found._asdict(), "file": str(found.file)} for found in findings]
+
+
+def _by_checksums_only(unopened: "list[Unopened]") -> str:
+    names = ", ".join(sorted({it.key_name for it in unopened}))
+    return (
+        f"{len(unopened)} segments are encrypted and were checked by their checksums only: to check"
+        f" what they hold, give --key or --config for {names}"
+    )
 
 
 def _line(found: "Finding") -> str:

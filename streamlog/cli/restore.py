@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json
@@ -14,6 +15,7 @@ from streamlog.errors import InvalidRequest
 if TYPE_CHECKING:
     from streamlog.backup.folder import BackupFolder
     from streamlog.backup.stream_restore import Restored
+    from streamlog.log.encryption.key_ring import KeyRing
     from streamlog.model import NodeId
 
 app = typer.Typer(help="Make streams or a cluster of a backup again.", no_args_is_help=True)
@@ -38,19 +40,24 @@ def stream(
         bool,
         typer.Option("--whole", help="Also what was gone from the cluster when it was backed up."),
     ] = False,
+    key: Keys = None,
+    config: KeysOf = None,
     servers: Servers = SERVERS,
     as_json: Json = False,
 ) -> None:
     """One stream into a running cluster, with its offsets, times, keys and headers.
 
+    What is encrypted in the backup takes its --key; the nodes encrypt it by their own.
     The records get the leader epochs of the cluster that they come to; what numbered producers of
     the old one had sent is not known as theirs any more. Interrupted, it goes on when asked again.
     """
     from streamlog.backup.folder import BackupFolder
 
+    keys = told_keys(key, config)
+    subjects = tuple(subject or ())
     with BackupFolder.open(backup) as folder:
         restored = asyncio.run(
-            _restore(folder, servers, name, target, tuple(subject or ()), replicas, whole)
+            _restore(folder, servers, name, target, subjects, replicas, whole, keys)
         )
     if as_json:
         print_json(vars(restored))
@@ -84,20 +91,26 @@ def cluster(
         str | None,
         typer.Option("--cluster-id", help="Of the new cluster. Default: the old one's."),
     ] = None,
+    key: Keys = None,
+    config: KeysOf = None,
     as_json: Json = False,
 ) -> None:
     """The data folders of a whole cluster, while none of its nodes runs.
 
     On each machine of several, with the same --nodes and --cluster-id everywhere. A cluster that
     keeps its id must be the only one of that id: never start a node of the old one again.
+
+    Encrypted streams come to be under the current key of --config, else under the first --key,
+    which the nodes must have; the others open the backup.
     """
     from streamlog.backup.cluster_restore import restore_cluster
     from streamlog.backup.folder import BackupFolder
 
     paths = dict(_node_path(text) for text in node)
     ids = tuple(_node_id(text) for text in nodes.split(",")) if nodes else ()
+    keys = told_keys(key, config, current_of_config=True)
     with BackupFolder.open(backup) as folder:
-        done = restore_cluster(folder, paths, nodes=ids, cluster_id=cluster_id)
+        done = restore_cluster(folder, paths, nodes=ids, cluster_id=cluster_id, keys=keys)
     if as_json:
         print_json(vars(done))
         return
@@ -131,10 +144,12 @@ async def _restore(
     subjects: tuple[str, ...],
     replicas: int | None,
     whole: bool,
+    keys: "KeyRing",
 ) -> "Restored":
     from streamlog.backup.stream_restore import restore_stream
 
     async with cluster_at(servers) as found:
         return await restore_stream(
-            folder, found, name, target=target, subjects=subjects, replicas=replicas, whole=whole
-        )
+            folder, found, name, target=target, subjects=subjects, replicas=replicas, whole=whole,
+            keys=keys,
+        )  # fmt: skip

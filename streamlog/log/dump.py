@@ -4,11 +4,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from streamlog.errors import InvalidRequest
+from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.log.disk import OsDisk
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
 from streamlog.log.scan import BatchPlace, Damage, scan_past_damage
-from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.batch import ENCRYPTED, BatchHeader, read_header
+from streamlog.record.compression import Buffer
 
 
 class DumpedBatch(NamedTuple):
@@ -17,23 +20,30 @@ class DumpedBatch(NamedTuple):
     file: Path
     position: int
     header: BatchHeader
-    data: bytes
+    """As it lies there."""
+    data: Buffer
+    """Likewise; of a dump with keys, as it was appended."""
+    encrypted_by: str | None
+    """The name of the key; "?" where the file that tells it is missing or damaged; None: it is in
+    the clear.
+    """
 
 
 class DumpedDamage(NamedTuple):
-    """Bytes that are no batch."""
+    """Bytes that are no batch, or one that does not decrypt."""
 
     file: Path
     damage: Damage
 
 
-def dump(path: Path) -> Iterator[DumpedBatch | DumpedDamage]:
+def dump(path: Path, keys: KeyRing | None = None) -> Iterator[DumpedBatch | DumpedDamage]:
     """The batches of a segment file, or of all segments of one partition's folder, in order.
 
-    Raises InvalidRequest if ``path`` is neither, OSError.
+    With ``keys`` what is encrypted is opened. Raises InvalidRequest if ``path`` is neither,
+    EncryptionKeyMissing, OSError.
     """
     for file in _segments(path):
-        yield from _segment(file)
+        yield from _segment(file, keys)
 
 
 def _segments(path: Path) -> list[Path]:
@@ -48,15 +58,31 @@ def _names(folder: Path) -> list[str]:
     return [file.name for file in folder.iterdir()]
 
 
-def _segment(path: Path) -> Iterator[DumpedBatch | DumpedDamage]:
-    file = OsDisk().open(str(path), writable=False)
+def _segment(path: Path, keys: KeyRing | None) -> Iterator[DumpedBatch | DumpedDamage]:
+    disk = OsDisk()
+    opener = SegmentOpener(str(path), keys or KeyRing(), disk.read_small)
+    file = disk.open(str(path), writable=False)
     try:
         base_offset = segment_base_offsets([path.name])[0]
         for item in scan_past_damage(file, 0, file.size(), base_offset):
             if isinstance(item, BatchPlace):
                 data = file.pread(item.end_position - item.position, item.position)
-                yield DumpedBatch(path, item.position, read_header(data), data)
+                yield _batch(path, item, data, opener, opens=keys is not None)
             else:
                 yield DumpedDamage(path, item)
     finally:
         file.close()
+
+
+def _batch(
+    path: Path, place: BatchPlace, data: bytes, opener: SegmentOpener, *, opens: bool
+) -> DumpedBatch | DumpedDamage:
+    header = read_header(data)
+    if not header.attributes & ENCRYPTED:
+        return DumpedBatch(path, place.position, header, data, None)
+    try:
+        opened = opener.opened(data) if opens else data
+    except CorruptData as error:
+        ends = place.end_position, place.base_offset, place.next_offset
+        return DumpedDamage(path, Damage(place.position, *ends, str(error)))
+    return DumpedBatch(path, place.position, header, opened, opener.key_name)

@@ -4,9 +4,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptFile
+from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk
+from streamlog.log.disk import DiskFile, OsDisk
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.encryption.segment_key import key_problem
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.layout import (
@@ -17,8 +19,10 @@ from streamlog.log.layout import (
     segment_base_offsets,
     segment_stem,
 )
+from streamlog.log.scan import Damage, scan_past_damage
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.settings import LogSettings
+from streamlog.record.batch import ENCRYPTED
 
 TORN: Final = "the tail is torn: the next start cuts it here"
 
@@ -39,6 +43,15 @@ class Checked(NamedTuple):
     size_bytes: int
 
 
+class Unopened(NamedTuple):
+    """Encrypted batches of a segment that were not decrypted: nobody has given the key. Their
+    checksums, and the data key's, are looked at all the same.
+    """
+
+    file: Path
+    key_name: str
+
+
 class Aside(NamedTuple):
     """A copy of a segment that a node found damaged, and has mended since."""
 
@@ -46,27 +59,33 @@ class Aside(NamedTuple):
     size_bytes: int
 
 
-def verify(path: Path) -> Iterator[Finding | Checked | Aside]:
-    """Each segment at or below ``path``, and what is wrong with it, its indexes and checkpoints.
+def verify(
+    path: Path, keys: KeyRing | None = None
+) -> Iterator[Finding | Checked | Unopened | Aside]:
+    """Each segment at or below ``path``, and what is wrong with it, its indexes and checkpoints;
+    with ``keys`` each encrypted batch is decrypted, too.
 
     ``path`` is a segment file, or any folder: a partition's, a stream's, a node's. A running node
     may be appending: a batch that it has not finished looks like a torn tail. Raises OSError.
     """
     if path.is_file():
-        yield from _segment(path, end_offset=None)
+        yield from _segment(path, None, keys or KeyRing())
         return
     for folder in sorted({file.parent for file in path.rglob(f"*{LOG_SUFFIX}")}):
         bases = segment_base_offsets(file.name for file in folder.iterdir())
         ends = (*bases[1:], None)
         for base, end_offset in zip(bases, ends, strict=False):
-            yield from _segment(folder / f"{segment_stem(base)}{LOG_SUFFIX}", end_offset)
+            file = folder / f"{segment_stem(base)}{LOG_SUFFIX}"
+            yield from _segment(file, end_offset, keys or KeyRing())
     for file in sorted(path.rglob(f"*{LOG_SUFFIX}{DAMAGED_SUFFIX}")):
         yield Aside(file, file.stat().st_size)
     for file in sorted(path.rglob("*-checkpoint")):
         yield from _checkpoint(file)
 
 
-def _segment(path: Path, end_offset: int | None) -> Iterator[Finding | Checked]:
+def _segment(
+    path: Path, end_offset: int | None, keys: KeyRing
+) -> Iterator[Finding | Checked | Unopened]:
     """``end_offset``: where the next segment begins; None for the last one."""
     base_offset = segment_base_offsets([path.name])
     if not base_offset:
@@ -80,6 +99,8 @@ def _segment(path: Path, end_offset: int | None) -> Iterator[Finding | Checked]:
         size_bytes = file.size()
         problem = key_problem(disk, stem + KEY_SUFFIX)
         damages = scrub(file, size_bytes, end_offset, check, key_problem=problem)
+        if not problem:
+            yield from _encrypted(path, file, size_bytes, keys)
     finally:
         file.close()
     for damage in damages:
@@ -90,6 +111,28 @@ def _segment(path: Path, end_offset: int | None) -> Iterator[Finding | Checked]:
         for index_path, problem in check.finish(sealed=False).items():
             yield Finding(Path(index_path), None, None, problem)
     yield Checked(path, size_bytes)
+
+
+def _encrypted(
+    path: Path, file: DiskFile, size_bytes: int, keys: KeyRing
+) -> Iterator[Finding | Unopened]:
+    """What only the keys tell. Batches with wrong checksums are passed over."""
+    opener = SegmentOpener(str(path), keys, OsDisk().read_small)
+    base_offset = segment_base_offsets([path.name])[0]
+    for item in scan_past_damage(file, 0, size_bytes, base_offset):
+        if isinstance(item, Damage) or not item.attributes & ENCRYPTED:
+            continue
+        key_name = opener.wrapped().key_name
+        if key_name not in keys.names:
+            yield Unopened(path, key_name)
+            return
+        try:
+            opener.opened(file.pread(item.end_position - item.position, item.position))
+        except EncryptionKeyMissing as error:
+            yield Finding(path, None, None, str(error))
+            return
+        except CorruptBatch as error:
+            yield Finding(path, item.position, item.base_offset, str(error))
 
 
 def _checkpoint(path: Path) -> Iterator[Finding]:

@@ -17,7 +17,12 @@ class SegmentOpener:
     __slots__ = ("_cipher", "_keys", "_read_small", "_remedy", "key_path", "path")
 
     def __init__(
-        self, path: str, keys: KeyRing, read_small: Callable[[str], bytes], *, remedy: str
+        self,
+        path: str,
+        keys: KeyRing,
+        read_small: Callable[[str], bytes],
+        *,
+        remedy: str = "give it as --key NAME=SOURCE, or --config of a node that has it",
     ) -> None:
         """``path``: of the file of batches; ``read_small`` gives the content of a file; ``remedy``:
         how to give a key that is missing.
@@ -39,6 +44,16 @@ class SegmentOpener:
                 " one with the other"
             ) from None
         return key_file.decode(data, self.key_path)
+
+    @property
+    def key_name(self) -> str:
+        """Of the key that opens the data key; "?" where its file is missing or damaged. Raises
+        OSError.
+        """
+        try:
+            return self.wrapped().key_name
+        except CorruptFile:
+            return "?"
 
     @property
     def cipher(self) -> BatchCipher:

@@ -39,6 +39,20 @@ def test_what_is_written_is_read() -> None:
     assert (kept.missing, partition.start_offset, partition.next_offset) == ([1], 3, 9)
 
 
+@pytest.mark.parametrize("encrypted", [True, False])
+def test_who_knows_no_encryption_reads_what_has_none_and_refuses_the_rest(encrypted: bool) -> None:
+    piece = PIECE.model_copy(update={"encrypted": encrypted})
+    partition = PartitionBackup(number=0, log_start_offset=4, pieces=(piece,))
+    data = encode_manifest(manifest(stream(1, partitions=(partition,))))
+    content = json.loads(data)["backup"]
+    assert content["format"] == (2 if encrypted else 1)
+    (written,) = content["streams"][0]["partitions"][0]["pieces"]
+    assert ("encrypted" in written) == encrypted
+    (kept,) = decode_manifest(data, "x").streams
+    assert kept.is_encrypted == encrypted
+    assert kept.partitions == (partition,)
+
+
 @pytest.mark.parametrize("cut", [0, 1, 100, -1])
 def test_half_a_manifest_is_refused(cut: int) -> None:
     data = encode_manifest(manifest(stream(1)))
@@ -53,8 +67,8 @@ def test_a_changed_manifest_is_refused() -> None:
 
 
 def test_a_later_format_is_refused_with_the_remedy() -> None:
-    made = manifest().model_copy(update={"format": 2})
-    with pytest.raises(InvalidRequest, match=r"format 2.*streamlog 9"):
+    made = manifest().model_copy(update={"format": 3})
+    with pytest.raises(InvalidRequest, match=r"format 3.*knows 2.*streamlog 9"):
         decode_manifest(encode_manifest(made), "x")
 
 

@@ -9,35 +9,51 @@ import pytest
 from streamlog.backup.checking import verify_backup
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup
-from streamlog.backup.piece import batches_of
+from streamlog.backup.piece import batches_of, keys_of
 from streamlog.backup.source import Batch, Extent
 from streamlog.backup.taking import Taken, Wish, take
 from streamlog.errors import CorruptBatch, InvalidRequest, NotLeader, StreamlogError
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.controller import create_stream
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
+from streamlog.metadata.records import StreamUpdated
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.compacted import gap
-from tests.log_folder import make_batch
+from tests.log_folder import a_key_ring, make_batch
 from tests.lone_node import started
+
+ALL_KEYS = KeyRing({name: name.encode().ljust(32, b".") for name in ("k1", "k2")}, None)
 
 
 class FakeSource:
     """One partition of one stream, of batches in memory."""
 
-    def __init__(self, cluster_id: str = "c", *, stream_number: int = 5) -> None:
+    def __init__(
+        self, cluster_id: str = "c", *, stream_number: int = 5, encrypted: bool = False
+    ) -> None:
         image = Image(cluster_id)
         for records in (started(image, NodeId(1), UUID(int=1)).records,):
             image = image.apply_all(records, offset=0, epoch=1)
-        config = StreamConfig.of(name="s")
+        config = StreamConfig.of(name="s", encrypted=encrypted)
         made = create_stream(image, config, new_id=UUID(int=stream_number), now_ms=stream_number)
         self._image = image.apply_all(made.records, offset=image.offset, epoch=1)
         self.log: list[bytes] = []
         self.start = 0
         self.fault: StreamlogError | None = None
         self.ends: dict[int, int] = {}
+
+    @property
+    def is_encrypted(self) -> bool:
+        return self._image.stream("s").config.encrypted
+
+    def edit(self, *, encrypted: bool) -> None:
+        """The stream is configured otherwise."""
+        config = self._image.stream("s").config.changed(encrypted=encrypted)
+        record = StreamUpdated(config=config)
+        self._image = self._image.apply_all([record], offset=self._image.offset, epoch=1)
 
     @property
     def end(self) -> int:
@@ -67,19 +83,23 @@ class FakeSource:
                 yield header, batch
 
 
-@pytest.fixture
-def source() -> FakeSource:
-    return FakeSource()
+@pytest.fixture(params=["clear", "encrypted"])
+def source(request: pytest.FixtureRequest) -> FakeSource:
+    return FakeSource(encrypted=request.param == "encrypted")
 
 
-async def taken(path: Path, source: FakeSource, wish: Wish | None = None) -> Taken:
+async def taken(
+    path: Path, source: FakeSource, wish: Wish | None = None, *, key: str | None = "k1"
+) -> Taken:
+    keys = KeyRing() if key is None else a_key_ring(key)
     with BackupFolder.make(path) as folder:
-        return await take(folder, source, wish or Wish())
+        return await take(folder, source, wish or Wish(), keys)
 
 
 def kept(path: Path) -> PartitionBackup:
     with BackupFolder.open(path) as folder:
-        assert verify_backup(folder).problems == []
+        checked = verify_backup(folder, ALL_KEYS)
+        assert (checked.problems, checked.unopened) == ([], 0)
         return folder.manifest.stream("s").partitions[0]
 
 
@@ -90,12 +110,12 @@ def ranges(path: Path) -> list[tuple[int, int]]:
         return [
             (header.base_offset, header.next_offset)
             for piece in stream.partitions[0].pieces
-            for header, _ in batches_of(where / piece.name, piece)
+            for header, _ in batches_of(where / piece.name, piece, ALL_KEYS)
         ]
 
 
-def files(path: Path) -> int:
-    return len(list(path.rglob("*.log")))
+def files(path: Path, pattern: str = "*.log") -> int:
+    return len(list(path.rglob(pattern)))
 
 
 async def test_each_time_what_is_new(tmp_path: Path, source: FakeSource) -> None:
@@ -199,7 +219,7 @@ async def test_a_stream_made_anew_does_not_take_the_place_of_the_old_one(
 ) -> None:
     source.add(3)
     await taken(tmp_path, source)
-    again = FakeSource(stream_number=6)
+    again = FakeSource(stream_number=6, encrypted=source.is_encrypted)
     again.add(1)
     await taken(tmp_path, again)
     with BackupFolder.open(tmp_path) as folder:
@@ -213,3 +233,67 @@ async def test_a_stream_made_anew_does_not_take_the_place_of_the_old_one(
 async def test_two_do_not_write_at_once(tmp_path: Path, source: FakeSource) -> None:
     with BackupFolder.make(tmp_path), pytest.raises(InvalidRequest, match="is in use"):
         await taken(tmp_path, source)
+
+
+async def test_an_encrypted_stream_takes_a_key_or_a_word_that_it_may_be_in_the_clear(
+    tmp_path: Path,
+) -> None:
+    source = FakeSource(encrypted=True)
+    source.add(2)
+    with pytest.raises(InvalidRequest, match=r"^s is encrypted: .*--key .*--in-clear"):
+        await taken(tmp_path / "sealed", source, key=None)
+    assert files(tmp_path) == 0
+    await taken(tmp_path / "sealed", source)
+    assert [piece.encrypted for piece in kept(tmp_path / "sealed").pieces] == [True]
+    assert not holds(tmp_path, b"value")
+    await taken(tmp_path / "clear", source, Wish(in_clear=True), key=None)
+    assert [piece.encrypted for piece in kept(tmp_path / "clear").pieces] == [False]
+    assert holds(tmp_path, b"value")
+
+
+async def test_one_that_is_encrypted_no_more_stays_so_in_the_backup_unless_it_is_said(
+    tmp_path: Path,
+) -> None:
+    source = FakeSource(encrypted=True)
+    source.add(2)
+    await taken(tmp_path, source)
+    source.edit(encrypted=False)
+    source.add(2)
+    with pytest.raises(InvalidRequest, match="s is encrypted"):
+        await taken(tmp_path, source, key=None)
+    await taken(tmp_path, source)
+    assert not holds(tmp_path, b"value")
+    source.add(1)
+    await taken(tmp_path, source, Wish(in_clear=True), key=None)
+    assert [piece.encrypted for piece in kept(tmp_path).pieces] == [True, False]
+    await taken(tmp_path, source, Wish(anew=True, in_clear=True))
+    assert [piece.encrypted for piece in kept(tmp_path).pieces] == [False]
+    assert files(tmp_path, "*.key") == 0
+
+
+async def test_one_that_comes_to_be_encrypted(tmp_path: Path) -> None:
+    source = FakeSource()
+    source.add(2)
+    await taken(tmp_path, source, key=None)
+    source.edit(encrypted=True)
+    source.add(2)
+    await taken(tmp_path, source)
+    assert ranges(tmp_path) == [(n, n + 1) for n in range(4)]
+    assert [piece.encrypted for piece in kept(tmp_path).pieces] == [False, True]
+
+
+async def test_what_is_new_is_under_the_new_key(tmp_path: Path) -> None:
+    source = FakeSource(encrypted=True)
+    source.add(2)
+    await taken(tmp_path, source, key="k1")
+    source.add(2)
+    await taken(tmp_path, source, key="k2")
+    assert ranges(tmp_path) == [(n, n + 1) for n in range(4)]
+    with BackupFolder.open(tmp_path) as folder:
+        assert keys_of(folder, folder.manifest.stream("s")) == {"k1", "k2"}
+        assert verify_backup(folder).unopened == 2
+        assert verify_backup(folder, a_key_ring("k2")).unopened == 1
+
+
+def holds(path: Path, payload: bytes) -> bool:
+    return any(payload in it.read_bytes() for it in path.rglob("*") if it.is_file())

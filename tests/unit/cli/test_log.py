@@ -9,13 +9,18 @@ from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
-from tests.log_folder import append
+from tests.log_folder import A_KEY, a_key_ring, append
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
+    return made(tmp_path)
+
+
+def made(tmp_path: Path, *, encrypts: bool = False) -> Path:
     disk = OsDisk()
-    log = PartitionLog.open(tmp_path / "0", LogSettings(), disk=disk, files=FilePool(disk, 16))
+    settings, files = LogSettings(encrypts=encrypts), FilePool(disk, 16, a_key_ring())
+    log = PartitionLog.open(tmp_path / "0", settings, disk=disk, files=files)
     append(log, [b"first", b"second"])
     append(log, [b"\xff"])
     log.close()
@@ -64,6 +69,7 @@ def test_dump_shows_batches(folder: Path) -> None:
     code, told = run("dump", folder)
     assert code == 0
     assert "0..1" in told
+    assert "ENCRYPTED" not in told
     first, second = json.loads(run("dump", folder, "--json")[1])
     assert (first["base_offset"], first["record_count"], second["position"]) == (0, 2, 86)
 
@@ -85,3 +91,26 @@ def test_dump_goes_on_after_damage(folder: Path) -> None:
 def test_a_path_that_is_not_there(tmp_path: Path) -> None:
     for command in ("verify", "dump"):
         assert run(command, tmp_path / "nothing")[0] == 2
+
+
+def test_what_is_encrypted_is_shown_as_such_and_opened_with_its_key(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = made(tmp_path, encrypts=True)
+    monkeypatch.setenv("A_KEY", A_KEY.hex())
+    key = ("--key", "k1=env:A_KEY")
+    assert [line.split()[-1] for line in run("dump", folder)[1].splitlines()[-2:]] == ["k1", "k1"]
+    first, _ = json.loads(run("dump", folder, "--json")[1])
+    assert (first["record_count"], first["encrypted_by"]) == (2, "k1")
+    assert run("dump", folder, "--records") == (1, "")
+    lines = [json.loads(line) for line in run("dump", folder, "--records", *key)[1].splitlines()]
+    assert [line["offset"] for line in lines] == [0, 1, 2]
+    assert lines[0]["value"] == "first"
+    code, told = run("verify", folder)
+    assert code == 0
+    assert told == (
+        "1 segments are encrypted and were checked by their checksums only: to check what they"
+        " hold, give --key or --config for k1\n1 segments, 219 bytes, 0 findings\n"
+    )
+    assert run("verify", folder, *key) == (0, "1 segments, 219 bytes, 0 findings\n")
+    assert json.loads(run("verify", folder, "--json")[1])["unopened"][0]["key_name"] == "k1"

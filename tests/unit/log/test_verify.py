@@ -1,23 +1,31 @@
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from streamlog.log.disk import OsDisk
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
-from streamlog.log.verify import Aside, Checked, Finding, verify
-from tests.log_folder import append
+from streamlog.log.verify import Aside, Checked, Finding, Unopened, verify
+from tests.log_folder import a_key_ring, append
 
-SETTINGS = LogSettings(segment_bytes=1_000, index_interval_bytes=4096)
+SETTINGS = LogSettings(segment_bytes=1_100, index_interval_bytes=4096)
 
 
-@pytest.fixture
-def folder(tmp_path: Path) -> Path:
+@pytest.fixture(params=["clear", "encrypted"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
     """A partition of three segments, two batches in each."""
+    return made(tmp_path, encrypts=request.param == "encrypted")
+
+
+def made(tmp_path: Path, *, encrypts: bool) -> Path:
     folder = tmp_path / "streams" / "orders" / "0"
     disk = OsDisk()
-    log = PartitionLog.open(folder, SETTINGS, disk=disk, files=FilePool(disk, 16))
+    settings, files = replace(SETTINGS, encrypts=encrypts), FilePool(disk, 16, a_key_ring())
+    log = PartitionLog.open(folder, settings, disk=disk, files=files)
     for _ in range(6):
         append(log, [b"x" * 400])
     log.close()
@@ -103,3 +111,42 @@ def test_a_file_that_is_no_segment(tmp_path: Path) -> None:
     path.write_text("hello")
     [found] = findings(path)
     assert found.problem == "the name is not a segment's"
+
+
+def test_without_the_key_only_checksums_are_looked_at_and_that_is_told(tmp_path: Path) -> None:
+    folder = made(tmp_path, encrypts=True)
+    for keys in (None, a_key_ring("k2")):
+        found = [item for item in verify(tmp_path, keys) if not isinstance(item, Checked)]
+        assert found == [Unopened(segment, "k1") for segment in segments(folder)]
+    assert {type(item) for item in verify(tmp_path, a_key_ring())} == {Checked}
+
+
+def test_a_change_that_hides_behind_a_right_checksum_is_found_with_the_key(tmp_path: Path) -> None:
+    segment = segments(made(tmp_path, encrypts=True))[1]
+    data = bytearray(segment.read_bytes())
+    half = len(data) // 2
+    data[-1] ^= 1
+    data[half + 17 : half + 21] = crc32c(data[half + 21 :]).to_bytes(4, "big")
+    segment.write_bytes(data)
+    assert findings(tmp_path) == []
+    found = [item for item in verify(tmp_path, a_key_ring()) if isinstance(item, Finding)]
+    assert [(it.file, it.position, it.offset) for it in found] == [(segment, half, 3)]
+    assert "does not decrypt" in found[0].problem
+
+
+def test_a_data_key_that_is_gone_or_damaged_is_a_finding_without_any_key(tmp_path: Path) -> None:
+    first, second, _ = segments(made(tmp_path, encrypts=True))
+    first.with_suffix(".key").unlink()
+    second.with_suffix(".key").write_bytes(b"nonsense")
+    found = findings(tmp_path)
+    assert [it.file for it in found] == [first, second]
+    assert "is missing" in found[0].problem
+    assert "is damaged" in found[1].problem
+
+
+def test_another_key_of_that_name_is_a_finding(tmp_path: Path) -> None:
+    made(tmp_path, encrypts=True)
+    keys = KeyRing({"k1": bytes(32)}, None)
+    problems = [item.problem for item in verify(tmp_path, keys) if isinstance(item, Finding)]
+    assert len(problems) == 3
+    assert all("another one had that name" in problem for problem in problems)
