@@ -3,6 +3,7 @@
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 from streamlog.config import SyncPolicy
@@ -24,6 +25,7 @@ from streamlog.partition.checkpoints import Checkpoints, Offsets
 from streamlog.partition.state import Acknowledgement, PartitionState
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
+from tests.log_folder import a_key_ring
 from tests.simulation.checkers import Checkers, Stored
 from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
@@ -56,6 +58,7 @@ class Life:
         rng: random.Random,
         checkers: Checkers,
         answer: Callable[[bytes], None],
+        encrypts: bool,
     ) -> None:
         self.alive = True
         self._disk = disk
@@ -63,7 +66,7 @@ class Life:
         self._rng = rng
         self._checkers = checkers
         self._checkpoints = Checkpoints(DATA_DIR, disk)
-        self._files = FilePool(disk, 4)
+        self._files = FilePool(disk, 4, a_key_ring())
         self._socket = b""
         self._reading = False
         self._watchers: dict[Callable[[], None], None] = {}
@@ -72,7 +75,7 @@ class Life:
         known = self._checkpoints.get(TP)
         self.log = PartitionLog.open(
             DATA_DIR / "streams" / "s" / "0",
-            SETTINGS,
+            replace(SETTINGS, encrypts=encrypts),
             disk=disk,
             files=self._files,
             log_start_offset=known.log_start,

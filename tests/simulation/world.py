@@ -29,6 +29,7 @@ class World:
         self.story: list[str] = []
         """What went wrong when, for whoever looks into a failure."""
         self._epoch = 0
+        self._encrypts = seed % 3 == 0
         self._sync: SyncPolicy = self.rng.choice(("commit", "commit", "interval", "os"))
         self._network = Network(self.events, self.rng, loss=self.rng.choice((0.0, 0.1, 0.3)))
         self._publishers = {
@@ -104,6 +105,7 @@ class World:
                 rng=self.rng,
                 checkers=self.checkers,
                 answer=self._answer,
+                encrypts=self._encrypts,
             )
         except (Unavailable, OSError) as error:
             self._tell(f"does not start: {error}")

@@ -172,6 +172,7 @@ class ClusterWorld:
                 partitions=2,
                 replicas=rng.choice((2, 3, nodes)),
                 min_isr=rng.choice((1, 2)),
+                encrypted=True,
             ),
         ]
 

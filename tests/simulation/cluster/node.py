@@ -26,6 +26,7 @@ from streamlog.partition.registry import Registry
 from streamlog.raft.quorum import RaftSettings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
+from tests.log_folder import a_key_ring
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.loop import SimLoop
@@ -155,6 +156,7 @@ class ClusterNode:
             incarnation=self.incarnation,
             settings=self._cluster,
             peers=Peers(CLUSTER_ID, node_id),
+            may_encrypt=True,
         )
         self.registry = Registry(
             self._path,
@@ -164,6 +166,7 @@ class ClusterNode:
             disk=disk,
             replication=self._replication,
             cluster=self.metadata,
+            keys=a_key_ring(),
         )
         self._context = Context(
             node_id=node_id,
