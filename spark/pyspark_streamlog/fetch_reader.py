@@ -17,7 +17,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.replicas import Replicas
 from pyspark_streamlog.servers import id_bytes, open_cluster
-from streamlog.client.blocking.cluster import EARLIEST, Cluster
+from streamlog.client.blocking.cluster import Cluster
 from streamlog.client.blocking.patience import BACKOFF_MS
 from streamlog.errors import (
     CorruptBatch,
@@ -33,6 +33,7 @@ from streamlog.record.batch import HEADER_BYTES, LENGTH_PREFIX_BYTES, read_heade
 from streamlog.record.columns import arrow_batch
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedPartition, FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.offset_marks import EARLIEST
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.client.blocking.cluster import LATEST, Cluster
+from streamlog.client.blocking.cluster import Cluster
 from streamlog.client.blocking.patience import patiently
 from streamlog.errors import (
     OffsetOutOfRange,
@@ -20,6 +20,7 @@ from streamlog.record.batch import BatchHeader, batches, check_bytes
 from streamlog.wire import registry
 from streamlog.wire.errors import check, error_of
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.offset_marks import LATEST
 from streamlog.wire.produce import ACKS_ALL
 
 COMMIT_TIMEOUT_MS: Final = 30_000

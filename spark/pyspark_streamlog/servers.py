@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
-from streamlog.client.blocking.cluster import EARLIEST, LATEST, NOT_FOUND, Cluster
+from streamlog.client.blocking.cluster import Cluster
 from streamlog.client.blocking.patience import patiently
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound
@@ -17,6 +17,7 @@ from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
+from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
 
 T = TypeVar("T")
 

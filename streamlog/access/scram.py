@@ -52,6 +52,11 @@ class Scram(Enum):
         """Of every key and signature."""
         return 32 if self is Scram.SHA_256 else 64
 
+    @property
+    def number(self) -> int:
+        """By which Kafka's requests about users name it (KIP-554)."""
+        return 1 if self is Scram.SHA_256 else 2
+
 
 class Credential(NamedTuple):
     """What is kept of a password. Whoever reads it can try passwords, but log in with none of it.

@@ -1,24 +1,8 @@
 """How a node comes to know what has been decided by now, once for all who ask together."""
 
 import asyncio
-import logging
-from typing import Final, Protocol
 
-from streamlog.errors import StreamlogError
-from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
-from streamlog.metadata.forwarding import Granted
-
-logger = logging.getLogger(__name__)
-
-CATCH_UP_S: Final = 0.5
-"""How long an answer waits to be of the latest metadata, before it is of what there is."""
-
-
-class Asked(Protocol):
-    """What is needed of ``metadata.service.MetadataService``."""
-
-    async def request(self, command: Command) -> Granted: ...
-    async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
+from streamlog.metadata.catching_up import Asked, catch_up
 
 
 class Freshness:
@@ -44,18 +28,8 @@ class Freshness:
             async with self._round:
                 await asyncio.sleep(0)  # those that came together with this one join it
                 self._next = None
-                await self._ask()
+                await catch_up(self._metadata)
         finally:
             if self._next is joined:
                 self._next = None
             joined.set_result(None)
-
-    async def _ask(self) -> None:
-        try:
-            async with asyncio.timeout(CATCH_UP_S):
-                described = await self._metadata.request(DescribeCluster())
-                offset = int(described.result["high_watermark"])
-                command = AwaitApplied(offset=offset, wait_ms=int(CATCH_UP_S * 1000))
-                await self._metadata.take(command, forwarded=True)
-        except (StreamlogError, TimeoutError) as error:
-            logger.debug("metadata may be old", extra={"error": str(error)})

@@ -23,11 +23,7 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import check, error_named
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
-NOT_FOUND: Final = -1
+from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP, NOT_FOUND
 
 SILENCE_MS: Final = 5_000
 """After that the next node is asked, where any will do, or who leads now."""

@@ -13,8 +13,7 @@ from streamlog.wire.control import Message
 from streamlog.wire.errors import check, error_of
 
 SALT_BYTES: Final = 24
-_NUMBERS: Final = {Scram.SHA_256: 1, Scram.SHA_512: 2}
-_NAMES: Final = {number: scram.value for scram, number in _NUMBERS.items()}
+_NAMES: Final = {scram.number: scram.value for scram in Scram}
 
 Users = dict[str, dict[str, int]]
 """By name, the mechanisms that each may log in by, with their iterations."""
@@ -41,10 +40,10 @@ async def set_password(
 ) -> None:
     """For every mechanism. What is sent is as good as the password: TLS is not to be left out."""
     upsertions = []
-    for scram, number in _NUMBERS.items():
+    for scram in Scram:
         salt = secrets.token_bytes(SALT_BYTES)
         salted = salted_password(scram, password, salt, iterations)
-        entry = {"name": name, "mechanism": number, "iterations": iterations}
+        entry = {"name": name, "mechanism": scram.number, "iterations": iterations}
         upsertions.append({**entry, "salt": salt, "salted_password": salted})
     await _alter(cluster, {"deletions": [], "upsertions": upsertions})
 

@@ -19,9 +19,8 @@ from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
-from streamlog.http.tokens import Tokens
+from streamlog.http.tokens import PUBLIC, Tokens
 
-PUBLIC: Final = frozenset({"/healthz", "/readyz"})
 ACCESS: Final = "streamlog.access"
 """Where a request has the ``Access`` of who asks; None: everything is allowed."""
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}

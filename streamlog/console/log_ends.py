@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Collection, Iterable
 from typing import Final, Protocol
 
-from streamlog.client.cluster import LATEST, Cluster
+from streamlog.client.cluster import Cluster
 from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
@@ -12,6 +12,7 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
+from streamlog.wire.offset_marks import LATEST
 
 PERIOD_S: Final = 5.0
 TIMEOUT_MS: Final = 2_000

@@ -3,9 +3,13 @@
 import asyncio
 import hmac
 from pathlib import Path
+from typing import Final
 
 from streamlog.errors import AuthenticationFailed
 from streamlog.secret_file import SecretFile
+
+PUBLIC: Final = frozenset({"/healthz", "/readyz"})
+"""For a load balancer, which has no token."""
 
 
 class Tokens:

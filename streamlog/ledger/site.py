@@ -12,14 +12,12 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_late
 
 from streamlog.errors import AuthenticationFailed
 from streamlog.http.server import HttpServer
-from streamlog.http.tokens import Tokens
+from streamlog.http.tokens import PUBLIC, Tokens
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.metrics import LedgerMetrics
 
 logger = logging.getLogger(__name__)
 
-PUBLIC: Final = frozenset({"/healthz", "/readyz"})
-"""For a load balancer, which has no token."""
 _CHALLENGE: Final = {"WWW-Authenticate": "Bearer"}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -2,7 +2,7 @@ import contextlib
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.blocking.connection import TIMEOUT_MS, Connection
@@ -14,10 +14,6 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.control import Message
 from streamlog.wire.errors import check
-
-LATEST: Final = -1
-EARLIEST: Final = -2
-NOT_FOUND: Final = -1
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ asked for one user is done, or nothing of it.
 import secrets
 from base64 import b64encode
 from collections import Counter, defaultdict
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args
 
 from kio.schema.errors import ErrorCode
 
@@ -28,7 +28,7 @@ from streamlog.wire.control import Message
 
 SECRET_BYTES: Final = 32
 SALT_BYTES_MAX: Final = 128
-_BY_NUMBER: Final[dict[int, ScramName]] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+_BY_NUMBER: Final[dict[int, ScramName]] = {Scram(name).number: name for name in get_args(ScramName)}
 
 
 class _Asked(NamedTuple):

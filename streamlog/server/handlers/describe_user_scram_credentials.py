@@ -4,7 +4,7 @@ Nothing that a password could be guessed from is told.
 """
 
 from collections import Counter
-from typing import Any, Final
+from typing import Any
 
 from kio.schema.errors import ErrorCode
 
@@ -16,7 +16,6 @@ from streamlog.server.refusal import NAMED_TWICE
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 
-NUMBERS: Final = {Scram.SHA_256: 1, Scram.SHA_512: 2}
 """The mechanisms as Kafka counts them."""
 
 
@@ -38,7 +37,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
 
 def _told(name: str, credentials: Credentials) -> dict[str, Any]:
     infos = [
-        {"mechanism": NUMBERS[Scram(mechanism)], "iterations": stored.iterations}
+        {"mechanism": Scram(mechanism).number, "iterations": stored.iterations}
         for mechanism, stored in sorted(credentials.items())
     ]
     return {

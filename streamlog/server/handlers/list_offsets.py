@@ -21,10 +21,8 @@ from streamlog.server.guards import check_topic, led_partition
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
+from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP
 
-LATEST: Final = -1
-EARLIEST: Final = -2
-MAX_TIMESTAMP: Final = -3
 EARLIEST_LOCAL: Final = -4
 LATEST_TIERED: Final = -5
 EARLIEST_PENDING_UPLOAD: Final = -6

@@ -11,7 +11,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.client.blocking import patience
-from streamlog.client.blocking.cluster import EARLIEST, LATEST, NOT_FOUND, Cluster
+from streamlog.client.blocking.cluster import Cluster
 from streamlog.client.blocking.connection import Connection
 from streamlog.client.blocking.patience import patiently
 from streamlog.errors import (
@@ -31,6 +31,7 @@ from streamlog.record.codec import iter_records
 from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
+from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
 from streamlog.wire.registry import API_VERSIONS, APIS, INIT_PRODUCER_ID, PRODUCE
 from tests.authority import Authority
 from tests.fake_metadata import CLUSTER_ID
