@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 TIMEOUT_S: Final = 30.0
-BOOTSTRAP_MS: Final = 2_000
+BOOTSTRAP_MS: Final = 6_000
+"""Who is refused is told so before that, also on a machine that has much else to do."""
 
 
 class Refused(Exception):
