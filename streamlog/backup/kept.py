@@ -21,7 +21,13 @@ from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.epochs import LeaderEpochs
-from streamlog.log.layout import EPOCHS_NAME, LOG_SUFFIX, segment_base_offsets, segment_stem
+from streamlog.log.layout import (
+    EPOCHS_NAME,
+    KEY_SUFFIX,
+    LOG_SUFFIX,
+    segment_base_offsets,
+    segment_stem,
+)
 from streamlog.log.mark import METADATA_NAME, decode_mark
 from streamlog.log.scan import BatchPlace, scan
 from streamlog.metadata.data_dir import NodeFile
@@ -92,6 +98,16 @@ class KeptFolders:
         if problem:
             raise CorruptData(problem)
         return Image(self._cluster_id)
+
+    async def is_sealed(self, stream: StreamImage) -> bool:
+        folders = [
+            path / "streams" / stream.name / str(number)
+            for path in self._paths
+            for number in range(len(stream.partitions))
+        ]
+        return stream.config.encrypted or any(
+            any(folder.glob(f"*{KEY_SUFFIX}")) for folder in folders if _is_of(folder, stream)
+        )
 
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
         found: tuple[int, Path] | None = None

@@ -37,6 +37,10 @@ class ServedCluster:
             raise CorruptData("the cluster's answer holds no metadata") from None
         return decode_snapshot(data, "the cluster's metadata")
 
+    async def is_sealed(self, stream: StreamImage) -> bool:
+        """Nodes decrypt what they send, and do not tell."""
+        return stream.config.encrypted
+
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
         async def ask() -> Extent:
             start = await self._cluster.earliest_offset(tp)

@@ -25,6 +25,9 @@ class Source(Protocol):
     async def image(self) -> Image:
         """All metadata that is committed."""
 
+    async def is_sealed(self, stream: StreamImage) -> bool:
+        """Some of it is known to be encrypted where it lies, whatever its settings say now."""
+
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent: ...
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:

@@ -67,7 +67,7 @@ async def take(
     """Bring the backup up to what is committed now.
 
     What comes of encrypted streams is encrypted by the current one of ``keys``, and so is what
-    comes of a stream of which the backup has encrypted records, even if it is encrypted no more.
+    comes of a stream that is so no more, if the backup or the source has encrypted records of it.
 
     A partition that cannot be read is told of and stays as it was. Raises InvalidRequest for
     another cluster's backup, unknown streams, and encrypted ones without a key or the wish to have
@@ -76,7 +76,7 @@ async def take(
     image = await source.image()
     _check_cluster(folder, image)
     streams = [image.stream(name) for name in sorted(wish.names or image.streams)]
-    sealed = {it.stream_id for it in streams if _is_to_be_encrypted(folder, it, wish)}
+    sealed = {it.stream_id for it in streams if await _is_sealed(folder, source, it, wish)}
     keys = keys or KeyRing()
     if sealed and keys.current is None:
         raise _in_need_of_a_key([it.name for it in streams if it.stream_id in sealed])
@@ -103,11 +103,12 @@ def _check_cluster(folder: BackupFolder, image: Image) -> None:
         )
 
 
-def _is_to_be_encrypted(folder: BackupFolder, stream: StreamImage, wish: Wish) -> bool:
+async def _is_sealed(folder: BackupFolder, source: Source, stream: StreamImage, wish: Wish) -> bool:
+    """What is taken of it is to be encrypted."""
     if wish.in_clear:
         return False
     backup = folder.manifest.by_id(stream.stream_id)
-    return stream.config.encrypted or (backup is not None and backup.is_encrypted)
+    return (backup is not None and backup.is_encrypted) or await source.is_sealed(stream)
 
 
 def _in_need_of_a_key(names: list[str]) -> InvalidRequest:

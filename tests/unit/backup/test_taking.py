@@ -66,6 +66,9 @@ class FakeSource:
     async def image(self) -> Image:
         return self._image
 
+    async def is_sealed(self, stream: StreamImage) -> bool:
+        return stream.config.encrypted
+
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
         return Extent(self.start, self.end)
 

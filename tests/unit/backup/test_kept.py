@@ -1,0 +1,93 @@
+"""A node's folder, read as it lies there, of which segments are encrypted."""
+
+from dataclasses import replace
+from pathlib import Path
+from uuid import UUID
+
+import pytest
+
+from streamlog.backup.kept import KeptFolders
+from streamlog.backup.placement import node_file
+from streamlog.errors import CorruptBatch, EncryptionKeyMissing
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.disk import OsDisk
+from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.mark import METADATA_NAME, encode_mark
+from streamlog.log.settings import LogSettings
+from streamlog.metadata.data_dir import FORMAT_VERSION
+from streamlog.metadata.entries import PartitionImage, StreamImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NodeId, TopicPartition
+from tests.log_folder import a_key_ring, make_batch
+
+TP = TopicPartition("s", 0)
+NODE = NodeId(1)
+
+
+@pytest.fixture
+def stream() -> StreamImage:
+    partition = PartitionImage((NODE,), NODE, 0, (NODE,), 0)
+    return StreamImage(StreamConfig.of(name="s"), UUID(int=5), 0, (partition,))
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """Six batches in segments of two, of which the first segment is in the clear."""
+    (tmp_path / "node.json").write_bytes(node_file("c", NODE, UUID(int=9), FORMAT_VERSION))
+    folder = tmp_path / "streams" / "s" / "0"
+    disk = OsDisk()
+    files = FilePool(disk, 16, a_key_ring())
+    for encrypts, count in ((False, 2), (True, 4)):
+        settings = LogSettings(segment_bytes=1_100, encrypts=encrypts)
+        log = PartitionLog.open(folder, settings, disk=disk, files=files)
+        for _ in range(count):
+            log.append(a_batch(log.log_end_offset), 1_000)
+        log.close()
+    (folder / METADATA_NAME).write_bytes(encode_mark(UUID(int=5)))
+    OffsetCheckpoint(tmp_path / "high-watermark-checkpoint", disk).write({TP: 6})
+    return tmp_path
+
+
+def a_batch(offset: int) -> bytes:
+    return make_batch(offset, [b"%d" % offset * 400])
+
+
+def keys_in(node: Path) -> list[Path]:
+    return sorted(node.rglob("*.key"))
+
+
+async def taken(kept: KeptFolders, stream: StreamImage) -> list[bytes]:
+    extent = await kept.extent(stream, TP)
+    found = kept.batches(TP, extent.log_start_offset, extent.high_watermark)
+    return [bytes(batch) async for _, batch in found]
+
+
+async def test_batches_come_as_they_were_appended(node: Path, stream: StreamImage) -> None:
+    kept = KeptFolders([node], a_key_ring())
+    assert await taken(kept, stream) == [a_batch(offset) for offset in range(6)]
+
+
+async def test_without_the_key_there_is_a_remedy(node: Path, stream: StreamImage) -> None:
+    for keys in (None, a_key_ring("k2")):
+        with pytest.raises(EncryptionKeyMissing, match=r"'k1'.*give it as --key .*--config"):
+            await taken(KeptFolders([node], keys), stream)
+
+
+async def test_damage_is_named_by_file_and_position(node: Path, stream: StreamImage) -> None:
+    first, second = keys_in(node)
+    second.write_bytes(first.read_bytes())
+    with pytest.raises(CorruptBatch, match=rf"{second.stem}\.log: position 0: .*not decrypt"):
+        await taken(KeptFolders([node], a_key_ring()), stream)
+
+
+async def test_what_lies_there_encrypted_is_so_whatever_its_settings_say(
+    node: Path, stream: StreamImage
+) -> None:
+    kept = KeptFolders([node], KeyRing())
+    assert await kept.is_sealed(stream)
+    for key in keys_in(node):
+        key.unlink()
+    assert not await kept.is_sealed(stream)
+    assert await kept.is_sealed(replace(stream, config=StreamConfig.of(name="s", encrypted=True)))
