@@ -208,6 +208,21 @@ def test_a_key_is_on_the_disk_before_what_it_encrypts_counts(disk: SimDisk) -> N
         assert [data for _, data in read_batches(log)] == written
 
 
+def test_so_is_its_name_in_a_segment_that_was_there_before() -> None:
+    """Nothing else has the folder synced then."""
+    for seed in range(20):
+        disk = SimDisk(seed)
+        log = open_log(disk, SMALL)
+        written = [append(log, [b"open"])]
+        sync(log)
+        log.settings = HIDDEN
+        written.append(append(log, [SECRET]))
+        sync(log)
+        disk.crash()
+        log = open_log(disk, HIDDEN, recovery_point=2)
+        assert [data for _, data in read_batches(log)] == written
+
+
 def test_a_key_that_cannot_be_written_fails_the_append(disk: SimDisk) -> None:
     log = open_log(disk, HIDDEN)
     disk.fail("create", errno.EIO)
