@@ -11,6 +11,7 @@ from uuid import UUID
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
+    EncryptionKeyMissing,
     NotLeader,
     PartitionNotFound,
     StorageFailed,
@@ -326,10 +327,11 @@ class Registry:
         self._offline[tp] = error
         if isinstance(error, StorageFull):
             self._space.ran_out(error)
-        logger.error(
-            "partition offline",
-            extra={"stream": tp.stream, "partition": tp.partition, "error": str(error)},
-        )
+        extra: dict[str, object] = {"stream": tp.stream, "partition": tp.partition}
+        extra["error"] = str(error)
+        if isinstance(error, EncryptionKeyMissing):
+            extra["remedy"] = "give this node the key, and start it again; docs/encryption.md"
+        logger.error("partition offline", extra=extra)
 
     def _is_busy(self, here: Here) -> bool:
         """Its log is being cut: others need not wait for that."""

@@ -1,5 +1,7 @@
 """Encrypted partitions over real files, and what becomes of them when the node gets another key."""
 
+from typing import Any
+
 import pytest
 
 from streamlog.errors import EncryptionKeyMissing
@@ -10,7 +12,7 @@ from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
 from tests.replica_world import until
 
-SMALL = {"segment_bytes": 4096}
+SMALL: dict[str, Any] = {"segment_bytes": 4096}
 K1, K2 = bytes(range(32)), bytes(32)
 VALUES = [bytes([65 + at]) * 1500 for at in range(8)]
 
@@ -67,7 +69,9 @@ async def test_data_keys_get_under_the_new_key_and_the_old_one_may_go(world: Wor
         await publish(registry.partition(tp("s")), b"more")
 
 
-async def test_without_its_key_a_partition_is_offline_and_says_why(world: World) -> None:
+async def test_without_its_key_a_partition_is_offline_and_says_why(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
     world.keys = KeyRing({"k1": K1}, "k1")
     async with world.node(**SMALL) as registry:
         await fill(world, registry)
@@ -76,6 +80,9 @@ async def test_without_its_key_a_partition_is_offline_and_says_why(world: World)
         async with world.node(**SMALL) as registry:
             with pytest.raises(EncryptionKeyMissing, match="key"):
                 registry.partition(tp("s"))
+        told = [it for it in caplog.records if it.getMessage() == "partition offline"]
+        assert "give this node the key" in vars(told[-1])["remedy"]
+        caplog.clear()
     world.keys = KeyRing({"k1": K1}, "k1")
     async with world.node(**SMALL) as registry:
         assert await values_of(registry.partition(tp("s"))) == VALUES
