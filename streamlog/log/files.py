@@ -93,13 +93,19 @@ class FilePool:
             self._add(path, self.disk.create(path))
 
     def write_new(self, path: str, data: bytes) -> None:
-        """A file with that content, and nothing of an older one. Raises OSError; not synced."""
+        """A file with that content, and nothing of an older one; not synced. Raises OSError, and
+        there is none then.
+        """
         self.create(path)
         pooled = self.pin(path)
         try:
             written = 0
             while written < len(data):
                 written += pooled.file.pwrite(data[written:], written)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self.remove(path)
+            raise
         finally:
             self.unpin(pooled)
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StorageFailed
+from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StorageFailed, StorageFull
 from streamlog.log.encryption.cipher import OVERHEAD_BYTES
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.files import FilePool
@@ -231,6 +231,18 @@ def test_a_key_that_cannot_be_written_fails_the_append(disk: SimDisk) -> None:
     disk.faults.clear()
     assert log.failed
     assert open_log(disk, HIDDEN).log_end_offset == 0
+
+
+def test_nothing_is_left_of_a_key_for_which_there_is_no_room(disk: SimDisk) -> None:
+    log = open_log(disk, HIDDEN)
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(StorageFull):
+        append(log, [SECRET])
+    assert keys_on(disk) == []
+    disk.capacity_bytes = None
+    append(log, [SECRET])
+    log.close()
+    assert not disk.open_files
 
 
 def test_an_encrypted_batch_never_comes_in(disk: SimDisk) -> None:
