@@ -27,8 +27,14 @@ AGAIN_S: Final = 60.0
 T = TypeVar("T")
 
 
+class _ClosedError(Exception):
+    """The node stops: its threads take no more work."""
+
+
 class KeyChange:
-    """One data key at a time. ``run`` as a task: ends when there is nothing left to be done."""
+    """One data key at a time. ``run`` as a task: ends when there is nothing left to be done, or
+    soon after ``close``.
+    """
 
     def __init__(
         self,
@@ -41,10 +47,18 @@ class KeyChange:
         self._workers = workers
         self._files = files
         self._metrics = metrics
+        self._closed = False
+
+    def close(self) -> None:
+        """Before its workers are shut down; the next start goes on."""
+        self._closed = True
 
     async def run(self) -> None:
-        if self._files.keys.current is None:
-            return
+        if self._files.keys.current is not None:
+            with contextlib.suppress(_ClosedError):
+                await self._change_all()
+
+    async def _change_all(self) -> None:
         while outdated := await self._outdated():
             self._metrics.old_data_keys.set(len(outdated))
             done = [await self._is_changed(*each) for each in outdated].count(True)
@@ -85,6 +99,8 @@ class KeyChange:
             if not change.commit(partition.state.log.segments):
                 return False
             await self._in_worker(change.finish)
+        except FileNotFoundError:
+            return False  # the segment has gone meanwhile
         except (StreamlogError, OSError) as error:
             extra = {
                 "stream": partition.tp.stream,
@@ -97,4 +113,6 @@ class KeyChange:
         return True
 
     async def _in_worker(self, call: Callable[[], T]) -> T:
+        if self._closed:
+            raise _ClosedError
         return await asyncio.get_running_loop().run_in_executor(self._workers, call)

@@ -248,6 +248,7 @@ class Registry:
             if self._closed:
                 return
             self._closed = True
+            self._key_change.close()
             partitions = list(self._partitions.values())
             for partition in partitions:
                 partition.syncing.sync_soon()

@@ -1,10 +1,13 @@
 """Encrypted partitions over real files, and what becomes of them when the node gets another key."""
 
+import asyncio
+import threading
 from typing import Any
 
 import pytest
 
 from streamlog.errors import EncryptionKeyMissing
+from streamlog.log.disk import OsFile
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.partition.registry import Registry
@@ -104,3 +107,34 @@ async def test_what_could_not_be_changed_is_told_and_tried_again(
         disk.faults.mend()
         await until(lambda: needed(world) == {"k2"})
         assert await values_of(registry.partition(tp("s"))) == VALUES
+
+
+async def test_a_node_that_stops_in_the_middle_goes_on_at_its_next_start(world: World) -> None:
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+    world.keys = KeyRing({"k1": K1, "k2": K2}, "k2")
+    disk = HeldDisk()
+    async with world.node(disk, **SMALL) as registry:
+        await asyncio.to_thread(disk.reached.wait, 10)
+        workers = registry._workers
+        releasing = asyncio.create_task(until(lambda: workers._shutdown))
+        releasing.add_done_callback(lambda _: disk.go_on.set())
+    assert needed(world) == {"k1", "k2"}
+    async with world.node(**SMALL) as registry:
+        await until(lambda: needed(world) == {"k2"})
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+
+
+class HeldDisk(FailingDisk):
+    """The first new file of a data key waits until the test lets it go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reached, self.go_on = threading.Event(), threading.Event()
+
+    def create(self, path: str) -> OsFile:
+        if path.endswith(".key.tmp"):
+            self.reached.set()
+            assert self.go_on.wait(10)
+        return super().create(path)
