@@ -2,6 +2,7 @@ from types import TracebackType
 from typing import Final
 
 from streamlog.errors import CorruptBatch
+from streamlog.log.disk import storage_errors
 from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.files import FilePool, PooledFile
 
@@ -43,13 +44,14 @@ class FileSlice:
     def decrypt(self) -> None:
         """Have it in memory instead. Blocking; from any thread; of no effect a second time.
 
-        Raises CorruptData, EncryptionKeyMissing, OSError; the slice is to be closed all the same.
+        Raises CorruptData, Unavailable; the slice is to be closed all the same.
         """
         key, pooled = self._key, self._pooled
         if key is None or pooled is None:
             return
         try:
-            held = key.cipher.decrypted_all(pooled.file.pread(self._length, self.position))
+            with storage_errors(pooled.path):
+                held = key.cipher.decrypted_all(pooled.file.pread(self._length, self.position))
         except CorruptBatch as error:
             raise CorruptBatch(f"{pooled.path}: {error}") from None
         self.held, self._length, self._key = held, len(held), None

@@ -8,7 +8,6 @@ from concurrent.futures import Executor
 from typing import TypeVar
 
 from streamlog.errors import NotLeader, StorageFailed
-from streamlog.log.disk import storage_error
 from streamlog.log.log import PartitionLog
 from streamlog.log.scan import Damage
 from streamlog.log.segment import Segment
@@ -38,9 +37,6 @@ def _decrypt(part: FileSlice) -> None:
     """Blocking. Where it raises, the slice is closed."""
     try:
         part.decrypt()
-    except OSError as error:
-        part.close()
-        raise storage_error(error, "an encrypted segment") from error
     except BaseException:
         part.close()
         raise

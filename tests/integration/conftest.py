@@ -206,6 +206,11 @@ def new_node(tmp_path: Path, nats_server: NatsServer) -> Iterator[Callable[..., 
 @pytest.fixture(scope="session")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One ``streamlog dev`` for all tests that leave it running; each uses streams of its own."""
+    yield from lasting_dev(tmp_path_factory)
+
+
+def lasting_dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
+    """For a fixture; it has to stop well."""
     server = Dev(tmp_path_factory.mktemp("dev"))
     server.start()
     yield server

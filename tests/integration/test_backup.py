@@ -20,7 +20,7 @@ from streamlog.wire import registry
 from streamlog.wire.produce import ACKS_AS_STORED
 from tests import cluster as processes
 from tests.cluster_cli import Cli
-from tests.integration.conftest import Dev
+from tests.integration.conftest import Dev, lasting_dev
 from tests.log_folder import make_batch
 from tests.server_process import program, wait_until
 from tests.small_disk import mounted
@@ -31,11 +31,7 @@ COUNT = 300
 @pytest.fixture(scope="module")
 def dev(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Dev]:
     """One for these tests alone: they take all that there is."""
-    server = Dev(tmp_path_factory.mktemp("dev"))
-    server.start()
-    yield server
-    code = server.stop()
-    assert code == 0, server.log_text()
+    yield from lasting_dev(tmp_path_factory)
 
 
 @pytest.fixture

@@ -91,6 +91,15 @@ def test_a_slice_is_no_file(disk: SimDisk) -> None:
             part.fileno()
 
 
+def test_a_disk_that_does_not_give_it_is_named(disk: SimDisk) -> None:
+    log = open_log(disk, HIDDEN)
+    append(log, [SECRET])
+    with log.read(0, 1_000, 1) as part:
+        disk.fail("pread", errno.EIO)
+        with pytest.raises(StorageFailed, match=f"{0:020d}.log"):
+            part.decrypt()
+
+
 def test_a_slice_is_not_more_than_can_be_held(disk: SimDisk) -> None:
     log = open_log(disk, replace(HIDDEN, segment_bytes=1 << 30))
     for _ in range(6):
