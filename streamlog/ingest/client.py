@@ -84,6 +84,7 @@ class NatsClient(Client):
 
     async def close(self) -> None:
         await super().close()
+        self._status = Client.CLOSED  # an attempt that was under way may have said otherwise
         self.abandon()
 
     async def _connect_to_server(self, s: Srv) -> None:
@@ -91,6 +92,7 @@ class NatsClient(Client):
         self._transport = transport = self._new_transport()
         s.last_attempt = time.monotonic()
         await transport.connect(s.uri, READ_BYTES, self.options["connect_timeout"])
+        _heed_cancellation()
 
     def _new_transport(self) -> NatsTransport:
         """For a subclass that has another one."""
@@ -108,6 +110,7 @@ class NatsClient(Client):
 
     async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
         """What the servers tell of each other is used, for as long as they tell it."""
+        _heed_cancellation()
         if self._access.tls.required and info.get("tls_available"):
             info["tls_required"] = True
         await super()._process_info(info, initial_connection)
@@ -136,9 +139,13 @@ class NatsClient(Client):
     async def _process_connect_init(self) -> None:
         try:
             await super()._process_connect_init()
+            _heed_cancellation()
             if not self.is_connected:  # nats-py takes an end for an answer here
                 self._cancel_tasks()
                 raise EndedEarly(False)
+        except asyncio.CancelledError:
+            self._cancel_tasks()
+            raise
         except (ConnectionError, EndedEarly):
             assert isinstance(self._transport, NatsTransport), "connected"
             raise self._transport.tls_error or EndedEarly(self._transport.is_encrypted) from None
@@ -184,3 +191,14 @@ class NatsClient(Client):
             logger.exception("reconnecting to NATS failed")
             self._reconnection_task = None  # this one; closing must not cancel it
             await self._close(Client.CLOSED, True)
+
+
+def _heed_cancellation() -> None:
+    """To be called after nats-py has waited for something.
+
+    It does so by ``asyncio.wait_for``, which in Python 3.11 forgets a cancellation that comes at
+    the very moment at which the awaited is there: a client closed then would connect and stay.
+    """
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError

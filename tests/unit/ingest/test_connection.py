@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
 import pytest
+from nats.aio.client import Srv
 
 from streamlog.config import NatsSection
 from streamlog.ingest.access import Access
@@ -14,6 +15,9 @@ from streamlog.ingest.subscriptions import Subscription, Subscriptions
 from tests.local_node import until
 
 INFO = b'INFO {"server_id":"fake","version":"2.11.0","headers":true,"max_payload":1000}\r\n'
+
+Greeting = Callable[[asyncio.StreamWriter], Awaitable[bool]]
+"""Before the server's own; False: there will be none."""
 
 
 class FakeServer:
@@ -31,7 +35,7 @@ class FakeServer:
         self.pings = 0
         self.connections = 0
         self.writer: asyncio.StreamWriter | None = None
-        self.greeting: Callable[[asyncio.StreamWriter], Awaitable[bool]] | None = None
+        self.greeting: Greeting | None = None
 
     async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -104,16 +108,22 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
-        listener = await asyncio.start_server(self.server.accept, "127.0.0.1", 0)
-        port = listener.sockets[0].getsockname()[1]
-        servers = [f"nats://127.0.0.1:{port}"]
-        options = self.access.options("test") | {"servers": servers, "connect_timeout": 0.2}
-        try:
-            await self.client.connect(**options, error_cb=self.receiver.failed)
+        async with self.serving() as servers:
+            await self.connect(servers)
             yield self
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[list[str]]:
+        listener = await asyncio.start_server(self.server.accept, "127.0.0.1", 0)
+        try:
+            yield [f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"]
         finally:
             await self.client.close()
             listener.close()
+
+    async def connect(self, servers: list[str]) -> None:
+        options = self.access.options("test") | {"servers": servers, "connect_timeout": 0.2}
+        await self.client.connect(**options, error_cb=self.receiver.failed)
 
 
 @pytest.fixture
@@ -297,3 +307,65 @@ async def test_without_a_connection_writes_are_dropped() -> None:
     client = World().client
     client.write(b"PUB x 0\r\n\r\n")
     assert not await client.round_trip(1)
+
+
+STEPS = range(1, 30)
+"""Of the loop; fewer of them lead from a connection's start to its last answer."""
+
+
+async def greet(_: asyncio.StreamWriter) -> bool:
+    return True
+
+
+async def say_nothing(_: asyncio.StreamWriter) -> bool:
+    await asyncio.Event().wait()
+    return False
+
+
+async def hear_nothing(writer: asyncio.StreamWriter) -> bool:
+    writer.write(INFO)
+    return await say_nothing(writer)
+
+
+@pytest.mark.parametrize("greeting", [greet, say_nothing, hear_nothing])
+@pytest.mark.parametrize("steps", STEPS)
+async def test_a_client_closed_in_the_midst_of_a_reconnect_stays_closed(
+    world: World, steps: int, greeting: Greeting
+) -> None:
+    client, server = world.client, world.server
+    await until(lambda: server.writer is not None)
+    server.greeting = greeting
+    reconnecting = asyncio.Event()
+    connect = client._connect_to_server
+
+    async def told_connect(place: Srv) -> None:
+        reconnecting.set()
+        await connect(place)
+
+    client._connect_to_server = told_connect  # type: ignore[method-assign]
+    assert server.writer is not None
+    server.writer.close()
+    await reconnecting.wait()
+    for _ in range(steps):
+        await asyncio.sleep(0)
+    await client.close()
+    assert client._reconnection_task is not None
+    assert client._reconnection_task.done()
+    assert client.is_closed
+
+
+@pytest.mark.parametrize("steps", STEPS)
+async def test_a_connect_that_is_cancelled_ends_at_whatever_moment(steps: int) -> None:
+    world = World()
+    async with world.serving() as servers, asyncio.timeout(5):
+
+        async def connect_and_stay() -> None:
+            await world.connect(servers)
+            await asyncio.Event().wait()
+
+        connecting = asyncio.create_task(connect_and_stay())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        connecting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await connecting
