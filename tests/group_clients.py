@@ -162,6 +162,8 @@ def read_as_kafka_python(servers: str, group: str, topic: str, count: int) -> li
         return len(values) >= count
 
     try:
+        # Known before it joins, or it may never take up what it is assigned: docs/compatibility.md.
+        assert consumer.partitions_for_topic(topic)
         wait_until(read, f"{count} records", PATIENCE_S)
         consumer.commit()
         return values
