@@ -1,9 +1,8 @@
 """A channel's blocks on disk: a log whose records are blocks, each one's offset its number.
 
 ``<directory>/`` is a folder of segments as every other log of streamlog: batches of one record
-each, without a key, whose value is the encoded block. So a torn tail is cut, a flipped bit is found
-and a block is sought by its number as ``streamlog.log`` does all that: by a bisection over the
-segments' names, which are in memory, and one over an index that is as long as one segment allows.
+each, without a key, whose value is the encoded block. So a torn tail is cut and a flipped bit is
+found as ``streamlog.log`` does that. Beside the segments, ``positions`` tells where each block is.
 What is written depends on the blocks alone, never on the time or the node, so the segment files of
 two nodes are the same, byte for byte.
 """
@@ -15,11 +14,13 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptFile, OffsetOutOfRange, Unavailable
+from streamlog.ledger.positions import BlockPositions, Place
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import Disk, storage_error, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.report import RecoveryReport
+from streamlog.log.scan import base_offset_at
 from streamlog.log.segment import Segment
 from streamlog.log.settings import LogSettings
 from streamlog.log.slice import FileSlice
@@ -32,6 +33,7 @@ from streamlog.record.codec import RecordRun, iter_records
 logger = logging.getLogger(__name__)
 
 CHECKPOINT_NAME: Final = "recovery-point-offset-checkpoint"
+POSITIONS_NAME: Final = "positions"
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 """The same for all ledgers, for their files are compared; a start reads about one of them."""
 SETTINGS: Final = LogSettings(segment_bytes=SEGMENT_BYTES, segment_age_ms=2**62)
@@ -58,6 +60,7 @@ class BlockStore:
     def __init__(self, log: PartitionLog, pool: FilePool, checkpoint: OffsetCheckpoint) -> None:
         self._log = log
         self._pool = pool
+        self._positions = BlockPositions(pool, str(checkpoint.path.with_name(POSITIONS_NAME)))
         self._checkpoint = checkpoint
         self._checkpointed = 0
 
@@ -116,15 +119,23 @@ class BlockStore:
         Raises StorageFull, after which some may be there.
         """
         assert number == self.height, f"block {number} where {self.height} is next"
-        for block in blocks:
-            run = RecordRun()
-            run.append(None, block)
-            batch = run.seal(
-                base_offset=self._log.log_end_offset,
-                leader_epoch=_EPOCH,
-                timestamp_ms=_TIME_MS,
-            )
-            self._log.append(batch, _TIME_MS)
+        places: list[Place] = []
+        try:
+            places.extend(map(self._append, blocks))
+        finally:
+            self._positions.write(number, places)
+
+    def _append(self, block: bytes) -> Place:
+        run = RecordRun()
+        run.append(None, block)
+        batch = run.seal(
+            base_offset=self._log.log_end_offset,
+            leader_epoch=_EPOCH,
+            timestamp_ms=_TIME_MS,
+        )
+        self._log.append(batch, _TIME_MS)
+        segments = self._log.segments
+        return Place(len(segments) - 1, segments.last.size_bytes - len(batch))
 
     def begin_sync(self) -> SyncTicket | None:
         """For all that was appended, to be ``run`` by any thread; None: it is synced."""
@@ -165,7 +176,36 @@ class BlockStore:
         """
         if not 0 <= number < self.height:
             raise OffsetOutOfRange(number, 0, self.height)
-        return self._log.read(number, max_bytes, self.height, verify=verify)
+        segment = self._at_once(number)
+        if segment is None:
+            return self._sought(number, max_bytes, verify)
+        with storage_errors(segment.path):
+            return segment.slice(number, max_bytes, self.height)
+
+    def _at_once(self, number: int) -> Segment | None:
+        """The segment which has been told where in it the block is."""
+        place, segments = self._positions.find(number), self._log.segments
+        if place is None or place.segment >= len(segments):
+            return None
+        segment = segments[place.segment]
+        if segment.unverified_bytes or segment.damages:
+            return None
+        with storage_errors(segment.path):
+            pooled = self._pool.pin(segment.path)
+            try:
+                if base_offset_at(pooled.file, place.position) != number:
+                    return None
+            finally:
+                self._pool.unpin(pooled)
+        segment.hint(number, place.position)
+        return segment
+
+    def _sought(self, number: int, max_bytes: int, verify: Verify) -> FileSlice:
+        """By a bisection over the segments' names, and one over an index; remembered."""
+        part = self._log.read(number, max_bytes, self.height, verify=verify)
+        segment = self._log.segments.index(number)
+        self._positions.write(number, [Place(segment, part.position)])
+        return part
 
     def read(self, number: int, *, max_bytes: int = READ_BYTES) -> list[StoredBlock]:
         """The blocks of ``slice``, which raises. Blocking."""

@@ -408,7 +408,9 @@ class Segment:
 
     def _boundary(self, file: DiskFile, position: int, bound: int, limit: int) -> tuple[int, int]:
         """The last end of a batch up to ``limit``, or of the first batch; with the next offset."""
-        entry = self.offsets.floor(SECOND, limit)
+        entry = None
+        if limit - position > self.interval_bytes:  # else it is found as soon without the index
+            entry = self.offsets.floor(SECOND, limit)
         start = max(position, entry[1]) if entry else position
         try:
             found = find_boundary(file, start, bound, limit)

@@ -21,6 +21,9 @@ class Segments:
     def __iter__(self) -> Iterator[Segment]:
         return iter(self._segments)
 
+    def __getitem__(self, at: int) -> Segment:
+        return self._segments[at]
+
     @property
     def first(self) -> Segment:
         return self._segments[0]
@@ -41,9 +44,13 @@ class Segments:
     def sealed(self) -> list[Segment]:
         return self._segments[:-1]
 
+    def index(self, offset: int) -> int:
+        """Which in the row is the segment with ``offset``, which must not be below the first."""
+        return bisect_right(self._bases, offset) - 1
+
     def floor(self, offset: int) -> Segment:
         """The segment with ``offset``, which must not be below the first."""
-        return self._segments[bisect_right(self._bases, offset) - 1]
+        return self._segments[self.index(offset)]
 
     def since(self, offset: int) -> list[Segment]:
         """The segment with ``offset`` and all after it."""

@@ -1,12 +1,15 @@
 """The blocks' files: cut at any byte, damaged anywhere, and how much a start reads."""
 
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from streamlog.errors import CorruptBatch, OffsetOutOfRange
-from streamlog.ledger.store import CHECKPOINT_NAME, BlockStore
+from streamlog.ledger.positions import ENTRY
+from streamlog.ledger.store import CHECKPOINT_NAME, POSITIONS_NAME, BlockStore
 from streamlog.log.disk import OsDisk, OsFile
 from streamlog.log.settings import LogSettings
 
@@ -141,23 +144,85 @@ class CountingDisk(OsDisk):
         return Counted(file.fileno())
 
 
+LARGE = LogSettings(segment_bytes=400_000, segment_age_ms=2**62, index_interval_bytes=1)
+"""Segments whose indexes take several reads to search."""
+
+
+def lookup_reads(folder: Path, count: int) -> set[int]:
+    """How many each of some blocks took, in a chain whose files are all checked."""
+    disk = CountingDisk()
+    store = BlockStore.open(folder, disk, settings=LARGE)
+    for segment in store.unchecked():
+        segment.verify()
+    found = set()
+    for number in Random(1).sample(range(count), 40):
+        disk.reads = 0
+        assert store.block(number).startswith(b"%d " % number)
+        found.add(disk.reads)
+    store.close()
+    return found
+
+
 def test_a_block_is_found_in_as_many_reads_in_a_long_chain_as_in_a_short_one(
     tmp_path: Path,
 ) -> None:
-    reads = []
-    for count in (50, 2_000):
-        filled(tmp_path / str(count), [b"x" * 100] * count, disk=CachedDisk()).close()
-        disk = CountingDisk()
-        store = opened(tmp_path / str(count), disk)
-        for number in (0, count // 3, count - 1):
-            store.block(number)  # segments are checked when they are first read
-        disk.reads = 0
-        for number in (1, count // 3 + 1, count - 2):
-            store.block(number)
-        reads.append(disk.reads)
+    for count in (50, 5_000):
+        store = BlockStore.open(tmp_path / str(count), CachedDisk(), settings=LARGE)
+        store.append(0, [b"%d " % number + b"x" * 100 for number in range(count)])
+        assert store.segment_count == 1 + count // 2_500
         store.close()
-    assert reads[1] <= reads[0] + 3
-    assert reads[1] <= 3 * 4
+        # Its place, whether it is there, its length, the next one's, and the block.
+        assert lookup_reads(tmp_path / str(count), count) == {5}
+    (tmp_path / "5000" / POSITIONS_NAME).unlink()
+    assert max(lookup_reads(tmp_path / "5000", 5_000)) > 5
+
+
+def spoilt(good: bytes, rng: Random) -> Iterator[bytes]:
+    """Positions as power cuts, failing disks and older chains may leave them."""
+    yield b""
+    yield good[:-3]
+    yield bytes(len(good))
+    yield good[8:] + good[:8]
+    yield rng.randbytes(len(good))
+    yield b"".join(ENTRY.pack(rng.randrange(9), rng.randrange(2_000)) for _ in BLOCKS)
+    yield good + rng.randbytes(100)
+
+
+def test_wrong_positions_lead_nowhere_and_are_mended(tmp_path: Path) -> None:
+    filled(tmp_path).close()
+    positions = tmp_path / POSITIONS_NAME
+    good = positions.read_bytes()
+    assert len(good) == ENTRY.size * len(BLOCKS)
+    for bad in (None, *spoilt(good, Random(1))):
+        positions.unlink()
+        if bad is not None:
+            positions.write_bytes(bad)
+        store = opened(tmp_path, CachedDisk())
+        assert [store.block(number) for number in range(len(BLOCKS))] == BLOCKS
+        store.close()
+        assert positions.read_bytes()[: len(good)] == good
+
+
+def test_positions_follow_a_chain_that_is_cut_and_goes_on_otherwise(tmp_path: Path) -> None:
+    store = filled(tmp_path)
+    others = [b"other " + block[::-1] for block in BLOCKS[::2]]
+    store.truncate(11)
+    assert [store.block(number) for number in range(11)] == BLOCKS[:11]
+    store.append(11, others)
+    assert [store.block(number) for number in range(store.height)] == BLOCKS[:11] + others
+    store.close()
+
+
+def test_without_room_for_positions_blocks_are_sought(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / POSITIONS_NAME).mkdir()  # whatever keeps it from being opened
+    for store in (filled(tmp_path), opened(tmp_path)):  # who fails to write, and to read
+        assert [store.block(number) for number in range(len(BLOCKS))] == BLOCKS
+        store.close()
+        (told,) = [it for it in caplog.records if it.levelname == "WARNING"]
+        assert told.getMessage() == "blocks are sought, for want of their positions"
+        caplog.clear()
 
 
 @pytest.mark.parametrize("with_checkpoint", [True, False])
@@ -196,6 +261,8 @@ def test_a_damaged_block_is_never_served(tmp_path: Path) -> None:
     with pytest.raises(CorruptBatch):
         store.block(0)
     assert store.damaged_from == 0
+    with pytest.raises(CorruptBatch):
+        store.slice(0, 1)  # also to who does not check what it reads
     store.close()
 
 
