@@ -88,6 +88,20 @@ class Description(NamedTuple):
     def voter_ids(self) -> frozenset[int]:
         return frozenset(voter.node_id for voter in self.voters)
 
+    @property
+    def lost_voters(self) -> frozenset[int]:
+        """Those that keep the metadata in another folder than the one whose voice counts.
+
+        The old one was lost, and until the new one takes its place the node may not vote.
+        """
+        folders = {replica.node_id: replica.directory_id for replica in self.replicas}
+        return frozenset(
+            voter.node_id
+            for voter in self.voters
+            if voter.directory_id is not None
+            and folders.get(voter.node_id) not in (None, voter.directory_id)
+        )
+
     def node(self, node_id: int) -> NodeState:
         """Raises NodeNotFound."""
         for node in self.nodes:

@@ -28,16 +28,15 @@ def _of_nodes(description: Description) -> Iterator[str]:
 def _of_voters(description: Description) -> Iterator[str]:
     """A node whose metadata were lost is there, and in sync, before its voice counts again."""
     living = {node.node_id: not node.fenced and node.heard for node in description.nodes}
-    newest = {replica.node_id: replica for replica in description.replicas}
+    following = {replica.node_id for replica in description.replicas}
     for voter in description.voters:
-        replica = newest.get(voter.node_id)
         if voter.node_id not in living:
             yield f"voter {voter.node_id} has never been there"
-        elif not (newest and living[voter.node_id]):
+        elif not (following and living[voter.node_id]):
             continue  # said already, or not known
-        elif replica is None:
+        elif voter.node_id not in following:
             yield f"voter {voter.node_id} does not follow the metadata yet"
-        elif None not in (mine := {voter.directory_id, replica.directory_id}) and len(mine) > 1:
+        elif voter.node_id in description.lost_voters:
             yield f"voter {voter.node_id} has lost its metadata, and may not vote yet"
 
 

@@ -31,7 +31,7 @@ def quorum(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
     print()
     print_table(
-        ("NODE", "ROLE", "ADDRESS", "END", "LAG", "LAST FETCH MS", "DIRECTORY"), _rows(description)
+        ("NODE", "ROLE", "ADDRESS", "END", "LAG", "LAST FETCH MS", "DIRECTORY"), rows(description)
     )
 
 
@@ -84,12 +84,14 @@ async def _move_controller(controller: "Controller", node: int | None) -> int:
     return now
 
 
-def _rows(description: "Description") -> Iterator[tuple[object, ...]]:
+def rows(description: "Description") -> Iterator[tuple[object, ...]]:
     """Voters first, then those that only follow."""
     followers = {it.node_id: it for it in description.replicas}
     for voter in description.voters:
         follower = followers.pop(voter.node_id, None)
         role = "controller" if voter.node_id == description.controller else "voter"
+        if voter.node_id in description.lost_voters:
+            role = "voter, metadata lost"
         place = (voter.node_id, role, f"{voter.host}:{voter.port}")
         if follower is None:
             yield (*place, None, None, None, voter.directory_id)

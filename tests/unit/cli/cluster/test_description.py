@@ -1,10 +1,12 @@
 """What the controller tells of the cluster."""
 
+import copy
 from typing import Any
 
 import pytest
 
 from streamlog.cli.cluster.description import Description
+from streamlog.cli.cluster.quorum import rows
 from streamlog.errors import CorruptData, NodeNotFound
 
 NODE = {
@@ -46,6 +48,22 @@ def test_what_is_missing_is_no_description(key: str) -> None:
 def test_a_node_that_is_not_there() -> None:
     with pytest.raises(NodeNotFound, match="no node 2"):
         Description.of(FIELDS).node(2)
+
+
+@pytest.mark.parametrize(
+    ("votes_in", "is_in", "lost"),
+    [("a", "a", set()), ("a", "b", {1}), (None, "b", set()), ("a", None, set())],
+)
+def test_a_voter_in_another_folder_has_lost_its_own(
+    votes_in: str | None, is_in: str | None, lost: set[int]
+) -> None:
+    fields = copy.deepcopy(FIELDS)
+    fields["voters"][0]["directory_id"] = votes_in
+    fields["replicas"][0]["directory_id"] = is_in
+    description = Description.of(fields)
+    assert description.lost_voters == lost
+    ((_, role, *_),) = rows(description)
+    assert role == ("voter, metadata lost" if lost else "controller")
 
 
 @pytest.mark.parametrize(
