@@ -19,6 +19,7 @@ from pyspark_streamlog.loss import DataLoss
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.stream_reader import StreamlogStreamReader
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
+from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.mark import encode_mark
 from tests.spark.data_folder import HandFolder
 from tests.threaded_node import ThreadedNode
@@ -49,11 +50,12 @@ class Log(Protocol):
 
 
 class FileLog:
-    """A node's folder, each batch a segment."""
+    """A node's folder, each batch a segment; with a key it is encrypted."""
 
-    def __init__(self, path: Path) -> None:
-        self.options = {"path": str(path)}
+    def __init__(self, path: Path, key: KeyRing | None = None) -> None:
+        self.options = {"path": str(path)} | ({"encryption.keys": "k1=env:A_KEY"} if key else {})
         self._folder = HandFolder(path)
+        self._folder.keys = key
         self._ends: dict[tuple[str, int], int] = {}
         self._count = 0
 
@@ -112,10 +114,12 @@ def _uuid(text: str) -> Any:
     return UUID(text)
 
 
-@pytest.fixture(params=["files", "sockets"])
-def log(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Log]:
+@pytest.fixture(params=["files", "encrypted files", "sockets"])
+def log(request: pytest.FixtureRequest, tmp_path: Path, a_key: KeyRing) -> Iterator[Log]:
     if request.param == "files":
         yield FileLog(tmp_path)
+    elif request.param == "encrypted files":
+        yield FileLog(tmp_path, a_key)
     else:
         with ThreadedNode() as node:
             yield NodeLog(node)
