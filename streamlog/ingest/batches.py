@@ -99,7 +99,7 @@ class Batches:
             self.abandon(batch_id, "timeout")
 
     def clear(self) -> None:
-        """Leadership is over: the next leader knows none of them."""
+        """Nobody can commit them here any more, and the next leader knows none of them."""
         for batch_id in list(self._batches):
             self.end(batch_id)
 

@@ -51,6 +51,9 @@ class Listening:
         """There is something that NATS has perhaps not heard yet ..."""
         self._said_count = 0
         """... of all that was ever said."""
+        self.is_known = False
+        """The server that is connected, or was last, has answered since it was told all that was
+        listened to then."""
 
     def __len__(self) -> int:
         return len(self._subscriptions)
@@ -117,6 +120,8 @@ class Listening:
         await self._room.wait()
 
     def connected(self) -> None:
+        self.is_known = False
+        self._say()  # by the client, just now
         self._outage.connected(self._client.connected_url, subscriptions=len(self))
 
     # Its tasks
@@ -144,10 +149,11 @@ class Listening:
         while True:
             await self._said.wait()
             client, said, ended = self._client, self._said_count, len(self._ended)
-            await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+            answered = await client.round_trip(ROUND_TRIP_TIMEOUT_S)
             client.forget(self._ended[:ended])
             del self._ended[:ended]
-            if self._said_count == said:
+            self.is_known |= answered
+            if self._said_count == said and (answered or not client.is_connected):
                 self._said.clear()
 
     def _say(self) -> None:

@@ -141,7 +141,8 @@ class NatsSource:
 
     @property
     def is_connected(self) -> bool:
-        return self._outage.is_connected
+        """NATS is there, and knows by now what is listened to."""
+        return self._outage.is_connected and self._listening.is_known
 
     @property
     def complaint(self) -> Complaint | None:
@@ -177,6 +178,8 @@ class NatsSource:
         for spreading in self._spreadings.values():
             spreading.sids = ()
         await self._listening.end_all()
+        for inlet in self._inlets.values():
+            inlet.batching.clear()  # nothing comes any more that could commit one
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
             extra = {"inflight_bytes": self._room.taken_bytes}
             logger.warning("stopping with appends uncommitted", extra=extra)

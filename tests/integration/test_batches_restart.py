@@ -25,8 +25,9 @@ async def publish(publisher: RawPublisher, batch_id: str, size: int, *, commit: 
 
 @pytest.mark.parametrize("settings", [{}, {"compression": "lz4", "partitions": 2}])
 async def test_nothing_of_an_unfinished_batch_outlives_its_leader(
-    tmp_path: Path, nats_server: NatsServer, settings: dict[str, object]
-) -> None:
+    tmp_path: Path, nats_server: NatsServer, settings: dict[str, object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
     async with RawPublisher(nats_server.url) as publisher:
         async with LocalNode(tmp_path / "data", nats_server.url) as node:
             await node.create("orders", allow_atomic=True, **settings)
@@ -40,6 +41,7 @@ async def test_nothing_of_an_unfinished_batch_outlives_its_leader(
             assert answer is not None and answer["error"]["err_code"] == 10176
             values = [record.value for record in await node.records("orders")]
             assert values == [b"whole-1", b"whole-2", b"whole-3"]
+    assert not caplog.records  # least of all that it waited for a commit that nobody can ask for
 
 
 async def test_ids_of_a_batch_are_known_after_a_restart(

@@ -1,7 +1,7 @@
 """The connection against a server that misbehaves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -12,59 +12,8 @@ from streamlog.ingest.access import Access
 from streamlog.ingest.connection import IngestClient
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.subscriptions import Subscription, Subscriptions
+from tests.fake_nats import INFO, FakeNats, Greeting
 from tests.local_node import until
-
-INFO = b'INFO {"server_id":"fake","version":"2.11.0","headers":true,"max_payload":1000}\r\n'
-
-Greeting = Callable[[asyncio.StreamWriter], Awaitable[bool]]
-"""Before the server's own; False: there will be none."""
-
-
-class FakeServer:
-    """Greets as nats-server does; what else comes is kept, what else is said is up to the test."""
-
-    def __init__(self) -> None:
-        self.heard = b""
-        """But for pings, which are answered unless it is mute."""
-        self.mute = False
-        self.taking = asyncio.Event()
-        """Cleared: it takes nothing more."""
-        self.taking.set()
-        self.dropped: set[int] = set()
-        """Connections that end right after the handshake, by their number."""
-        self.pings = 0
-        self.connections = 0
-        self.writer: asyncio.StreamWriter | None = None
-        self.greeting: Greeting | None = None
-
-    async def accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self.connections += 1
-        self.heard = b""
-        try:
-            if self.greeting is not None and not await self.greeting(writer):
-                return
-            writer.write(INFO)
-            await reader.readuntil(b"PING\r\n")
-            writer.write(b"PONG\r\n")
-            if self.connections in self.dropped:
-                return
-            self.writer = writer
-            while line := await reader.readline():
-                await self.taking.wait()
-                if line == b"PING\r\n":
-                    self.pings += 1
-                    if not self.mute:
-                        writer.write(b"PONG\r\n")
-                elif not line.startswith(b"x"):
-                    self.heard += line
-        except (OSError, asyncio.IncompleteReadError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
-
-    def say(self, data: bytes) -> None:
-        assert self.writer is not None
-        self.writer.write(data)
 
 
 class Receiver:
@@ -98,7 +47,7 @@ class Receiver:
 
 class World:
     def __init__(self) -> None:
-        self.server = FakeServer()
+        self.server = FakeNats()
         self.receiver = Receiver()
         self.subscriptions = Subscriptions()
         self.access = Access(NatsSection(reconnect_wait_ms=1))
@@ -108,21 +57,20 @@ class World:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator["World"]:
-        async with self.serving() as servers:
-            await self.connect(servers)
+        async with self.serving() as url:
+            await self.connect(url)
             yield self
 
     @asynccontextmanager
-    async def serving(self) -> AsyncIterator[list[str]]:
-        listener = await asyncio.start_server(self.server.accept, "127.0.0.1", 0)
-        try:
-            yield [f"nats://127.0.0.1:{listener.sockets[0].getsockname()[1]}"]
-        finally:
-            await self.client.close()
-            listener.close()
+    async def serving(self) -> AsyncIterator[str]:
+        async with self.server.serving() as url:
+            try:
+                yield url
+            finally:
+                await self.client.close()
 
-    async def connect(self, servers: list[str]) -> None:
-        options = self.access.options("test") | {"servers": servers, "connect_timeout": 0.2}
+    async def connect(self, url: str) -> None:
+        options = self.access.options("test") | {"servers": [url], "connect_timeout": 0.2}
         await self.client.connect(**options, error_cb=self.receiver.failed)
 
 
@@ -357,10 +305,10 @@ async def test_a_client_closed_in_the_midst_of_a_reconnect_stays_closed(
 @pytest.mark.parametrize("steps", STEPS)
 async def test_a_connect_that_is_cancelled_ends_at_whatever_moment(steps: int) -> None:
     world = World()
-    async with world.serving() as servers, asyncio.timeout(5):
+    async with world.serving() as url, asyncio.timeout(5):
 
         async def connect_and_stay() -> None:
-            await world.connect(servers)
+            await world.connect(url)
             await asyncio.Event().wait()
 
         connecting = asyncio.create_task(connect_and_stay())
