@@ -184,6 +184,9 @@ REMEDIES: Final = MappingProxyType(
         "ledger cut back to the last good block": "nothing: it is fetched again; look at the disk",
         "ledger begun anew": "nothing: it is fetched again; look at the disk",
         "checkpoint damaged, all blocks are read": "nothing; look at the disk if it happens again",
+        "blocks are sought, for want of their positions": (
+            "make room if its disk is full, and restart: until then finding a block takes longer"
+        ),
         "time to cut not posted": NOTHING,
         # the socket API
         "connection closed": "see what that client sends: it, or its version, is at fault",
