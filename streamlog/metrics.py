@@ -215,7 +215,7 @@ class NodeMetrics:
         )
         self.tolerated_connections = Gauge(
             "streamlog_tolerated_connections",
-            "Open connections in the clear or of who proved nothing, let in by security.optional",
+            "Open connections that only security.optional lets in: in the clear, without proof",
             registry=r,
         )
         self.connections_closed = Counter(

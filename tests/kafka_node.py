@@ -23,6 +23,7 @@ from streamlog.groups.service import GroupService
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.sections import ClientAuth, TlsSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
@@ -48,6 +49,7 @@ class KafkaNode:
         tls: Callable[[], ssl.SSLContext | None] = lambda: None,
         sasl: SaslSection | None = None,
         optional: bool = False,
+        client_auth: ClientAuth = "none",
         **settings: Any,
     ) -> None:
         self.settings = KafkaSection(**{"port": 0, **settings})
@@ -60,6 +62,7 @@ class KafkaNode:
             log=LogSection(segment_bytes=8 * MIB),
             sasl=sasl or SaslSection(),
             security=SecuritySection(optional=optional),
+            tls=TlsSection.model_construct(client_auth=client_auth),
         )
         self.metadata = FakeMetadata(self.local, self.directory)
         self.offsets = OffsetsPartitions()

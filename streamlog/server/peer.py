@@ -31,7 +31,7 @@ class Peer:
         self.is_encrypted = False
         """Known once the channel is open."""
         self._login = None if context.authenticator is None else Login(context.authenticator, host)
-        self._has_proved = self._has_logged_in = False
+        self._has_shown = self._has_proved = self._has_logged_in = False
         self._is_tolerated: bool | None = None if context.security_optional else False
         """None: it is not known yet."""
         self._ends_s: float | None = None  # monotonic
@@ -68,6 +68,7 @@ class Peer:
 
         A login later on takes its place.
         """
+        self._has_shown = True
         authenticator = self.context.authenticator
         if authenticator is not None:
             principal, is_node = authenticator.certified(subject)
@@ -106,7 +107,9 @@ class Peer:
         context = self.context
         in_the_clear = context.tls() is not None and not self.is_encrypted
         nobody = context.authenticator is not None and not self._has_proved
-        self._is_tolerated = in_the_clear or nobody
+        wants_certificate = context.node_settings.tls.client_auth == "required"
+        no_certificate = wants_certificate and not self._has_shown
+        self._is_tolerated = in_the_clear or nobody or no_certificate
         if self._is_tolerated:
             context.metrics.tolerated_connections.inc()
             extra = {
@@ -115,6 +118,7 @@ class Peer:
                 "api": api.name,
                 "in_the_clear": in_the_clear,
                 "without_proof": nobody,
+                "without_certificate": no_certificate,
             }
             logger.warning("let in although security is to be demanded", extra=extra)
 

@@ -17,7 +17,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from tests.authority import Authority
+from tests.authority import Authority, Issued
 from tests.cluster import Cluster, ClusterNode
 from tests.runbook import FOLDER, Operator, Step, steps
 from tests.sasl_clients import LogIn, librdkafka
@@ -29,23 +29,36 @@ ETC: Final = "/etc/streamlog/"
 PASSWORD: Final = "of the orders' app"
 PATIENCE_S: Final = 20.0
 GAP_S_MAX: Final = 10.0
+DEMAND: Final = 'client_auth = "required"'
 TOLERATED: Final = "streamlog_tolerated_connections"
 
 
 class Security(Operator):
-    """A node's ``/etc/streamlog`` is its folder; any machine has the first one's."""
+    """A node's ``/etc/streamlog`` is its folder; any machine has the first one's, and perhaps a
+    certificate of its own.
+    """
+
+    def __init__(self, cluster: Cluster, backups: Path, shown: Issued | None) -> None:
+        super().__init__(cluster, backups)
+        self._shown = f" --tls-cert {shown.cert} --tls-key {shown.key}" if shown else ""
 
     def _translated(self, step: Step) -> str:
         node = self._cluster[step.node or 1]
-        return super()._translated(step).replace(ETC, f"{node.directory}/")
+        shown = self._shown if "--tls-ca" in step.command else ""
+        return super()._translated(step).replace(ETC, f"{node.directory}/") + shown
 
 
-def furnish(node: ClusterNode, authority: Authority, first_users: bytes) -> None:
+def furnish(
+    node: ClusterNode, authority: Authority, first_users: bytes, *, certificates: bool
+) -> None:
     """The files of step 1."""
     own = authority.issue(f"node-{node.number}")
     page = PAGE.read_text()
     settings = page.partition("```toml\n")[2].partition("```")[0]
     assert tomllib.loads(settings)["security"] == {"optional": True}
+    if certificates:
+        assert DEMAND in page
+        settings = settings.replace("[tls]\n", f"[tls]\n{DEMAND}\n")
     for name, content in {
         "node.pem": own.cert.read_bytes(),
         "node-key.pem": own.key.read_bytes(),
@@ -104,10 +117,14 @@ class Load:
             thread.join()
 
 
-def known(cluster: Cluster) -> dict[str, object]:
+def known(cluster: Cluster, shown: Issued | None) -> dict[str, object]:
     ca = str(cluster[1].directory / "ca.pem")
     login = LogIn("SCRAM-SHA-512", "orders-app", PASSWORD, ca)
-    return librdkafka(cluster.servers, login, **{"group.id": "orders-1"})
+    settings = librdkafka(cluster.servers, login, **{"group.id": "orders-1"})
+    if shown is not None:
+        settings["ssl.certificate.location"] = str(shown.cert)
+        settings["ssl.key.location"] = str(shown.key)
+    return settings
 
 
 def stored(settings: dict[str, object]) -> list[int]:
@@ -135,30 +152,33 @@ def parts() -> tuple[list[Step], list[Step], list[Step]]:
 
 
 @pytest.mark.slow
-def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path) -> None:
+@pytest.mark.parametrize("certificates", [False, True], ids=["logins", "certificates"])
+def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates: bool) -> None:
     authority, users = Authority(tmp_path / "ca"), first_users(tmp_path)
+    shown = authority.issue("orders-app") if certificates else None
     # What waits for the nodes asks for /readyz in the clear.
     with Cluster(tmp_path / "cluster", settings={"http": {"tls": False}}) as cluster:
         for node in cluster.nodes.values():
-            furnish(node, authority, users)
+            furnish(node, authority, users, certificates=certificates)
         cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
-        operator = Security(cluster, tmp_path)
+        operator = Security(cluster, tmp_path, shown)
         nobody: dict[str, object] = {"bootstrap.servers": cluster.servers, "log_level": 0}
         optional, clients, demanded = parts()
         with Load(cluster.nats.url).running() as load:
             operator.carry_out(optional)
             assert len(stored({**nobody, "group.id": "nobody"})) > 0, "who was there before goes on"
             operator.carry_out(clients)
-            assert len(stored(known(cluster))) > 0
+            assert len(stored(known(cluster, shown))) > 0
             wait_until(
                 lambda: all(node.metric(TOLERATED) == 0 for node in cluster.nodes.values()),
                 "somebody has not moved: nodes are in by TLS and their login",
             )
             operator.carry_out(demanded)
-        with pytest.raises(KafkaException):
-            AdminClient(nobody).list_topics(timeout=2)
-        assert set(AdminClient(known(cluster)).list_topics(timeout=10).topics) == {"orders"}
-        found = stored(known(cluster))
+        for stranger in (nobody, *([known(cluster, None)] if certificates else [])):
+            with pytest.raises(KafkaException):
+                AdminClient(stranger).list_topics(timeout=2)
+        assert set(AdminClient(known(cluster, shown)).list_topics(timeout=10).topics) == {"orders"}
+        found = stored(known(cluster, shown))
         assert len(load.acked) > 100
         assert load.longest_gap_s < GAP_S_MAX, "that is an outage"
         assert set(load.acked) <= set(found), "an acknowledged message is lost"

@@ -11,7 +11,7 @@ from streamlog.client.connection import Connection
 from streamlog.client.login import Login
 from streamlog.client.security import Security
 from streamlog.errors import AuthenticationFailed, NodeUnreachable
-from streamlog.sections import SaslSection
+from streamlog.sections import ClientAuth, SaslSection
 from streamlog.wire import registry
 from streamlog.wire.fetch import request as fetch
 from tests.authority import Authority
@@ -27,12 +27,21 @@ class World(NamedTuple):
     authority: Authority
     sasl: SaslSection
 
-    def node(self, *, tls: bool = True, login: bool = True, optional: bool = True) -> KafkaNode:
-        server = self.authority.server(self.authority.issue("node"))
+    def node(
+        self,
+        *,
+        tls: bool = True,
+        login: bool = True,
+        optional: bool = True,
+        client_auth: ClientAuth = "none",
+    ) -> KafkaNode:
+        shown: ClientAuth = "none" if client_auth == "none" else "optional"
+        server = self.authority.server(self.authority.issue("node"), shown)
         node = KafkaNode(
             tls=lambda: server if tls else None,
             sasl=self.sasl if login else None,
             optional=optional,
+            client_auth=client_auth,
         )
         if login:
             node.metadata.add_user("alice", "secret")
@@ -65,6 +74,20 @@ async def test_everybody_is_let_in_and_who_would_not_be_is_counted(
         assert node.metric(TOLERATED) == (0 if tls and login else 1)
         connection.close()
         await until(lambda: node.metric(TOLERATED) == 0)
+
+
+@pytest.mark.parametrize("client_auth", ["optional", "required"])
+@pytest.mark.parametrize("shows", [False, True])
+async def test_who_shows_no_certificate_is_counted_where_one_will_be_demanded(
+    world: World, client_auth: ClientAuth, shows: bool
+) -> None:
+    own = world.authority.issue("alice") if shows else None
+    context = world.authority.client(own)
+    async with world.node(client_auth=client_auth) as node:
+        connection = await connected(node, Security(lambda: context, ALICE, False))
+        missed = client_auth == "required" and not shows
+        assert node.metric(TOLERATED) == missed
+        connection.close()
 
 
 async def test_a_wrong_password_is_none(world: World) -> None:
