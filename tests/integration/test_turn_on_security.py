@@ -147,7 +147,7 @@ def stored(settings: dict[str, object]) -> list[int]:
 def parts() -> tuple[list[Step], list[Step], list[Step]]:
     """The commands of steps 2, 3 and 4."""
     titles = PAGE.read_text().split("\n## ")
-    two, three, four = (list(steps(text)) for text in titles[2:])
+    two, three, four = (list(steps(text)) for text in titles[2:5])
     return two, three, four
 
 
