@@ -8,7 +8,7 @@ from typing import Final, Protocol
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
 from streamlog.errors import CorruptBatch, CorruptFile
-from streamlog.log.disk import OsDisk, OsFile, storage_errors
+from streamlog.log.disk import OsDisk, OsFile, storage_errors, write_all
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import OVERHEAD_BYTES, BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
@@ -129,10 +129,7 @@ class PieceWriter:
         assert self._file is not None
         position = self._size - len(self._waiting)
         self._hash.update(self._waiting)
-        with memoryview(self._waiting) as view:
-            written = 0
-            while written < len(view):
-                written += self._file.pwrite(view[written:], position + written)
+        write_all(self._file, self._waiting, position)
         self._waiting = bytearray()
 
     def _end(self) -> None:

@@ -11,6 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from streamlog.log.disk import write_all
 from streamlog.log.files import FilePool
 
 logger = logging.getLogger(__name__)
@@ -70,9 +71,7 @@ class BlockPositions:
             self._pool.create(self._path)
             pooled = self._pool.pin(self._path)
         try:
-            written = 0
-            while written < len(entries):
-                written += pooled.file.pwrite(entries[written:], position + written)
+            write_all(pooled.file, entries, position)
         finally:
             self._pool.unpin(pooled)
 

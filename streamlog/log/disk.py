@@ -56,6 +56,17 @@ class Disk(Protocol):
         """Replace the file as a whole, or not at all, and durably."""
 
 
+def write_all(file: DiskFile, data: bytes | bytearray | memoryview, position: int) -> None:
+    """However often that takes. Raises OSError, also where the file takes nothing more."""
+    with memoryview(data) as view:
+        written = 0
+        while written < len(view):
+            count = file.pwrite(view[written:], position + written)
+            if not count:
+                raise OSError(errno.EIO, f"nothing of {len(view) - written} bytes was written")
+            written += count
+
+
 class OsFile:
     """A file descriptor."""
 

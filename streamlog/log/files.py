@@ -6,7 +6,7 @@ import threading
 from collections import OrderedDict
 from typing import Final
 
-from streamlog.log.disk import Disk, DiskFile
+from streamlog.log.disk import Disk, DiskFile, write_all
 from streamlog.log.encryption.key_ring import KeyRing
 
 OPEN_FILES_BOUND: Final = 65_536
@@ -99,9 +99,7 @@ class FilePool:
         self.create(path)
         pooled = self.pin(path)
         try:
-            written = 0
-            while written < len(data):
-                written += pooled.file.pwrite(data[written:], written)
+            write_all(pooled.file, data, 0)
         except OSError:
             with contextlib.suppress(OSError):
                 self.remove(path)

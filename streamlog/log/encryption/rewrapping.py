@@ -2,6 +2,7 @@
 
 import contextlib
 
+from streamlog.log.disk import write_all
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.key_file import WrappedKey
 from streamlog.log.files import FilePool
@@ -34,9 +35,7 @@ class Rewrapping:
         try:
             file = disk.create(self._temporary)
             with contextlib.closing(file):
-                data, written = key_file.encode(wrapped), 0
-                while written < len(data):
-                    written += file.pwrite(data[written:], written)
+                write_all(file, key_file.encode(wrapped), 0)
                 file.sync()
         except OSError:
             self.abandon()

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
-from streamlog.log.disk import OsDisk, storage_error
+from streamlog.log.disk import OsDisk, OsFile, storage_error, write_all
 
 
 @pytest.fixture
@@ -88,3 +88,19 @@ def test_errors_of_the_system_have_our_names(code: int, kind: type[Unavailable])
     error = storage_error(OSError(code, os.strerror(code)), "/log")
     assert type(error) is kind
     assert str(error) == f"/log: {os.strerror(code)}"
+
+
+class ReluctantFile(OsFile):
+    """Takes three bytes at a time, and nothing where there are ten."""
+
+    def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
+        return super().pwrite(data[: min(3, 10 - position)], position)
+
+
+def test_all_is_written_however_often_that_takes(disk: OsDisk, tmp_path: Path) -> None:
+    file = ReluctantFile(disk.create(str(tmp_path / "file")).fileno())
+    write_all(file, bytearray(b"01234567"), 2)
+    assert file.pread(100, 2) == b"01234567"
+    with pytest.raises(OSError, match="nothing of 2 bytes was written"):
+        write_all(file, b"abcdef", 6)
+    file.close()
