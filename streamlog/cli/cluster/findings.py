@@ -28,6 +28,7 @@ def _of_nodes(description: Description) -> Iterator[str]:
 def _of_voters(description: Description) -> Iterator[str]:
     """A node whose metadata were lost is there, and in sync, before its voice counts again."""
     living = {node.node_id: not node.fenced and node.heard for node in description.nodes}
+    lost = description.lost_voters
     following = {replica.node_id for replica in description.replicas}
     for voter in description.voters:
         if voter.node_id not in living:
@@ -36,7 +37,7 @@ def _of_voters(description: Description) -> Iterator[str]:
             continue  # said already, or not known
         elif voter.node_id not in following:
             yield f"voter {voter.node_id} does not follow the metadata yet"
-        elif voter.node_id in description.lost_voters:
+        elif voter.node_id in lost:
             yield f"voter {voter.node_id} has lost its metadata, and may not vote yet"
 
 

@@ -86,11 +86,11 @@ async def _move_controller(controller: "Controller", node: int | None) -> int:
 
 def rows(description: "Description") -> Iterator[tuple[object, ...]]:
     """Voters first, then those that only follow."""
-    followers = {it.node_id: it for it in description.replicas}
+    lost, followers = description.lost_voters, {it.node_id: it for it in description.replicas}
     for voter in description.voters:
         follower = followers.pop(voter.node_id, None)
         role = "controller" if voter.node_id == description.controller else "voter"
-        if voter.node_id in description.lost_voters:
+        if voter.node_id in lost:
             role = "voter, metadata lost"
         place = (voter.node_id, role, f"{voter.host}:{voter.port}")
         if follower is None:
