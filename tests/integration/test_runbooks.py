@@ -1,11 +1,17 @@
-"""Every page of docs/runbooks, carried out on real nodes."""
+"""Every page of docs/runbooks, carried out on real nodes.
 
+The damage that a page is about is done here, never by the page.
+"""
+
+import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import pytest
 
 from tests.cluster import Cluster
-from tests.runbook import FOLDER, Operator, pages
+from tests.runbook import FOLDER, Operator, pages, steps
 
 RECORDS = 50
 QUICK = {"backups.md", "no-leader.md", "damaged-disk.md", "full-disk.md"}
@@ -13,6 +19,31 @@ QUICK = {"backups.md", "no-leader.md", "damaged-disk.md", "full-disk.md"}
 ELSEWHERE = {"turn-on-security.md"}
 """Needs certificates and users: ``test_turn_on_security.py``."""
 SLOW = [page for page in pages() if page.name not in QUICK | ELSEWHERE]
+
+
+def lose_disks(*numbers: int) -> Callable[[Cluster, Path], None]:
+    """These nodes are gone, and so are their data folders."""
+
+    def lose(cluster: Cluster, _: Path) -> None:
+        for number in numbers:
+            node = cluster[number]
+            node.ask_to_stop()
+            node.wait(60)
+            shutil.rmtree(node.data_dir)
+
+    return lose
+
+
+def take_backup(cluster: Cluster, backups: Path) -> None:
+    cluster.command("backup", "take", str(backups / "backup"))
+
+
+DAMAGE: Final = {
+    "lost-quorum.md": lose_disks(1, 2),
+    "replace-a-node.md": lose_disks(2),
+    "restore-a-cluster.md": take_backup,
+}
+"""What has happened before an operator opens the page."""
 
 
 def prepared(cluster: Cluster, backups: Path) -> Operator:
@@ -38,7 +69,17 @@ def test_pages_that_stop_no_node(tmp_path: Path) -> None:
 @pytest.mark.parametrize("page", SLOW, ids=lambda page: page.stem)
 def test_a_page(tmp_path: Path, page: Path) -> None:
     with Cluster(tmp_path / "cluster", nodes=4, voters=3, started=(1, 2, 3)) as cluster:
-        prepared(cluster, tmp_path).follow(page)
+        operator = prepared(cluster, tmp_path)
+        if page.name in DAMAGE:
+            DAMAGE[page.name](cluster, tmp_path)
+        operator.follow(page)
         for node in cluster.running():
             node.wait_ready()
         assert records(cluster) == RECORDS
+
+
+@pytest.mark.parametrize("page", pages(), ids=lambda page: page.stem)
+def test_a_page_deletes_no_folder(page: Path) -> None:
+    """An operator who copies its commands into the wrong terminal loses nothing."""
+    deleting = [step.command for step in steps(page.read_text()) if step.command.startswith("rm ")]
+    assert deleting == []
