@@ -346,17 +346,80 @@ class SimDisk:
 
     def replace(self, path: str, data: bytes) -> None:
         """Put other bytes there, durably, behind everybody's back."""
-        folder, name = _split(path)
-        if name not in self._folder(folder):
-            self._name(folder, name, Inode())
-            self.sync_directory(folder)
+        if not self.has_file(path):
+            self._put(path, Inode())
         inode = self._find(path)
         inode.live, inode.durable = bytearray(data), bytearray(data)
         inode.forget_dirt()
 
     def remove(self, path: str) -> None:
-        self._name(*_split(path), None)
-        self.sync_directory(_split(path)[0])
+        self._put(path, None)
+
+    def cut(self, path: str, length: int = 0) -> None:
+        """Shorten a file where it lies, durably: whoever has it open sees it, too."""
+        inode = self._find(path)
+        self.overwrite(path, bytes(inode.live[:length]))
+
+    def flip(self, path: str, bit: int) -> None:
+        """Turn one bit of a file over where it lies, durably; counted round its size."""
+        data = bytearray(self._find(path).live)
+        if data:
+            data[bit // 8 % len(data)] ^= 1 << bit % 8
+            self.overwrite(path, bytes(data))
+
+    def overwrite(self, path: str, data: bytes) -> None:
+        """Other bytes in the same file, durably."""
+        inode = self._find(path)
+        inode.live[:], inode.durable[:] = data, data
+        inode.forget_dirt()
+
+    def swap(self, path: str, other: str) -> None:
+        """Exchange two files under their names, durably; open files stay what they are."""
+        inodes = self._find(path), self._find(other)
+        for place, inode in zip((path, other), reversed(inodes), strict=True):
+            self._put(place, inode)
+
+    def copy(self, path: str) -> "FolderCopy":
+        """What a file, or a folder with all below it, holds now, as a backup would have it."""
+        if path not in self._live:
+            return FolderCopy(path, (), {path: self.content(path)})
+        folders = tuple(folder for folder in self._live if _is_below(folder, path))
+        return FolderCopy(path, folders, {it: self.content(it) for it in self.files_below(path)})
+
+    def put_back(self, copy: "FolderCopy") -> None:
+        """A file or a folder is what it was when it was copied, durably; nothing else is in it."""
+        if copy.folders:
+            self.remove_tree(copy.path)
+            for folder in copy.folders:
+                self._live[folder], self._durable[folder] = {}, {}
+        for path, data in copy.files.items():
+            inode = Inode()
+            inode.live[:], inode.durable[:] = data, data
+            self._put(path, inode)
+
+    def remove_tree(self, path: str) -> None:
+        """A folder with all below it is gone, durably; none was there is as good."""
+        for folder in [folder for folder in self._live if _is_below(folder, path)]:
+            self._live.pop(folder)
+            self._durable.pop(folder, None)
+            self._journal.pop(folder, None)
+
+    def files_below(self, path: str) -> list[str]:
+        """The paths of all files in a folder and below it."""
+        return sorted(
+            f"{folder}/{name}"
+            for folder, names in self._live.items()
+            if _is_below(folder, path)
+            for name in names
+        )
+
+    def _put(self, path: str, inode: Inode | None) -> None:
+        """A name that is durable at once; the process's own changes of other names are not."""
+        folder, name = _split(path)
+        self._apply(self._folder(folder), name, inode)
+        self._apply(self._durable[folder], name, inode)
+        journal = self._journal.get(folder, [])
+        journal[:] = [change for change in journal if change[0] != name]
 
     def _folder(self, path: str) -> dict[str, Inode]:
         try:
@@ -389,6 +452,19 @@ class SimDisk:
     @staticmethod
     def _inodes(folders: dict[str, dict[str, Inode]]) -> Iterable[Inode]:
         return (inode for names in folders.values() for inode in names.values())
+
+
+@dataclass(frozen=True)
+class FolderCopy:
+    """A file, or a folder, of an earlier moment; see ``SimDisk.put_back``."""
+
+    path: str
+    folders: tuple[str, ...]  # none: it is one file
+    files: dict[str, bytes]
+
+
+def _is_below(folder: str, path: str) -> bool:
+    return folder == path or folder.startswith(f"{path}/")
 
 
 def _split(path: str) -> tuple[str, str]:
