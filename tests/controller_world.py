@@ -6,6 +6,7 @@ from uuid import UUID
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.image import Image, PartitionImage
+from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 
@@ -44,6 +45,9 @@ class World:
 
     def apply(self, decision: Decision) -> None:
         self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
+
+    def write(self, *records: MetadataRecord) -> None:
+        self.apply(Decision(records))
 
     def go_on(self) -> Decision:
         decision = next_moves(self.image, frozenset(self.live), self.heard_of)

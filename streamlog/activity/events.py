@@ -130,6 +130,8 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return "voters_changed", {"voters": told}
         case facts.ProducerIdsAllocated(node_id=node_id, end=end):
             return "producer_ids_allocated", {"node": node_id, "end": end}
+        case facts.LeaderEpochsReserved(end=end):
+            return "leader_epochs_reserved", {"end": end}
         case _:
             return _of_clients(record, before)
 

@@ -19,6 +19,7 @@ from streamlog.metadata.records import (
     AccessRuleRemoved,
     DecoySecretChosen,
     FeatureLevelChanged,
+    LeaderEpochsReserved,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -60,6 +61,7 @@ class ImageDelta:
         decoy_secret: str,
         rules: RuleBook,
         level: int = FIRST,
+        leader_epochs_end: int = 0,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -71,6 +73,7 @@ class ImageDelta:
         self.decoy_secret = decoy_secret
         self.rules = rules
         self.level = level
+        self.leader_epochs_end = leader_epochs_end
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -98,7 +101,7 @@ class ImageDelta:
                 self._deleted(record, offset)
             case VotersChanged():
                 self.voters = record.voter_set
-            case ProducerIdsAllocated() | FeatureLevelChanged():
+            case ProducerIdsAllocated() | LeaderEpochsReserved() | FeatureLevelChanged():
                 self._cluster_changed(record, offset)
             case (
                 QuotaChanged()
@@ -191,13 +194,19 @@ class ImageDelta:
                 self.decoy_secret = secret
 
     def _cluster_changed(
-        self, record: ProducerIdsAllocated | FeatureLevelChanged, offset: int
+        self,
+        record: ProducerIdsAllocated | LeaderEpochsReserved | FeatureLevelChanged,
+        offset: int,
     ) -> None:
         match record:
             case ProducerIdsAllocated():
                 if record.end < self.producer_ids_end:
                     raise CorruptData(f"metadata record at {offset} takes back producer ids")
                 self.producer_ids_end = record.end
+            case LeaderEpochsReserved():
+                if record.end < self.leader_epochs_end:
+                    raise CorruptData(f"metadata record at {offset} takes back leader epochs")
+                self.leader_epochs_end = record.end
             case FeatureLevelChanged():
                 check_known(record.level)
                 if record.level < self.level:
@@ -219,6 +228,7 @@ class ImageDelta:
             raise CorruptData(f"metadata record at {offset} deletes another {record.name!r}")
         for partition in self._open.pop(record.name, known.partitions):
             self._count(partition, -1)
+            self.leader_epochs_end = max(self.leader_epochs_end, partition.leader_epoch + 1)
         self._streams = self._streams.delete(record.name)
         self.names = self.names.delete(record.stream_id.bytes)
         self.touched.add(record.name)

@@ -26,6 +26,7 @@ from streamlog.metadata.records import (
     AccessRuleAdded,
     DecoySecretChosen,
     FeatureLevelChanged,
+    LeaderEpochsReserved,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -96,6 +97,9 @@ class Image:
     """Names of the streams that differ from that image."""
     level: int = FIRST
     """See ``features``."""
+    leader_epochs_end: int = 0
+    """The first leader epoch of new partitions. It is above any of a stream that was deleted, so a
+    leader epoch never means two streams of one name."""
 
     def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound."""
@@ -151,7 +155,7 @@ class Image:
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
-            level=delta.level,
+            level=delta.level, leader_epochs_end=delta.leader_epochs_end,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -178,6 +182,8 @@ class Image:
             yield VotersChanged.of(self.voters)
         if self.producer_ids_end:
             yield ProducerIdsAllocated(node_id=NO_LEADER, end=self.producer_ids_end)
+        if self.leader_epochs_end:
+            yield LeaderEpochsReserved(end=self.leader_epochs_end)
         for client_id in sorted(self.quotas, key=lambda it: (it is not None, it or "")):
             yield QuotaChanged(client_id=client_id, quota=self.quotas[client_id])
         if self.decoy_secret:
@@ -201,7 +207,7 @@ class Image:
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
             users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
-            level=self.level,
+            level=self.level, leader_epochs_end=self.leader_epochs_end,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
@@ -210,6 +216,7 @@ class Image:
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched), level=delta.level,
+            leader_epochs_end=delta.leader_epochs_end,
         )  # fmt: skip
 
 

@@ -165,6 +165,16 @@ class StreamDeleted(MetadataRecord):
     stream_id: UUID
 
 
+class LeaderEpochsReserved(MetadataRecord):
+    """New partitions begin at leader epoch ``end`` or later: all below may have been used.
+
+    The deletion of a stream reserves those of its partitions by itself. This record keeps the
+    number in snapshots, and raises it in a cluster that is restored from a backup.
+    """
+
+    end: int
+
+
 class PartitionChanged(MetadataRecord):
     """The whole state of one partition; ``partition_epoch`` grows with each change."""
 
@@ -261,6 +271,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         StreamCreated,
         StreamUpdated,
         StreamDeleted,
+        LeaderEpochsReserved,
         PartitionChanged,
         ProducerIdsAllocated,
         QuotaChanged,

@@ -2,7 +2,7 @@
 
 from uuid import UUID
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import InvalidRequest
@@ -28,6 +28,7 @@ configs = st.builds(
     replicas=st.integers(1, 3),
     retention_ms=st.sampled_from([-1, 1_000]),
 )
+A = StreamConfig.of(name="a")
 quotas = st.builds(
     AlterQuota,
     client_id=st.none() | NAMES,
@@ -75,7 +76,12 @@ def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
     raise AssertionError(request)
 
 
-def check(image: Image, leader_epochs: dict[tuple[UUID, int], int]) -> None:
+def check(
+    image: Image,
+    leader_epochs: dict[tuple[UUID, int], int],
+    used: dict[tuple[str, int], tuple[UUID, int]],
+) -> None:
+    """``used``: of each partition name the newest stream and the largest leader epoch."""
     for stream in image.streams.values():
         assert len(stream.partitions) == stream.config.partitions
         for number, partition in enumerate(stream.partitions):
@@ -85,14 +91,19 @@ def check(image: Image, leader_epochs: dict[tuple[UUID, int], int]) -> None:
             key = (stream.stream_id, number)
             assert partition.leader_epoch >= leader_epochs.get(key, 0)
             leader_epochs[key] = partition.leader_epoch
+            owner, largest = used.get((stream.name, number), (stream.stream_id, -1))
+            assert owner == stream.stream_id or partition.leader_epoch > largest
+            used[stream.name, number] = stream.stream_id, max(largest, partition.leader_epoch)
 
 
 @settings(max_examples=150, deadline=None)
 @given(requests)
+@example([("create", A), ("delete", "a"), ("create", A)])
 def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
     live = first = Image("c")
     log: list[MetadataRecord] = []
     leader_epochs: dict[tuple[UUID, int], int] = {}
+    used: dict[tuple[str, int], tuple[UUID, int]] = {}
     for number, request in enumerate([("start", NodeId(1)), *script]):
         try:
             decision = decide(live, request, number)
@@ -102,7 +113,7 @@ def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
         live = before.apply_all(decision.records, offset=len(log), epoch=1)
         log.extend(decision.records)
         assert list(live.changes(before)) == list(_slow_changes(live, before))
-        check(live, leader_epochs)
+        check(live, leader_epochs, used)
     replayed = Image("c")
     for offset, record in enumerate(log):
         replayed = replayed.apply(decode_record(encode_record(record)), offset=offset, epoch=1)

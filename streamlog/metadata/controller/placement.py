@@ -46,7 +46,7 @@ class Placement:
         leader = min(draft.hosts, key=cost)
         nodes = (leader, *self._more((leader,), replicas - 1))
         self._note(nodes)
-        return new_partition(nodes)
+        return new_partition(nodes, draft.image.leader_epochs_end)
 
     def more(self, kept: tuple[NodeId, ...], count: int) -> tuple[NodeId, ...]:
         """``count`` nodes beside ``kept``. Raises InvalidStreamConfig if there are too few."""
@@ -97,9 +97,9 @@ class Placement:
         self._led[replicas[0]] += 1
 
 
-def new_partition(nodes: tuple[NodeId, ...]) -> PartitionImage:
+def new_partition(nodes: tuple[NodeId, ...], leader_epoch: int) -> PartitionImage:
     """Nothing is written yet, so that all replicas are in sync; the first one leads."""
-    return PartitionImage(nodes, nodes[0], 0, nodes, 0)
+    return PartitionImage(nodes, nodes[0], leader_epoch, nodes, 0)
 
 
 def check_count(wanted: int, able: int) -> None:

@@ -146,7 +146,7 @@ def _add(
         )
     for number, nodes in zip(numbers, assignments, strict=True):
         _check_assignment(draft, config, number, nodes)
-        draft.add(config.name, number, new_partition(nodes))
+        draft.add(config.name, number, new_partition(nodes, draft.image.leader_epochs_end))
 
 
 def _check_assignment(

@@ -187,6 +187,7 @@ def test_every_kind_of_record_is_told() -> None:
             partition_epoch=partition.partition_epoch + 1,
         ),
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
+        facts.LeaderEpochsReserved(end=8),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
         facts.FeatureLevelChanged(level=2),
         AlterQuotaRecord,

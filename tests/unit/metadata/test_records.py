@@ -8,6 +8,7 @@ from streamlog.metadata.credential import StoredCredential
 from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
     DecoySecretChosen,
+    LeaderEpochsReserved,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -55,6 +56,7 @@ RECORDS: list[MetadataRecord] = [
     NodeFull(node_id=ONE, full=True),
     NodeRemoved(node_id=ONE),
     QuorumLeader(node_id=ONE),
+    LeaderEpochsReserved(end=8),
     ProducerIdsAllocated(node_id=ONE, end=1000),
     QuotaChanged(client_id=None, quota=Quota(producer_byte_rate=1.5)),
     QuotaChanged(client_id="a", quota=Quota()),

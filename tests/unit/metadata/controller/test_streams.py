@@ -3,6 +3,7 @@ import re
 import pytest
 
 from streamlog.errors import (
+    CorruptData,
     InvalidRequest,
     InvalidStreamConfig,
     InvalidStreamName,
@@ -12,7 +13,8 @@ from streamlog.errors import (
 from streamlog.metadata import commands as c
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import create_stream, delete_stream
-from streamlog.metadata.records import StreamDeleted, StreamUpdated
+from streamlog.metadata.records import LeaderEpochsReserved, StreamDeleted, StreamUpdated
+from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
 from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
@@ -33,6 +35,35 @@ def test_the_same_again_is_a_success_without_records() -> None:
     again = world.ask(command)
     assert again.result == {"created": False}
     assert not again.changes
+
+
+def test_leader_epochs_of_a_stream_begin_above_those_of_any_deleted_one() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    for leader in (2, 3, 1):
+        world.elect(leader)
+    last = world.partition().leader_epoch
+    assert last > 2
+    world.ask(c.DeleteStream(name="s"))
+    world.image = decode_snapshot(encode_snapshot(world.image), "here")
+    world.create(partitions=2)
+    assert [world.partition(number).leader_epoch for number in (0, 1)] == [last + 1] * 2
+    world.ask(c.DeleteStream(name="s"))
+    world.ask(
+        c.PlaceStream(config=StreamConfig.of(name="s", replicas=1), assignments=((NodeId(3),),))
+    )
+    assert world.partition().leader_epoch == last + 2
+    world.update(partitions=2)
+    assert world.partition(1).leader_epoch == last + 2
+
+
+def test_reserved_leader_epochs_are_not_taken_back() -> None:
+    world = World(1)
+    world.write(LeaderEpochsReserved(end=7))
+    with pytest.raises(CorruptData, match="leader epochs"):
+        world.write(LeaderEpochsReserved(end=6))
+    world.create()
+    assert world.partition().leader_epoch == 7
 
 
 def test_a_taken_name_is_refused() -> None:
