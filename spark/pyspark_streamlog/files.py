@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import urlsplit
 
 from streamlog.errors import ConfigError
-from streamlog.log.disk import OsDisk, OsFile
+from streamlog.log.disk import OsDisk, OsFile, check_small
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-
-SMALL_FILE_BYTES_MAX: Final = 64 << 20
-"""More than any checkpoint or index has."""
 
 
 class File(Protocol):
@@ -51,9 +48,11 @@ def opened(files: Files, path: str) -> Iterator[File]:
 
 
 def read_small(files: Files, path: str) -> bytes:
-    """Raises FileNotFoundError."""
+    """The whole file. Raises FileNotFoundError, FileTooLarge."""
     with opened(files, path) as file:
-        return file.pread(min(file.size(), SMALL_FILE_BYTES_MAX), 0)
+        size = file.size()
+        check_small(path, size)
+        return file.pread(size, 0)
 
 
 def files_at(url: str) -> tuple[Files, str]:

@@ -53,7 +53,10 @@ class HttpDoor:
         try:
             connection.request("GET", path)
             answer = connection.getresponse()
-            return Answer(answer.status, answer.read(ANSWER_BYTES_MAX).decode("utf-8", "replace"))
+            body = answer.read(ANSWER_BYTES_MAX + 1)
+            if len(body) > ANSWER_BYTES_MAX:
+                raise OSError(f"more than {ANSWER_BYTES_MAX} bytes")
+            return Answer(answer.status, body.decode("utf-8", "replace"))
         except (OSError, http.client.HTTPException) as error:
             what = str(error) or type(error).__name__
             raise NodeUnreachable(f"{self.url} does not answer: {what}") from None

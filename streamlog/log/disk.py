@@ -10,8 +10,24 @@ from typing import Final, Protocol
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
 from streamlog.log.layout import TEMPORARY_SUFFIX
 
-SMALL_FILE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""More than any checkpoint or snapshot has; a larger file is not one of ours."""
+SMALL_FILE_BYTES_MAX: Final = 1 << 30
+"""Of a file that is read and written as a whole. A metadata snapshot takes 1.2 KiB for a plain
+stream, a snapshot of message ids 12 bytes and the id for each.
+"""
+
+
+class FileTooLarge(OSError):
+    """The file is neither read nor written: a part of it would pass for the whole."""
+
+    def __init__(self, path: str, length: int) -> None:
+        text = f"{length} bytes, and a file of this kind has at most {SMALL_FILE_BYTES_MAX}"
+        super().__init__(errno.EFBIG, text, path)
+
+
+def check_small(path: str, length: int) -> None:
+    """Asked before a write as well, so that what is written can be read. Raises FileTooLarge."""
+    if length > SMALL_FILE_BYTES_MAX:
+        raise FileTooLarge(path, length)
 
 
 class DiskFile(Protocol):
@@ -51,9 +67,11 @@ class Disk(Protocol):
     def sync_directory(self, path: str) -> None: ...
     def rename(self, old: str, new: str) -> None: ...
     def unlink(self, path: str) -> None: ...
-    def read_small(self, path: str) -> bytes: ...
+    def read_small(self, path: str) -> bytes:
+        """The whole file. Raises FileTooLarge."""
+
     def write_small(self, path: str, data: bytes) -> None:
-        """Replace the file as a whole, or not at all, and durably."""
+        """Replace the file as a whole, or not at all, and durably. Raises FileTooLarge."""
 
 
 def write_all(file: DiskFile, data: bytes | bytearray | memoryview, position: int) -> None:
@@ -148,9 +166,11 @@ class OsDisk:
 
     def read_small(self, path: str) -> bytes:
         with Path(path).open("rb") as file:
-            return file.read(SMALL_FILE_BYTES_MAX)
+            check_small(path, os.fstat(file.fileno()).st_size)
+            return file.read()
 
     def write_small(self, path: str, data: bytes) -> None:
+        check_small(path, len(data))
         temporary = path + TEMPORARY_SUFFIX
         try:
             with Path(temporary).open("wb") as file:

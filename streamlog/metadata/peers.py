@@ -19,6 +19,7 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedMechanism,
 )
+from streamlog.log.disk import SMALL_FILE_BYTES_MAX
 from streamlog.metadata import raft_form as form
 from streamlog.model import NodeId
 from streamlog.raft.messages import (
@@ -34,7 +35,6 @@ from streamlog.wire import registry
 from streamlog.wire.errors import check
 
 SNAPSHOT_PIECE_BYTES: Final = 1 << 20
-SNAPSHOT_BYTES_MAX: Final = 1 << 30
 PROBE_MS: Final = 200
 WATCH_MS: Final = 1_000
 """For the connection, its TLS and a first answer."""
@@ -109,7 +109,7 @@ class Peers:
             )
             piece, size, code = form.read_snapshot_answer(answer)
             check(code, str(address))
-            if size > SNAPSHOT_BYTES_MAX:
+            if size > SMALL_FILE_BYTES_MAX:
                 raise InvalidRequest(f"{address}: a snapshot of {size} bytes")
             whole += piece
             if len(whole) >= size:

@@ -264,8 +264,9 @@ class MetadataService:
     ) -> tuple[bytes, int]:
         """A piece of it, and how long it is in all. Raises OffsetOutOfRange where it is gone."""
         store = self._quorum.replica.store
-        data = await self._quorum.read(lambda: store.read_snapshot(snapshot))
-        return data[position : position + max_bytes], len(data)
+        return await self._quorum.read(
+            lambda: store.read_snapshot_piece(snapshot, position, max_bytes)
+        )
 
     # Its life
 
@@ -369,6 +370,10 @@ class MetadataService:
     async def _keep_short(self) -> None:
         """Checkpoints, so that a start knows what is committed; snapshots, so that it is quick."""
         replica = self._quorum.replica
+        encoded: SnapshotId | None = None
+        """Takes seconds where there are many streams: not again while it is being written, nor at
+        once where it cannot be.
+        """
         while True:
             await asyncio.sleep(CHECKPOINT_S)
             offset = self._applier.acted
@@ -376,7 +381,8 @@ class MetadataService:
                 self._committed_offset = offset
                 self._quorum.do(partial(replica.store.checkpoint, offset))
             image = self._applier.image
-            if image.offset == offset and is_due(image, replica.store.snapshot):
+            newest = max(filter(None, (replica.store.snapshot, encoded)), default=None)
+            if image.offset == offset and is_due(image, newest):
                 data = await asyncio.to_thread(encode_snapshot, image)
-                at = snapshot_id(image)
+                encoded = at = snapshot_id(image)
                 self._quorum.do(partial(replica.store.add_snapshot, at, data))

@@ -5,6 +5,7 @@ rest, a line that says what follows, and one line for each record of the image. 
 whole.
 """
 
+import io
 import json
 import re
 from pathlib import Path
@@ -39,8 +40,7 @@ def is_due(image: Image, newest: SnapshotId | None) -> bool:
 
 
 def encode_snapshot(image: Image) -> bytes:
-    lines = [encode_record(record) for record in image.records()]
-    body = b"".join(line + b"\n" for line in lines)
+    lines = [encode_record(record) + b"\n" for record in image.records()]
     head = {
         "version": _VERSION,
         "cluster_id": image.cluster_id,
@@ -48,18 +48,22 @@ def encode_snapshot(image: Image) -> bytes:
         "epoch": image.epoch,
         "records": len(lines),
     }
-    content = json.dumps(head).encode() + b"\n" + body
-    return b"crc32c %d\n" % crc32c(content) + content
+    lines.insert(0, json.dumps(head).encode() + b"\n")
+    checksum = 0
+    for line in lines:  # the whole, hundreds of MiB perhaps, is put together once
+        checksum = crc32c(line, checksum)
+    lines.insert(0, b"crc32c %d\n" % checksum)
+    return b"".join(lines)
 
 
 def decode_snapshot(data: bytes, where: str) -> Image:
     """CorruptFile if ``data`` is not what was encoded; FeatureLevelUnknown."""
-    checksum, _, content = data.partition(b"\n")
-    if checksum != b"crc32c %d" % crc32c(content):
+    file = io.BytesIO(data)  # shares the bytes
+    checksum = file.readline()
+    if checksum != b"crc32c %d\n" % crc32c(memoryview(data)[file.tell() :]):
         raise CorruptFile(f"{where}: the checksum is wrong")
-    first, _, body = content.partition(b"\n")
     try:
-        head = json.loads(first)
+        head = json.loads(file.readline())
         if head["version"] != _VERSION:
             raise CorruptFile(f"{where}: version {head['version']} is not known here")
         image = Image(head["cluster_id"])
@@ -67,7 +71,7 @@ def decode_snapshot(data: bytes, where: str) -> Image:
     except (ValueError, KeyError, TypeError):
         raise CorruptFile(f"{where}: the first line is damaged") from None
     try:
-        records = (decode_record(line) for line in body.splitlines())  # a level comes first
+        records = (decode_record(line) for line in file)  # a level comes first
         return image.restored(records, offset=offset, epoch=epoch)
     except (CorruptFile, FeatureLevelUnknown):
         raise

@@ -268,6 +268,25 @@ class MetadataStore:
         except OSError as error:
             raise StorageFailed(f"{self.directory}: {error.strerror}") from error
 
+    def read_snapshot_piece(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """A part of the file, and the size of the whole. Raises as ``read_snapshot`` does.
+
+        A snapshot of hundreds of MiB is sent in pieces of one: each costs a read of that one.
+        """
+        try:
+            file = self._disk.open(str(snapshot_path(self.directory, snapshot)), writable=False)
+            try:
+                return file.pread(max_bytes, position), file.size()
+            finally:
+                file.close()
+        except FileNotFoundError:
+            end = 0 if self.snapshot is None else self.snapshot.end_offset
+            raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
     def _drop_old_snapshots(self) -> list[SnapshotId]:
         found = find_snapshots(self._disk, self.directory)
         for snapshot in found[SNAPSHOTS_KEPT:]:

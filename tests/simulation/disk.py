@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from streamlog.log.disk import check_small
 from streamlog.log.layout import TEMPORARY_SUFFIX
 
 SECTOR: Final = 512
@@ -253,11 +254,14 @@ class SimDisk:
 
     def read_small(self, path: str) -> bytes:
         self.strike("read_small", path)
-        return bytes(self._find(path).live)
+        live = self._find(path).live
+        check_small(path, len(live))
+        return bytes(live)
 
     def write_small(self, path: str, data: bytes) -> None:
         """As on a real disk: step by step, each of which may fail or be the last before a crash."""
         self.strike("write_small", path)
+        check_small(path, len(data))
         temporary = path + TEMPORARY_SUFFIX
         file = self.create(temporary)
         try:

@@ -92,10 +92,14 @@ def _of_base64(text: bytes) -> bytes:
 def _of_file(where: str, path: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
-            return file.read(_TEXT_BYTES_MAX)
+            text = file.read(_TEXT_BYTES_MAX + 1)
     except OSError as error:
         problem = f"{path} cannot be read: {error.strerror or error}"
         raise ConfigError(where, problem, "write the key there, for this user to read") from None
+    if len(text) > _TEXT_BYTES_MAX:
+        problem = f"{path} has more than {_TEXT_BYTES_MAX} bytes"
+        raise ConfigError(where, problem, "write the key there, and nothing else")
+    return text
 
 
 def _of_environment(where: str, variable: str) -> bytes:

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
-from streamlog.log.disk import OsDisk, OsFile, storage_error, write_all
+from streamlog.log import disk as disk_module
+from streamlog.log.disk import FileTooLarge, OsDisk, OsFile, storage_error, write_all
 
 
 @pytest.fixture
@@ -104,3 +105,31 @@ def test_all_is_written_however_often_that_takes(disk: OsDisk, tmp_path: Path) -
     with pytest.raises(OSError, match="nothing of 2 bytes was written"):
         write_all(file, b"abcdef", 6)
     file.close()
+
+
+def test_a_large_file_is_read_whole(disk: OsDisk, tmp_path: Path) -> None:
+    """A metadata snapshot of 54,500 streams has more than 64 MiB."""
+    path, data = str(tmp_path / "file"), bytes(range(256)) * (65 << 12)
+    disk.write_small(path, data)
+    assert disk.read_small(path) == data
+
+
+def test_a_file_above_the_limit_is_not_cut_when_it_is_read(disk: OsDisk, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.touch()
+    os.truncate(path, disk_module.SMALL_FILE_BYTES_MAX + 1)  # takes no room
+    with pytest.raises(FileTooLarge, match="1073741825 bytes"):
+        disk.read_small(str(path))
+
+
+def test_what_could_not_be_read_is_not_written(
+    disk: OsDisk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk_module, "SMALL_FILE_BYTES_MAX", 3)
+    path = tmp_path / "file"
+    disk.write_small(str(path), b"123")
+    with pytest.raises(FileTooLarge):
+        disk.write_small(str(path), b"1234")
+    assert disk.read_small(str(path)) == b"123"
+    assert list(tmp_path.iterdir()) == [path]
+    assert isinstance(storage_error(FileTooLarge("file", 4), "file"), StorageFailed)

@@ -6,7 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.errors import CorruptData, StorageFailed, StorageFull
+from streamlog.errors import CorruptData, OffsetOutOfRange, StorageFailed, StorageFull
+from streamlog.log import disk as disk_module
 from streamlog.log.files import FilePool
 from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import (
@@ -18,6 +19,7 @@ from streamlog.metadata.snapshot import (
 from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.vote import StoredVote
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
+from streamlog.raft.messages import SnapshotId
 from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 from tests.metadata_folder import DISK, Node
@@ -333,3 +335,48 @@ def test_a_full_disk_keeps_nothing_and_a_failed_sync_ends_it(tmp_path: Path) -> 
         node.create("u")
     node.store.close()
     assert set(Node(tmp_path).image.streams) >= {"s"}
+
+
+def test_a_snapshot_is_read_in_pieces(start: Callable[[], Node]) -> None:
+    node = start()
+    node.register(1)
+    node.snapshot()
+    assert node.store.snapshot is not None
+    whole, at = node.store.read_snapshot(node.store.snapshot), node.store.snapshot
+    pieces = [node.store.read_snapshot_piece(at, it, 50) for it in range(0, len(whole) + 50, 50)]
+    assert b"".join(piece for piece, _ in pieces) == whole
+    assert {size for _, size in pieces} == {len(whole)}
+    with pytest.raises(OffsetOutOfRange):
+        node.store.read_snapshot_piece(SnapshotId(9, 9), 0, 50)
+
+
+def test_a_snapshot_too_large_to_be_read_leaves_the_log_as_it_is(
+    start: Callable[[], Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = start()
+    node.register(1)
+    node.snapshot()
+    node.create("s", partitions=9)
+    node.snapshot()
+    node.create("t", partitions=9)
+    before = node.store.snapshot, node.store.start_offset
+    monkeypatch.setattr(disk_module, "SMALL_FILE_BYTES_MAX", len(encode_snapshot(node.image)) - 1)
+    node.snapshot()
+    assert (node.store.snapshot, node.store.start_offset) == before
+    assert start().image == node.image
+
+
+@pytest.mark.slow
+def test_a_cluster_of_many_streams_starts_from_its_snapshot(start: Callable[[], Node]) -> None:
+    """Of more than 64 MiB, with the log below it gone."""
+    node = start()
+    node.register(1)
+    for count in range(2):  # the log begins at the end of the older one
+        for number in range(30):
+            node.create(f"{count}-{number}", partitions=10_000)
+        node.snapshot()
+    assert len(node.store.read_snapshot(snapshot_id(node.image))) > 65 << 20
+    assert node.store.start_offset > 0
+    again = start()
+    assert again.store.snapshot == snapshot_id(node.image)
+    assert again.image == node.image
