@@ -86,6 +86,9 @@ class FakePartition:
         self.watchers: list[Callable[[], None]] = []
         self.below_min_isr = False
         self.leader_epoch = 0
+        self.is_leader = True
+        self.failure: StreamlogError | None = None
+        self.topic_id = bytes(16)
         self.fault: Exception | None = None
         self.read_fault: Exception | None = None
         self.batches: list[bytes] = []

@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from streamlog.ingest.inlet import Inlet
 from streamlog.ingest.rolling import RolledPartition, superseded
 from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
-from streamlog.ingest.window import ReadablePartition, look_at_recent, rebuild_window
+from streamlog.ingest.window import NEVER_MS, ReadablePartition, look_at_recent, rebuild_window
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +80,13 @@ class Openings:
         since_ms = self._now_ms() - sequencer.duplicate_window_ms
         try:
             if not known_offset:
-                known_offset = await self._snapshots.recall(Kept(partition, sequencer), since_ms)
+                kept = Kept(partition, sequencer, inlet.leader_epoch)
+                known_offset = await self._snapshots.recall(kept, since_ms)
             count = await rebuild_window(
                 partition, sequencer, since_ms=since_ms, from_offset=known_offset
             )
         except Exception:
+            sequencer.leave_out(NEVER_MS)
             logger.exception("duplicate window could not be rebuilt", extra=extra)
         else:
             if count:

@@ -19,7 +19,7 @@ from streamlog.ingest.sequencer import Last
 FILE_NAME: Final = "message-ids.snapshot"
 _MAGIC: Final = b"SLMI\x00\x00\x00\x01"
 _CRC: Final = struct.Struct(">I")
-_HEAD: Final = struct.Struct(">qiqIqI")
+_HEAD: Final = struct.Struct(">16sqiqIqI")
 _SLOT: Final = struct.Struct(">qI")
 _NO_OFFSET: Final = -1
 
@@ -27,6 +27,8 @@ _NO_OFFSET: Final = -1
 class Snapshot(NamedTuple):
     """What was known of a log."""
 
+    topic_id: bytes
+    """Of the stream whose log it is: 16 bytes."""
     known_offset: int
     """The ids of all batches below it are here."""
     epoch: int
@@ -40,11 +42,17 @@ class Snapshot(NamedTuple):
 
 
 def encode(snapshot: Snapshot) -> bytes:
-    """All but its last slot may be changed by another thread meanwhile."""
+    """In a thread of its own: ids are added to no slot but the last one, which is a copy. Where an
+    append fails meanwhile the others may lose ids, and the caller must not use what this returns.
+    """
     last_id, last_offset = snapshot.last or (b"", _NO_OFFSET)
     known_offset, epoch, since_ms = snapshot.known_offset, snapshot.epoch, snapshot.since_ms
     slot_count = len(snapshot.slots)
-    out = [_HEAD.pack(known_offset, epoch, since_ms, slot_count, last_offset, len(last_id))]
+    out = [
+        _HEAD.pack(
+            snapshot.topic_id, known_offset, epoch, since_ms, slot_count, last_offset, len(last_id)
+        )
+    ]
     out.append(last_id)
     for end_ms, ids in snapshot.slots:
         items = list(ids.items())  # at once
@@ -64,7 +72,7 @@ def decode(data: bytes, path: str) -> Snapshot:
     if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
         raise CorruptFile(f"{path}: the checksum does not fit")
     head = _HEAD.unpack_from(data, start)
-    known_offset, epoch, since_ms, slot_count, last_offset, last_length = head
+    topic_id, known_offset, epoch, since_ms, slot_count, last_offset, last_length = head
     at = start + _HEAD.size + last_length
     last_id = data[at - last_length : at]
     slots: list[Slot] = []
@@ -80,7 +88,7 @@ def decode(data: bytes, path: str) -> Snapshot:
             at += length
         slots.append((end_ms, ids))
     last = None if last_offset == _NO_OFFSET else (last_id, last_offset)
-    return Snapshot(known_offset, epoch, since_ms, last, slots)
+    return Snapshot(topic_id, known_offset, epoch, since_ms, last, slots)
 
 
 def _packed(kind: str, values: list[int]) -> bytes:

@@ -38,7 +38,17 @@ class KeptPartition(Protocol):
         """Of the last batch."""
 
     @property
+    def is_leader(self) -> bool: ...
+
+    @property
     def leader_epoch(self) -> int: ...
+
+    @property
+    def failure(self) -> StreamlogError | None:
+        """Why it is offline: what became of the last appends is not known."""
+
+    @property
+    def topic_id(self) -> bytes: ...
 
     @property
     def size_bytes(self) -> int: ...
@@ -53,10 +63,20 @@ class KeptPartition(Protocol):
 
 
 class Kept(NamedTuple):
-    """A partition whose sequencer knows all ids of its log's end."""
+    """A partition, and a sequencer that knows all ids of its log while the partition is led in that
+    epoch. In any other epoch records may have come that the sequencer was not told of.
+    """
 
     partition: KeptPartition
     sequencer: Sequencer
+    leader_epoch: int
+
+    @property
+    def is_known(self) -> bool:
+        """It still does. A failed append took its ids back, and its records may be in the log."""
+        partition = self.partition
+        is_led = partition.is_leader and partition.leader_epoch == self.leader_epoch
+        return is_led and partition.failure is None
 
 
 class Snapshots:
@@ -67,6 +87,8 @@ class Snapshots:
         self._take_grown = take_grown
         self._saved: dict[TopicPartition, int] = {}
         """Up to which offset the file of each knows; where nothing is known of a file: none."""
+        self._writing = asyncio.Lock()
+        """``run`` may be writing the same file when ``save`` is called."""
 
     async def run(self) -> None:
         """A node that is killed has little to read at its next start."""
@@ -89,7 +111,7 @@ class Snapshots:
 
         0 where there is none, or none that fits the log and has all ids of that time.
         """
-        partition, sequencer = kept
+        partition, sequencer = kept.partition, kept.sequencer
         try:
             snapshot = await asyncio.to_thread(_read, partition)
         except (CorruptFile, StreamlogError) as error:
@@ -109,30 +131,46 @@ class Snapshots:
         return partition.size_bytes * behind // max(1, end - start)
 
     async def _save(self, kept: Kept) -> None:
-        snapshot = _taken(kept)
-        if snapshot is None:
-            return
-        partition = kept.partition
-        try:
-            await asyncio.to_thread(_write, partition, snapshot)
-        except StreamlogError as error:
-            _warn("snapshot of message ids is not written", partition.tp, error)
-        else:
-            self._saved[partition.tp] = snapshot.known_offset
+        async with self._writing:
+            snapshot = _taken(kept)
+            if snapshot is None:
+                return
+            partition = kept.partition
+            data = await asyncio.to_thread(encode, snapshot)
+            if not kept.is_known:  # an append failed meanwhile, and took ids back out of the slots
+                return
+            try:
+                await asyncio.to_thread(partition.write_beside, FILE_NAME, data)
+            except StreamlogError as error:
+                _warn("snapshot of message ids is not written", partition.tp, error)
+            else:
+                self._saved[partition.tp] = snapshot.known_offset
 
 
 def _taken(kept: Kept) -> Snapshot | None:
-    """What is known now; None where nothing is in the log, or it was cut."""
-    partition, sequencer = kept
+    """What is known now; None where nothing is in the log, where it was cut, and where the
+    sequencer does not know all of it any more.
+
+    Must not wait anywhere: the ids, the offset and the epoch are of one moment, in which this node
+    leads in the epoch that the sequencer is for. Callers waited for other snapshots before.
+    """
+    partition, sequencer = kept.partition, kept.sequencer
+    if not kept.is_known:
+        return None
     known_offset, epoch = partition.log_end_offset, partition.last_epoch
     slots, last = sequencer.known()
     if epoch == NO_EPOCH or (last is not None and last[1] >= known_offset):
         return None
-    return Snapshot(known_offset, epoch, sequencer.complete_since_ms, last, slots)
+    since_ms = sequencer.complete_since_ms
+    return Snapshot(partition.topic_id, known_offset, epoch, since_ms, last, slots)
 
 
 def _fits(snapshot: Snapshot, partition: KeptPartition, since_ms: int) -> bool:
-    """One epoch has one log: where it reaches as far, it is the log that the snapshot knows."""
+    """One epoch of one topic has one log: where it reaches as far, it is the log that the snapshot
+    knows. A file may have been written while its stream was deleted and created again.
+    """
+    if snapshot.topic_id != partition.topic_id:
+        return False
     if snapshot.since_ms > since_ms:
         return False  # the window was shorter then
     if not partition.log_start_offset <= snapshot.known_offset <= partition.log_end_offset:
@@ -144,10 +182,6 @@ def _fits(snapshot: Snapshot, partition: KeptPartition, since_ms: int) -> bool:
 def _read(partition: KeptPartition) -> Snapshot | None:
     data = partition.read_beside(FILE_NAME)
     return decode(data, FILE_NAME) if data else None
-
-
-def _write(partition: KeptPartition, snapshot: Snapshot) -> None:
-    partition.write_beside(FILE_NAME, encode(snapshot))
 
 
 def _warn(event: str, tp: TopicPartition, error: Exception) -> None:

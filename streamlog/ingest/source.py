@@ -297,11 +297,11 @@ class NatsSource:
     def _known(self, inlets: Iterable[Inlet]) -> list[Kept]:
         """Of these, those whose ids are all known: nobody else has appended since."""
         return [
-            Kept(partition, inlet.sequencer)
+            Kept(partition, inlet.sequencer, inlet.leader_epoch)
             for inlet in inlets
             if inlet.opened
-            and (partition := self._kept(inlet.partition.tp)) is not None
-            and partition.leader_epoch == inlet.leader_epoch
+            and (partition := self._kept(inlet.partition.tp)) is inlet.partition
+            and partition is not None
         ]
 
     def _kept(self, tp: TopicPartition) -> KeptPartition | None:
@@ -315,7 +315,7 @@ class NatsSource:
     def _lead(self, partition: KeptPartition, leader_epoch: int, config: StreamConfig) -> None:
         """A new inlet; it listens when its sequencer knows the ids in the log."""
         tp = partition.tp
-        prepared = self._standby.take(tp)
+        prepared = self._standby.take(partition)
         if prepared is None:
             window_ms = config.duplicate_window_ms
             prepared = Prepared(Sequencer(tp.stream, duplicate_window_ms=window_ms))

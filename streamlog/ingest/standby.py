@@ -107,12 +107,17 @@ class Standby:
         for followed in (it for stream in self._followed.values() for it in stream.values()):
             followed.sequencer.expire(self._now_ms())
 
-    def take(self, tp: TopicPartition) -> Prepared | None:
-        """What is known of this one, which is followed no longer; None where it is of no use."""
+    def take(self, partition: FollowedPartition) -> Prepared | None:
+        """What is known of this one, which is followed no longer; None where it is of no use, as
+        that of a stream of the same name that was deleted.
+        """
+        tp = partition.tp
         followed = self._followed.get(tp.stream, {}).pop(tp, None)
         if followed is None:
             return None
         self._end(followed)
+        if followed.partition is not partition:
+            return None
         if followed.known_offset == UNKNOWN or not followed.is_sound():
             return None
         return Prepared(followed.sequencer, followed.known_offset)
@@ -165,8 +170,10 @@ class Standby:
         if not followed.is_sound():
             self._start_again(followed)
         if followed.known_offset < partition.log_start_offset:
-            first = await first_offset(partition, self._now_ms() - window_ms)
+            since_ms = self._now_ms() - window_ms
+            first = await first_offset(partition, since_ms)
             if self._is_followed(followed):
+                followed.sequencer.leave_out(since_ms)
                 followed.known_offset = first
         while (offset := followed.known_offset) < partition.high_watermark:
             with await partition.read(offset, READ_BYTES) as part:

@@ -90,7 +90,8 @@ async def rebuild_window(
             with await partition.read_appended(offset, READ_BYTES) as part:
                 found = await asyncio.to_thread(scan, part)
             count += remember(sequencer, found.ids, since_ms)
-            if found.next_offset <= offset:
+            if found.next_offset <= offset:  # the log is being cut: another node leads
+                sequencer.leave_out(NEVER_MS)
                 break
             offset = found.next_offset
     except StreamlogError as error:

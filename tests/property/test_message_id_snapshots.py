@@ -1,14 +1,18 @@
 """What a snapshot and the log's tail tell is what the whole log tells; or the snapshot is refused.
 
 A log grows under one epoch after the other, is cut as crashes and elections cut it, and starts
-again now and then; snapshots are written at any time, and perhaps damaged.
+again now and then; snapshots are written at any time, and perhaps damaged. Leadership moves, and
+streams are deleted and created again under the same name, while a snapshot is about to be written.
 """
 
+import copy
 import random
+from collections.abc import Callable
 from typing import NamedTuple
 
 import pytest
 
+from streamlog.errors import StorageFailed, StreamlogError
 from streamlog.ingest.duplicates import SLOTS_PER_WINDOW
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshots import Kept, Snapshots
@@ -39,6 +43,9 @@ class Log:
         self.batches: list[Stored] = []
         self.log_start_offset = 0
         self.leader_epoch = 0
+        self.is_leader = True
+        self.failure: StreamlogError | None = None
+        self.topic_id = bytes(16)
         self.file = b""
 
     @property
@@ -83,6 +90,17 @@ class Log:
         self.file = data
 
 
+class OtherLog(Log):
+    """Its snapshot is written before that of the log that the story is about."""
+
+    def __init__(self, written: Callable[[], None]) -> None:
+        super().__init__()
+        self._written = written
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        self._written()
+
+
 class Story:
     """One leader after the other, each with a sequencer that was built in its own way."""
 
@@ -100,7 +118,7 @@ class Story:
         self.now_ms += rng.choice((0, 1, 30, 200))
         match rng.randrange(12):
             case 0:
-                await self.snapshots.save([Kept(self.log, self.sequencer)])  # type: ignore[list-item]
+                await self.snapshots.save([self.kept()])
             case 1:
                 await self.start()
             case 2:
@@ -114,8 +132,58 @@ class Story:
                 self.log.file = self.log.file[:at] + b"?" + self.log.file[at + rng.randrange(2) :]
             case 5 if len(self.log.batches) > 3 and rng.random() < 0.3:
                 self.log.log_start_offset = self.log.batches.pop(0).next_offset
+            case 6 if rng.random() < 0.3:
+                await self.save_late(self.another_leads)
+                await self.start()
+            case 7 if rng.random() < 0.3:
+                await self.save_late(self.an_append_fails)
+                await self.start()
+            case 8 if rng.random() < 0.1:
+                await self.create_again()
             case _:
                 self.publish()
+
+    def kept(self) -> Kept:
+        return Kept(self.log, self.sequencer, self.log.leader_epoch)  # type: ignore[arg-type]
+
+    async def save_late(self, happens: Callable[[], None]) -> None:
+        """Another snapshot is written first, and meanwhile something happens."""
+        other = OtherLog(happens)
+        other.append([b"x"], self.now_ms)
+        sequencer = Sequencer("other", duplicate_window_ms=self.window_ms)
+        first = Kept(other, sequencer, other.leader_epoch)  # type: ignore[arg-type]
+        await self.snapshots.save([first, self.kept()])
+
+    def another_leads(self) -> None:
+        """What it stores comes by replication: this node's sequencer does not see it."""
+        self.log.is_leader = False
+        self.log.leader_epoch += 1
+        self.store_elsewhere()
+
+    def an_append_fails(self) -> None:
+        """Its ids are taken back, but a restart finds the records."""
+        end = self.log.log_end_offset
+        self.publish()
+        self.log.failure = StorageFailed("sync failed")
+        self.sequencer.abort(end)
+
+    async def create_again(self) -> None:
+        """The stream is deleted, and its last snapshot lands in the new one's folder."""
+        await self.snapshots.save([self.kept()])
+        file = self.log.file
+        self.log = Log()
+        self.log.topic_id = self.rng.randbytes(16)
+        self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
+        for _ in range(self.rng.randrange(20)):
+            self.publish()
+        self.log.file = file
+        await self.start()
+
+    def store_elsewhere(self) -> None:
+        """By a leader that knows all ids of the log."""
+        mine, self.sequencer = self.sequencer, copy.deepcopy(self.sequencer)
+        self.publish()
+        self.sequencer = mine
 
     def publish(self) -> None:
         """Admitted by the sequencer, so that no id is in the log twice within the window."""
@@ -143,13 +211,13 @@ class Story:
     async def start(self) -> None:
         """Another leader, with what the snapshot and the tail tell; beside it, one without."""
         self.log.leader_epoch += self.rng.randrange(1, 3)
+        self.log.is_leader, self.log.failure = True, None
         since_ms = self.now_ms - self.window_ms
         naive = Sequencer("orders", duplicate_window_ms=self.window_ms)
         await rebuild_window(self.log, naive, since_ms=since_ms)  # type: ignore[arg-type]
         self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
         self.snapshots = Snapshots(list)
-        kept = Kept(self.log, self.sequencer)  # type: ignore[arg-type]
-        known = await self.snapshots.recall(kept, since_ms)
+        known = await self.snapshots.recall(self.kept(), since_ms)
         self.recalled += known > 0
         await rebuild_window(
             self.log, self.sequencer, since_ms=since_ms, from_offset=known  # type: ignore[arg-type]

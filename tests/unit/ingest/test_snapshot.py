@@ -1,8 +1,13 @@
 """The file: all that was written, or an error; and when one is written, and used."""
 
+import asyncio
+import time
+from collections.abc import Callable
+
 import pytest
 
-from streamlog.errors import CorruptFile, StorageFull, StreamlogError
+from streamlog.errors import CorruptFile, StorageFailed, StorageFull, StreamlogError
+from streamlog.ingest import snapshots
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshot import Snapshot, decode, encode
 from streamlog.ingest.snapshots import Kept, Snapshots
@@ -13,7 +18,8 @@ SLOTS = [
     (2_000, {}),
     (3_000, {b"": 2**40, b"\x00\xff": 2**40 + 1}),
 ]
-SNAPSHOT = Snapshot(2**40 + 9, 7, 500, (b"\x00\xff", 2**40 + 1), SLOTS)
+TOPIC_ID = bytes(range(16))
+SNAPSHOT = Snapshot(TOPIC_ID, 2**40 + 9, 7, 500, (b"\x00\xff", 2**40 + 1), SLOTS)
 
 
 class Partition:
@@ -23,10 +29,15 @@ class Partition:
     log_start_offset, log_end_offset = 0, 100
     last_epoch = leader_epoch = 7
     size_bytes = 2**30
+    topic_id = TOPIC_ID
 
     def __init__(self) -> None:
         self.file = b""
         self.fault: StreamlogError | None = None
+        self.is_leader = True
+        self.failure: StreamlogError | None = None
+        self.written: Callable[[], None] = lambda: None
+        """Called while the file is written."""
 
     def epoch_end(self, epoch: int) -> EpochEnd:
         return EpochEnd(min(epoch, 7), self.log_end_offset)
@@ -39,7 +50,12 @@ class Partition:
     def write_beside(self, _name: str, data: bytes) -> None:
         if self.fault is not None:
             raise self.fault
+        self.written()
         self.file = data
+
+
+def kept_of(partition: Partition, ids: dict[bytes, int]) -> Kept:
+    return Kept(partition, sequencer_of(ids), 7)
 
 
 def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
@@ -51,10 +67,10 @@ def sequencer_of(ids: dict[bytes, int]) -> Sequencer:
 
 async def recalled(partition: Partition, since_ms: int = 9_500) -> tuple[int, Sequencer]:
     sequencer = sequencer_of({})
-    return await Snapshots(list).recall(Kept(partition, sequencer), since_ms), sequencer
+    return await Snapshots(list).recall(Kept(partition, sequencer, 7), since_ms), sequencer
 
 
-@pytest.mark.parametrize("snapshot", [SNAPSHOT, Snapshot(1, 0, 0, None, [])])
+@pytest.mark.parametrize("snapshot", [SNAPSHOT, Snapshot(bytes(16), 1, 0, 0, None, [])])
 def test_what_is_written_is_read(snapshot: Snapshot) -> None:
     assert decode(encode(snapshot), "x") == snapshot
 
@@ -71,7 +87,7 @@ def test_anything_else_is_refused_by_name() -> None:
 async def test_a_sequencer_is_as_before() -> None:
     partition = Partition()
     before = sequencer_of({b"a": 5, b"b": 99})
-    await Snapshots(list).save([Kept(partition, before)])
+    await Snapshots(list).save([Kept(partition, before, 7)])
     known_offset, after = await recalled(partition)
     assert known_offset == 100
     assert after.known() == before.known()
@@ -80,7 +96,7 @@ async def test_a_sequencer_is_as_before() -> None:
 
 async def test_a_log_that_lost_its_end_or_another_one_is_read_itself() -> None:
     partition = Partition()
-    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 5}))])
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})])
     partition.log_end_offset = 99
     assert (await recalled(partition))[0] == 0
     partition.log_end_offset, partition.last_epoch = 120, 6
@@ -92,7 +108,7 @@ async def test_a_window_that_was_shorter_is_not_enough() -> None:
     partition = Partition()
     sequencer = sequencer_of({b"a": 5})
     sequencer.leave_out(9_000)
-    await Snapshots(list).save([Kept(partition, sequencer)])
+    await Snapshots(list).save([Kept(partition, sequencer, 7)])
     assert (await recalled(partition, since_ms=8_999))[0] == 0
     assert (await recalled(partition, since_ms=9_000))[0] == 100
 
@@ -102,7 +118,7 @@ async def test_a_disk_that_fails_or_a_damaged_file_is_one_line(
 ) -> None:
     partition = Partition()
     partition.fault = StorageFull("no room")
-    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 5}))])
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})])
     assert (await recalled(partition))[0] == 0
     partition.fault, partition.file = None, b"?"
     assert (await recalled(partition))[0] == 0
@@ -115,14 +131,82 @@ async def test_a_disk_that_fails_or_a_damaged_file_is_one_line(
 
 async def test_nothing_is_written_of_a_log_that_was_cut_under_its_sequencer() -> None:
     partition = Partition()
-    await Snapshots(list).save([Kept(partition, sequencer_of({b"a": 100}))])
+    await Snapshots(list).save([kept_of(partition, {b"a": 100})])
     assert partition.file == b""
 
 
 async def test_what_is_saved_already_is_not_written_again() -> None:
-    partition, snapshots = Partition(), Snapshots(list)
-    kept = Kept(partition, sequencer_of({b"a": 5}))
-    await snapshots.save([kept])
+    partition, writer = Partition(), Snapshots(list)
+    kept = kept_of(partition, {b"a": 5})
+    await writer.save([kept])
     partition.file = b""
-    await snapshots.save([kept])
+    await writer.save([kept])
     assert partition.file == b""
+
+
+async def test_nothing_is_written_of_a_log_that_another_node_led_while_others_were_written() -> (
+    None
+):
+    """Its records came by replication, and the sequencer was not told of them."""
+    first, second = Partition(), Partition()
+
+    def moves() -> None:
+        second.is_leader, second.leader_epoch = False, 8
+        second.log_end_offset, second.last_epoch = 150, 8
+
+    first.written = moves
+    await Snapshots(list).save([kept_of(first, {b"a": 5}), kept_of(second, {b"b": 5})])
+    assert first.file and not second.file
+
+
+async def test_nothing_is_written_by_the_leader_of_an_epoch_before() -> None:
+    partition = Partition()
+    kept = kept_of(partition, {b"a": 5})
+    partition.leader_epoch = 8  # leads again, after another node did
+    await Snapshots(list).save([kept])
+    assert not partition.file
+
+
+async def test_nothing_is_written_after_an_append_failed() -> None:
+    """Its ids are taken back, and its records may be in the log after a restart."""
+    partition = Partition()
+    partition.failure = StorageFailed("sync failed")
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})])
+    assert not partition.file
+
+
+async def test_nothing_is_written_where_an_append_fails_while_ids_are_encoded(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    partition = Partition()
+
+    def encode_late(snapshot: Snapshot) -> bytes:
+        partition.failure = StorageFailed("sync failed")
+        return encode(snapshot)
+
+    monkeypatch.setattr(snapshots, "encode", encode_late)
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})])
+    assert not partition.file
+
+
+async def test_a_file_of_a_deleted_stream_of_the_same_name_is_not_used() -> None:
+    partition = Partition()
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})])
+    partition.topic_id = bytes(16)
+    assert (await recalled(partition))[0] == 0
+
+
+async def test_one_file_is_written_at_a_time() -> None:
+    partition, writing, most = Partition(), 0, 0
+
+    def written() -> None:
+        nonlocal writing, most
+        writing += 1
+        most = max(most, writing)
+        time.sleep(0.01)
+        writing -= 1
+
+    partition.written = written
+    writer, kept = Snapshots(list), kept_of(partition, {b"a": 5})
+    await asyncio.gather(writer._save(kept), writer._save(kept))
+    assert most == 1

@@ -7,7 +7,7 @@ from streamlog.errors import CorruptBatch
 from streamlog.ingest import standby as module
 from streamlog.ingest.pending_acks import UNAWAITED
 from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.standby import Prepared, Standby
+from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.model import TopicPartition
 from streamlog.record.codec import RecordRun
 from tests.led_partition import FakePartition
@@ -47,8 +47,12 @@ def known(sequencer: Sequencer, *ids: str) -> list[int | None]:
     return [first(each) for each in ids]
 
 
+def followed(standby: Standby) -> FollowedPartition:
+    return standby._followed["orders"][TP].partition
+
+
 def taken(standby: Standby) -> Prepared:
-    prepared = standby.take(TP)
+    prepared = standby.take(followed(standby))
     assert prepared is not None
     return prepared
 
@@ -71,7 +75,7 @@ async def test_what_is_committed_is_known_and_nothing_else(standby: Standby) -> 
     prepared = taken(standby)
     assert prepared.known_offset == 13
     assert known(prepared.sequencer, "a", "b", "c", "d") == [10, 11, 12, None]
-    assert partition.watchers == [] and standby.take(TP) is None
+    assert partition.watchers == [] and standby.take(partition) is None
 
 
 async def test_an_idle_partition_is_ready_without_being_read(standby: Standby) -> None:
@@ -111,7 +115,7 @@ async def test_what_an_unclean_election_took_away_is_not_known(standby: Standby)
     partition.batches.pop()
     partition.log_end_offset, partition.leader_epoch = 11, 4
     store(partition, "other")  # as long as before, but another log
-    assert standby.take(TP) is None
+    assert standby.take(partition) is None
     follow(standby, partition)
     await until(lambda: known_offset(standby) == 12)
     assert known(taken(standby).sequencer, "a", "b", "other") == [10, None, 11]
@@ -143,7 +147,7 @@ async def test_damage_costs_only_the_preparation(standby: Standby) -> None:
     follow(standby, partition)
     await until(lambda: partition.readings >= 2)
     await asyncio.sleep(0.01)
-    assert standby.take(TP) is None
+    assert standby.take(partition) is None
     partition.read_fault = None
     follow(standby, partition)
     await until(lambda: known_offset(standby) == 11)
@@ -161,3 +165,23 @@ async def test_who_is_kept_no_longer_is_let_go(standby: Standby) -> None:
     assert (one.watchers, len(again.watchers)) == ([], 1)
     standby.leave_stream("orders")
     assert again.watchers == [] and standby._followed == {}
+
+
+async def test_what_was_read_of_a_deleted_stream_is_not_given_to_one_of_its_name(
+    standby: Standby,
+) -> None:
+    partition, again = FakePartition(), FakePartition()
+    store(partition, "a")
+    store(again, "b")
+    follow(standby, partition)
+    partition.move(11)
+    await until(lambda: known_offset(standby) == 11)
+    assert standby.take(again) is None
+
+
+async def test_ids_that_were_not_looked_for_are_not_claimed() -> None:
+    standby = Standby(now_ms=lambda: 1_000_000)
+    partition = FakePartition()
+    follow(standby, partition)
+    await standby._catch_up(standby._followed["orders"][TP])
+    assert taken(standby).sequencer.complete_since_ms == 880_000
