@@ -8,9 +8,10 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from streamlog.errors import (
+    CorruptData,
     NoController,
     Overloaded,
     RequestTimedOut,
@@ -26,8 +27,9 @@ from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
 from streamlog.metadata.messengers import Messengers
 from streamlog.metadata.peers import Address, Peers
+from streamlog.metadata.pending import Decided, Pending
 from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing
+from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing, Written
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -66,12 +68,6 @@ class _Snapshot:
 _Item = raft.Event | _Wish | _Job | _Snapshot
 
 
-class _Waiting(NamedTuple):
-    offset: int
-    result: dict[str, Any]
-    answer: "asyncio.Future[Granted]"
-
-
 def clock_ms() -> int:
     return time.monotonic_ns() // 1_000_000
 
@@ -105,8 +101,7 @@ class Quorum:
         self._inbox: deque[_Item] = deque()
         self._arrived = asyncio.Event()
         """Something is in the inbox, or ``close`` was called."""
-        self._waiting: deque[_Waiting] = deque()
-        """Decisions in the log that are not committed yet, by offset."""
+        self._pending: Pending[asyncio.Future[Granted]] = Pending(_grant, _fail)
         self._begun_epoch = 0
         """The last one in which this node has written the leader's first records."""
         self._tasks: asyncio.TaskGroup
@@ -233,10 +228,8 @@ class Quorum:
             try:
                 await self._take(item)
                 await self._begin_epoch()
-            except StorageFailed as error:
+            except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
-            except Unavailable as error:  # a disk without room: the next event tries again
-                logger.error("metadata not written", extra={"error": str(error)})
             self._changed()
 
     def _put(self, item: _Item) -> None:
@@ -279,7 +272,7 @@ class Quorum:
                 _fail(wish.answer, NoController("this node is not the controller"))
             return
         image, records = self.replica.newest, list[MetadataRecord]()
-        decided: list[_Waiting] = []
+        decided: list[Decided[asyncio.Future[Granted]]] = []
         for wish in wishes:
             if wish.answer.done():
                 continue
@@ -291,20 +284,28 @@ class Quorum:
             except StreamlogError as error:
                 _fail(wish.answer, error)
                 continue
+            offset = image.offset
             if decision.records:
                 image = image.apply_all(
-                    decision.records, offset=image.offset, epoch=self.replica.raft.epoch
+                    decision.records, offset=offset, epoch=self.replica.raft.epoch
                 )
                 records += decision.records
-            decided.append(_Waiting(image.offset, decision.result, wish.answer))
-        self._waiting.extend(decided)
+            decided.append(Decided(offset, image.offset, decision.result, wish.answer))
+        store = self.replica.store
+        self._pending.decided(decided, store.end_offset)
+        problem: StreamlogError = RequestTimedOut("the metadata log failed")
         try:
             for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
                 await self._propose(batch)
-        except StorageFull as error:
-            self._give_up(error, beyond=self.replica.store.end_offset)
+        except NoController as error:
+            problem = error
+        except (StorageFull, Overloaded) as error:
+            problem = error
+            logger.error("metadata not written", extra={"error": str(error)})
             self.tell(raft.Resign())  # others may have room; a voter by itself stays
-        self._answer_committed(self.replica.image.offset)
+        finally:
+            self._pending.refuse_unwritten(problem, store.end_offset)
+        self._pending.committed(self.replica.image.offset)
 
     async def _propose(self, records: Sequence[MetadataRecord]) -> None:
         wall_ms = time.time_ns() // 1_000_000
@@ -321,13 +322,18 @@ class Quorum:
             records.append(facts.VotersChanged.of(self.replica.voters))
         if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
             records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
-        await self._propose(records)
+        try:
+            await self._propose(records)
+        except (StorageFull, Overloaded) as error:  # a leader that cannot begin makes way
+            logger.error("metadata not written", extra={"error": str(error)})
 
     async def _drive(self, steps: Iterator[Outgoing]) -> None:
         for step in steps:
             match step:
                 case Blocking(call):
                     await self._in_worker(call)
+                case Written(end_offset):
+                    self._pending.written(end_offset)
                 case raft.Send(peer, request):
                     self._tasks.create_task(self._messengers.send(peer, request))
                 case raft.Reply(token, answer):
@@ -338,7 +344,7 @@ class Quorum:
                     self._tasks.create_task(self._fetch_snapshot(leader, snapshot))
                 case raft.Committed(high_watermark):
                     self._committed(self.replica.image)
-                    self._answer_committed(high_watermark)
+                    self._pending.committed(high_watermark)
                 case raft.RoleChanged(role, epoch, leader):
                     self._role_changed(role, epoch, leader)
 
@@ -346,29 +352,19 @@ class Quorum:
         logger.info("quorum role", extra={"role": role.value, "epoch": epoch, "leader": leader})
         if role is not Role.LEADER:
             error = RequestTimedOut("the controller changed; whether it was done is not known")
-            self._give_up(error, beyond=0)
+            self._pending.give_up(error)
 
-    def _answer_committed(self, high_watermark: int) -> None:
-        waiting = self._waiting
-        while waiting and waiting[0].offset <= high_watermark:
-            done = waiting.popleft()
-            if not done.answer.done():
-                done.answer.set_result(Granted(done.offset, done.result))
-
-    def _give_up(self, error: StreamlogError, *, beyond: int) -> None:
-        while self._waiting and self._waiting[-1].offset > beyond:
-            _fail(self._waiting.pop().answer, error)
-
-    def _fail(self, error: StorageFailed) -> None:
+    def _fail(self, error: StreamlogError) -> None:
         """Nothing that this node says about the log can be trusted until it has read it again."""
-        self.failure = error
+        failure = error if isinstance(error, StorageFailed) else StorageFailed(str(error))
+        self.failure = failure
         logger.critical("metadata log failed", extra={"error": str(error)})
-        self._give_up(error, beyond=0)
+        self._pending.give_up(failure)
 
     def _refuse_all(self) -> None:
         while self._inbox:
             self._refuse(self._inbox.popleft())
-        self._give_up(NoController("the node is stopping"), beyond=0)
+        self._pending.give_up(RequestTimedOut("the node is stopping; it may be done or not"))
 
     def _refuse(self, item: _Item) -> None:
         error = NoController(str(self.failure or "the node is stopping"))
@@ -389,6 +385,11 @@ class Quorum:
 
 class _Ended(Exception):
     """Ends the messengers together with the task that they serve."""
+
+
+def _grant(answer: "asyncio.Future[Granted]", granted: Granted) -> None:
+    if not answer.done():
+        answer.set_result(granted)
 
 
 def _fail(answer: "asyncio.Future[Any]", error: StreamlogError) -> None:

@@ -15,7 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Final
 from uuid import UUID
 
-from streamlog.errors import CorruptData, StorageFull
+from streamlog.errors import (
+    CorruptBatch,
+    CorruptData,
+    CorruptFile,
+    NoController,
+    Overloaded,
+    StorageFull,
+)
 from streamlog.metadata import records as facts
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.records import MetadataRecord
@@ -44,8 +51,21 @@ class Blocking:
     call: Callable[[], object]
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """What was proposed is in the log, which ends there; not yet synced."""
+
+    end_offset: int
+
+
 Outgoing = (
-    Blocking | raft.Send | raft.Reply | raft.InstallSnapshot | raft.Committed | raft.RoleChanged
+    Blocking
+    | Written
+    | raft.Send
+    | raft.Reply
+    | raft.InstallSnapshot
+    | raft.Committed
+    | raft.RoleChanged
 )
 
 
@@ -161,19 +181,34 @@ class MetadataReplica:
     ) -> Iterator[Outgoing]:
         """Write ``records`` as one batch of the leader's epoch; ``newest`` has them at once.
 
-        StorageFull, raised by the first call: nothing was kept.
+        NoController; StorageFull or Overloaded, raised by the first call: nothing was kept.
+        Whatever else is raised leaves the log, the images and the core disagreeing until the next
+        start.
         """
+        if self.raft.role is not raft.Role.LEADER:
+            raise NoController("this node leads the metadata quorum no more")
         store, epoch, offset = self.store, self.raft.epoch, self.store.end_offset
         yield Blocking(lambda: store.append(records, epoch, wall_ms))
         voters = self._take_in(StoredBatch(offset, epoch, tuple(records), wall_ms))
+        yield Written(store.end_offset)
         yield from self._run([*voters, raft.Appended(store.end_offset)], now_ms)
         yield Blocking(store.sync)
         yield from self._run([raft.Synced(store.end_offset)], now_ms)
 
     def install(self, snapshot: SnapshotId, data: bytes, now_ms: int) -> Iterator[Outgoing]:
-        """What ``InstallSnapshot`` asked for has come. Raises CorruptFile."""
+        """What ``InstallSnapshot`` asked for has come; one that is damaged is asked for again."""
         installed: list[Image] = []
-        yield Blocking(lambda: installed.append(self.store.install_snapshot(snapshot, data)))
+
+        def install() -> None:
+            try:
+                installed.append(self.store.install_snapshot(snapshot, data))
+            except CorruptFile as error:  # before anything was changed
+                logger.error("metadata snapshot damaged", extra={"problem": str(error)})
+
+        yield Blocking(install)
+        if not installed:
+            yield from self._run([raft.SnapshotFailed()], now_ms)
+            return
         (image,) = installed
         self.image = replace(image, parent_offset=-1)
         self._uncommitted.clear()
@@ -224,8 +259,8 @@ class MetadataReplica:
         def write() -> None:
             try:
                 batches.extend(self.store.append_fetched(records, now_ms))
-            except StorageFull as error:
-                logger.error("metadata log full", extra={"error": str(error)})
+            except (StorageFull, Overloaded, CorruptBatch) as error:  # those before it are written
+                logger.error("metadata not written", extra={"error": str(error)})
                 self._full_until_ms = now_ms + FULL_DISK_PAUSE_MS
 
         yield Blocking(write)
@@ -235,11 +270,17 @@ class MetadataReplica:
             events.append(raft.Synced(self.store.end_offset))
 
     def _with_records(self, request: FetchRequest | None, answer: FetchAnswer) -> FetchAnswer:
+        """Without records where they cannot be read just now: to be asked for again. To raise that
+        would lose what is still to be done of the core's step.
+        """
         if request is None or answer.end_offset <= request.offset:
             return answer
-        return replace(
-            answer, records=self.store.read(request.offset, answer.end_offset, FETCH_BYTES)
-        )
+        try:
+            records = self.store.read(request.offset, answer.end_offset, FETCH_BYTES)
+        except Overloaded as error:
+            logger.error("metadata not read", extra={"error": str(error)})
+            return answer
+        return replace(answer, records=records)
 
     def _take_in(self, batch: StoredBatch) -> list[raft.Event]:
         """``newest`` has it from now on; what that means to the core."""

@@ -5,18 +5,18 @@ loop and of the worker thread: a blocking call takes its time, and while it runs
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from streamlog.errors import (
-    CorruptFile,
+    CorruptData,
     NoController,
     OffsetOutOfRange,
+    Overloaded,
     RequestTimedOut,
-    StorageFailed,
     StorageFull,
     StreamlogError,
     Unavailable,
@@ -24,9 +24,11 @@ from streamlog.errors import (
 from streamlog.log.files import FilePool
 from streamlog.metadata import records as facts
 from streamlog.metadata.controller import Decision, batches
+from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
+from streamlog.metadata.pending import Decided, Pending
 from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing
+from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing, Written
 from streamlog.metadata.snapshot import is_due
 from streamlog.metadata.store import MetadataStore
 from streamlog.model import NodeId
@@ -81,13 +83,6 @@ class QuorumConfig:
     """Records; 0: as the node does it."""
 
 
-class _Waiting:
-    def __init__(self, offset: int, result: dict[str, Any], wish: Wish) -> None:
-        self.offset = offset
-        self.result = result
-        self.wish = wish
-
-
 class Member:
     """From opening the log to the end of the process."""
 
@@ -123,7 +118,7 @@ class Member:
         self._failed = failed
         self._inbox: deque[Callable[[], Iterator[Outgoing]] | Wish] = deque()
         self._steps: Iterator[Outgoing] | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._pending: Pending[Wish] = Pending(_grant, _fail)
         self._begun_epoch = 0
         self._tick_ms = -1
         self.replica.open(host.clock.monotonic_ms)
@@ -175,8 +170,10 @@ class Member:
         if self._steps is None:
             self._drive()
 
-    def _drive(self) -> None:
-        """Go on until a blocking call, or until there is nothing to do."""
+    def _drive(self, error: StreamlogError | None = None) -> None:
+        """Go on until a blocking call, or until there is nothing to do. ``error``: what the last
+        call raised.
+        """
         while True:
             if self._steps is None:
                 self._steps = self._next()
@@ -184,7 +181,11 @@ class Member:
                     self._wait_for_tick()
                     return
             try:
-                step = next(self._steps)
+                raised, error = error, None
+                step = next(self._steps) if raised is None else self._throw(raised)
+            except (Unavailable, CorruptData) as failure:
+                self._failed(str(failure))
+                return
             except StopIteration:
                 self._steps = None
                 self._checkers.stepped(self)
@@ -195,16 +196,18 @@ class Member:
                 return
             self._carry_out(step)
 
+    def _throw(self, error: StreamlogError) -> Outgoing:
+        assert isinstance(self._steps, Generator)
+        step: Outgoing = self._steps.throw(error)
+        return step
+
     def _block(self, step: Blocking) -> None:
         try:
             step.call()
-        except StorageFull:
-            self._steps = None
-            self._give_up(RequestTimedOut("full"), beyond=self.store.end_offset)
-        except (StorageFailed, CorruptFile) as error:
-            self._failed(str(error))
-            return
-        self._drive()
+        except (Unavailable, CorruptData) as error:
+            self._drive(error)
+        else:
+            self._drive()
 
     def _next(self) -> Iterator[Outgoing] | None:
         core = self.replica.raft
@@ -241,7 +244,10 @@ class Member:
         records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self.host.node_id)]
         if not self.replica.newest.voters:
             records.append(facts.VotersChanged.of(self.replica.voters))
-        return self._propose(records)
+        try:
+            yield from self._propose(records)
+        except (StorageFull, Overloaded):
+            """A leader that cannot begin makes way."""
 
     def _propose(self, records: Sequence[MetadataRecord]) -> Iterator[Outgoing]:
         clock = self.host.clock
@@ -253,7 +259,9 @@ class Member:
                 wish.failed(NoController("not the controller"))
             return
         image, records = self.replica.newest, list[MetadataRecord]()
+        decided: list[Decided[Wish]] = []
         for wish in wishes:
+            offset = image.offset
             try:
                 decision = wish.decide(image)
             except StreamlogError as error:
@@ -263,13 +271,20 @@ class Member:
                 epoch = self.replica.raft.epoch
                 image = image.apply_all(decision.records, offset=image.offset, epoch=epoch)
                 records += decision.records
-            self._waiting.append(_Waiting(image.offset, decision.result, wish))
-        for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
-            yield from self._propose(batch)
-        self._answer_committed(self.replica.image.offset)
+            decided.append(Decided(offset, image.offset, decision.result, wish))
+        self._pending.decided(decided, self.store.end_offset)
+        try:
+            for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
+                yield from self._propose(batch)
+        except (NoController, StorageFull, Overloaded) as error:
+            self._pending.refuse_unwritten(error, self.store.end_offset)
+            self.tell(raft.Resign())
+        self._pending.committed(self.replica.image.offset)
 
     def _carry_out(self, step: Outgoing) -> None:
         match step:
+            case Written(end_offset):
+                self._pending.written(end_offset)
             case raft.Send(peer, request):
                 self._send(peer, request)
             case raft.Reply(token, answer):
@@ -280,13 +295,13 @@ class Member:
                 self._fetch_snapshot(leader, snapshot)
             case raft.Committed(high_watermark):
                 self._checkers.committed(self, high_watermark)
-                self._answer_committed(high_watermark)
+                self._pending.committed(high_watermark)
                 self._keep_snapshot()
                 self._committed(self.replica.image)
             case raft.RoleChanged(role, epoch, _):
                 self._checkers.role_changed(self, role, epoch)
                 if role is not Role.LEADER:
-                    self._give_up(RequestTimedOut("another controller"), beyond=0)
+                    self._pending.give_up(RequestTimedOut("another controller"))
 
     def _send(self, peer: NodeId, request: Request) -> None:
         self._checkers.sent(self, request)
@@ -332,11 +347,10 @@ class Member:
         if self.host.rng.random() < 0.1:
             self.do(lambda: store.checkpoint(image.offset))
 
-    def _answer_committed(self, high_watermark: int) -> None:
-        while self._waiting and self._waiting[0].offset <= high_watermark:
-            done = self._waiting.popleft()
-            done.wish.granted(done.offset, done.result)
 
-    def _give_up(self, error: StreamlogError, *, beyond: int) -> None:
-        while self._waiting and self._waiting[-1].offset > beyond:
-            self._waiting.pop().wish.failed(error)
+def _grant(wish: Wish, granted: Granted) -> None:
+    wish.granted(granted.offset, granted.result)
+
+
+def _fail(wish: Wish, error: StreamlogError) -> None:
+    wish.failed(error)

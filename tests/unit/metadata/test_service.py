@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
@@ -24,6 +25,7 @@ from streamlog.errors import (
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import (
     AddVoter,
+    AllocateProducerIds,
     AwaitApplied,
     DescribeCluster,
     FenceNode,
@@ -182,6 +184,24 @@ async def test_a_failed_disk_ends_all_changes_and_no_reads(start: Start) -> None
         await member.service.delete_stream("s")
     assert member.service.failure is not None
     assert "s" in member.service.image.streams
+
+
+@pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC])
+async def test_what_was_not_written_is_refused(start: Start, code: int) -> None:
+    """A new segment cannot be begun; later records take the offsets that were decided upon."""
+    (member,) = await start(1)
+    assert isinstance(member.disk, FailingDisk)
+    await member.service.create_stream(config("s", partitions=6_000))  # fills a segment
+    member.disk.faults.break_("create", code=code, path=".log")
+    ids = AllocateProducerIds(node_id=ONE)
+    asking = asyncio.create_task(member.service.take(ids, forwarded=True))
+    await asyncio.wait((asking,), timeout=1)
+    member.disk.faults.mend()
+    granted = await member.service.take(ids, forwarded=True)
+    assert granted.result["first"] == 0
+    with pytest.raises(Unavailable, match=os.strerror(code)):
+        print(await asking)
+    assert member.service.failure is None
 
 
 async def test_close_refuses_what_comes(start: Start) -> None:
