@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4, uuid5
 
 from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
@@ -25,6 +25,11 @@ from tests.lone_node import started
 
 CLUSTER_ID = "c1u5t3r-of-the-tests"
 SALT = b"as good as any other"
+
+
+def first_id(name: str) -> UUID:
+    """Of the first stream of that name; one that is created anew has another id."""
+    return uuid5(UUID(int=0), name)
 
 
 class FakeLease:
@@ -48,6 +53,8 @@ class FakeMetadata:
         self.snapshots: dict[SnapshotId, bytes] = {}
         self.result: Granted | StreamlogError = Granted(0, {})
         """What becomes of every command."""
+        self._names: set[str] = set()
+        """Of all streams that were ever created."""
         self._local = local
         self._directory = directory
 
@@ -104,8 +111,10 @@ class FakeMetadata:
     async def create_stream(
         self, config: StreamConfig, assignments: tuple[tuple[NodeId, ...], ...] = ()
     ) -> tuple[StreamImage, bool]:
+        new_id = uuid4() if config.name in self._names else first_id(config.name)
+        self._names.add(config.name)
         decision = controller.create_stream(
-            self.image, config, new_id=uuid4(), now_ms=1_000, assignments=assignments
+            self.image, config, new_id=new_id, now_ms=1_000, assignments=assignments
         )
         self._apply(decision)
         for index in range(config.partitions if decision.changes else 0):

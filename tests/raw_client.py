@@ -11,6 +11,7 @@ from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, Fe
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header, read_response_header
 from streamlog.wire.registry import APIS, FETCH
+from tests.fake_metadata import first_id
 
 PATIENCE_S = 10.0
 """No test takes that long; one that hangs fails instead."""
@@ -72,7 +73,11 @@ class RawClient:
     def send(self, key: int, version: int, values: control.Message) -> Sent:
         return self._send(key, version, control.encode_request(APIS[key], version, values))
 
-    def send_fetch(self, request: FetchRequest, version: int = 12) -> Sent:
+    def send_fetch(self, request: FetchRequest, version: int | None = None) -> Sent:
+        """By default in the newest version that names topics as the request does."""
+        if version is None:
+            newest = APIS[FETCH].version_max
+            version = newest if request.is_by_id else fetch.TOPIC_IDS_FROM - 1
         return self._send(FETCH, version, fetch.encode_request(request, version))
 
     def _send(self, key: int, version: int, body: bytes) -> Sent:
@@ -99,7 +104,7 @@ class RawClient:
         assert cursor.remaining == 0
         return answer
 
-    async def fetch(self, request: FetchRequest, version: int = 12) -> FetchResponse:
+    async def fetch(self, request: FetchRequest, version: int | None = None) -> FetchResponse:
         return await self.fetched(self.send_fetch(request, version))
 
 
@@ -112,7 +117,9 @@ def wanted(
     max_bytes: int = 2**30,
     **more: Any,
 ) -> FetchRequest:
-    """A request for partitions of one topic."""
+    """A request for partitions of one topic. A replica names it by the id of its first stream."""
+    if more.get("replica_id", -1) >= 0 and not topic_id:
+        topic_id = first_id(topic).bytes
     topics = [FetchTopic(topic, list(partitions), topic_id)]
     return FetchRequest(topics, max_wait_ms, min_bytes, max_bytes, **more)
 

@@ -151,7 +151,7 @@ class Connection:
         """
         if self._log_in_again is not None:
             await self._renew()
-        if request.topics and all(topic.topic_id for topic in request.topics):
+        if request.is_by_id:
             api, version = APIS[registry.FETCH], self._fetch_by_id
             if version is None:
                 raise UnsupportedVersion(f"{self._address} does not know topics by their ids")

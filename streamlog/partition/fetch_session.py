@@ -7,13 +7,13 @@ asked for again. A leader that gives no session, or has lost it, is asked for ev
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from streamlog.model import TopicPartition
 from streamlog.partition.following import FetchPosition
 from streamlog.wire.fetch import (
     NEW_SESSION,
     NO_SESSION,
     FetchedPartition,
     FetchResponse,
+    TopicIdPartition,
     next_session_epoch,
 )
 
@@ -31,9 +31,9 @@ class FetchSession:
     def __init__(self) -> None:
         self.id = NO_SESSION
         self.epoch = NEW_SESSION
-        self._known: dict[TopicPartition, Standing] = {}
+        self._known: dict[TopicIdPartition, Standing] = {}
         """To the leader; all of it counts as asked for with each request."""
-        self._forgotten: dict[TopicPartition, None] = {}
+        self._forgotten: dict[TopicIdPartition, None] = {}
         """To be told with the next request."""
 
     def __len__(self) -> int:
@@ -45,25 +45,25 @@ class FetchSession:
         """The next request names everything."""
         return self.epoch == NEW_SESSION
 
-    def position(self, tp: TopicPartition) -> FetchPosition | None:
+    def position(self, key: TopicIdPartition) -> FetchPosition | None:
         """What was asked for last."""
-        known = self._known.get(tp)
+        known = self._known.get(key)
         return None if known is None else known.position
 
-    def ask(self, standings: Mapping[TopicPartition, Standing]) -> list[TopicPartition]:
+    def ask(self, standings: Mapping[TopicIdPartition, Standing]) -> list[TopicIdPartition]:
         """What of it is to be named; the leader knows the rest."""
-        named = [tp for tp, standing in standings.items() if self._known.get(tp) != standing]
-        for tp in named:
-            self._known[tp] = standings[tp]
-            self._forgotten.pop(tp, None)
+        named = [key for key, standing in standings.items() if self._known.get(key) != standing]
+        for key in named:
+            self._known[key] = standings[key]
+            self._forgotten.pop(key, None)
         return named
 
-    def forget(self, tp: TopicPartition) -> None:
+    def forget(self, key: TopicIdPartition) -> None:
         """It is not asked for any more."""
-        if self._known.pop(tp, None) is not None and not self.is_new:
-            self._forgotten[tp] = None
+        if self._known.pop(key, None) is not None and not self.is_new:
+            self._forgotten[key] = None
 
-    def take_forgotten(self) -> tuple[TopicPartition, ...]:
+    def take_forgotten(self) -> tuple[TopicIdPartition, ...]:
         forgotten, self._forgotten = tuple(self._forgotten), {}
         return forgotten
 
@@ -75,11 +75,11 @@ class FetchSession:
         self.id = answer.session_id
         self.epoch = next_session_epoch(self.epoch)
 
-    def told(self, tp: TopicPartition, fetched: FetchedPartition) -> None:
+    def told(self, key: TopicIdPartition, fetched: FetchedPartition) -> None:
         """What the leader knows to have said."""
-        known = self._known.get(tp)
+        known = self._known.get(key)
         if known is not None:
-            self._known[tp] = known._replace(high_watermark=fetched.high_watermark)
+            self._known[key] = known._replace(high_watermark=fetched.high_watermark)
 
     def lose(self) -> None:
         """The next request names everything, and ends what the leader may have kept."""

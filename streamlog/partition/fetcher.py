@@ -21,7 +21,7 @@ from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
 from streamlog.errors import CorruptData, StreamlogError
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import NodeId
 from streamlog.partition.fetch_session import FetchSession, Standing
 from streamlog.partition.following import FetchPosition
 from streamlog.partition.owner import Partition
@@ -34,6 +34,7 @@ from streamlog.wire.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    TopicIdPartition,
 )
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ SESSION_LOST: Final = (
     ErrorCode.invalid_fetch_session_epoch,
 )
 
-Standings = dict[TopicPartition, Standing]
+Standings = dict[TopicIdPartition, Standing]
 Unreachable = Callable[[NodeId, Iterable[Partition]], None]
 
 
@@ -97,11 +98,11 @@ class LeaderFetcher:
         self._workers = workers
         self._metrics = metrics
         self._security = security
-        self._partitions: dict[TopicPartition, Partition] = {}
+        self._partitions: dict[TopicIdPartition, Partition] = {}
         self._session = FetchSession()
-        self._loose: dict[TopicPartition, None] = {}
+        self._loose: dict[TopicIdPartition, None] = {}
         """Those that the leader may not know as they are; to be looked at before each request."""
-        self._setbacks: dict[TopicPartition, _Setback] = {}
+        self._setbacks: dict[TopicIdPartition, _Setback] = {}
         self._connection: Connection | None = None
         self._changed = asyncio.Event()
         self._exchanging: asyncio.Timeout | None = None  # what another address interrupts
@@ -115,9 +116,10 @@ class LeaderFetcher:
 
     def follow(self, partition: Partition, leader: FetchPeer) -> None:
         """It is led by this node, in a new epoch; perhaps at another address."""
-        self._partitions[partition.tp] = partition
-        self._loose[partition.tp] = None
-        self._setbacks.pop(partition.tp, None)
+        key = partition.key
+        self._partitions[key] = partition
+        self._loose[key] = None
+        self._setbacks.pop(key, None)
         if leader != self._leader:
             self._leader = leader
             if self._exchanging is None:
@@ -127,16 +129,18 @@ class LeaderFetcher:
         self._changed.set()
         self._joined.set()
 
-    def leave(self, tp: TopicPartition) -> None:
-        self._partitions.pop(tp, None)
-        self._loose.pop(tp, None)
-        self._setbacks.pop(tp, None)
-        self._session.forget(tp)
+    def leave(self, partition: Partition) -> None:
+        key = partition.key
+        if self._partitions.get(key) is partition:
+            del self._partitions[key]
+            self._loose.pop(key, None)
+            self._setbacks.pop(key, None)
+            self._session.forget(key)
 
-    def look_at(self, tp: TopicPartition) -> None:
+    def look_at(self, partition: Partition) -> None:
         """It may not be fit to be asked for any more, or is again."""
-        if tp in self._partitions:
-            self._loose[tp] = None
+        if self._partitions.get(partition.key) is partition:
+            self._loose[partition.key] = None
 
     async def run(self) -> None:
         """For as long as the node runs."""
@@ -188,33 +192,33 @@ class LeaderFetcher:
         loose, self._loose = self._loose, {}
         ready: list[Partition] = []
         unready: list[Partition] = []
-        for tp in loose:
-            partition, setback = self._partitions[tp], self._setbacks.get(tp)
+        for key in loose:
+            partition, setback = self._partitions[key], self._setbacks.get(key)
             if setback is not None and setback.until > now:
-                self._loosen(tp)
+                self._loosen(key)
             elif partition.following.position() is not None:
                 ready.append(partition)
             elif partition.failure is None and not partition.is_leader:
                 unready.append(partition)
             else:
-                self._session.forget(tp)
+                self._session.forget(key)
         if unready:
             await asyncio.gather(*(self._make_ready(partition) for partition in unready))
         standings: Standings = {}
         for partition in (*ready, *unready):
-            tp, position = partition.tp, partition.following.position()
-            if self._partitions.get(tp) is not partition:
+            key, position = partition.key, partition.following.position()
+            if self._partitions.get(key) is not partition:
                 continue
             if position is None:
-                self._loosen(tp)
+                self._loosen(key)
             else:
-                standings[tp] = Standing(position, partition.high_watermark)
+                standings[key] = Standing(position, partition.high_watermark)
         return standings
 
-    def _loosen(self, tp: TopicPartition) -> None:
+    def _loosen(self, key: TopicIdPartition) -> None:
         """Not asked for by the next request, perhaps by the one after it."""
-        self._loose[tp] = None
-        self._session.forget(tp)
+        self._loose[key] = None
+        self._session.forget(key)
 
     async def _make_ready(self, partition: Partition) -> None:
         """What it has is whole and synced then, if that can be."""
@@ -237,8 +241,8 @@ class LeaderFetcher:
         named = session.ask(standings)
         return FetchRequest(
             [
-                FetchTopic(stream, [self._wanted(tp, standings[tp].position) for tp in group])
-                for stream, group in groupby(named, key=lambda tp: tp.stream)
+                FetchTopic("", [self._wanted(it, standings[it].position) for it in group], topic_id)
+                for topic_id, group in groupby(named, key=lambda it: it.topic_id)
             ],
             max_wait_ms=self._due_ms(),
             min_bytes=1,
@@ -250,10 +254,10 @@ class LeaderFetcher:
             forgotten=session.take_forgotten(),
         )
 
-    def _wanted(self, tp: TopicPartition, position: FetchPosition) -> FetchPartition:
-        partition = self._partitions[tp]
+    def _wanted(self, key: TopicIdPartition, position: FetchPosition) -> FetchPartition:
+        partition = self._partitions[key]
         return FetchPartition(
-            tp.partition,
+            key.partition,
             position.offset,
             min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX),
             position.leader_epoch,
@@ -324,12 +328,12 @@ class LeaderFetcher:
         """What is answered is loose: it may not be afterwards what the leader knows."""
         session, found = self._session, []
         for fetched in answer.partitions:
-            tp = TopicPartition(fetched.topic, fetched.fetched.partition)
-            partition, asked = self._partitions.get(tp), session.position(tp)
+            key = TopicIdPartition(fetched.topic_id, fetched.fetched.partition)
+            partition, asked = self._partitions.get(key), session.position(key)
             if partition is not None and asked is not None:
                 found.append(_Found(partition, asked, fetched))
-                session.told(tp, fetched.fetched)
-                self._loose[tp] = None
+                session.told(key, fetched.fetched)
+                self._loose[key] = None
         session.answered(answer)
         if session.is_new:
             self._loose.update(dict.fromkeys(self._partitions))
@@ -383,14 +387,14 @@ class LeaderFetcher:
         except StreamlogError as error:
             self._set_back(partition, error)
             return
-        self._setbacks.pop(partition.tp, None)
+        self._setbacks.pop(partition.key, None)
         if size:
             self._metrics.replication_bytes.inc(size)
 
     def _set_back(self, partition: Partition, error: StreamlogError) -> None:
-        if partition.tp not in self._partitions:
+        if self._partitions.get(partition.key) is not partition:
             return
-        setback = self._setbacks.setdefault(partition.tp, _Setback())
+        setback = self._setbacks.setdefault(partition.key, _Setback())
         is_grave = isinstance(error, CorruptData) and setback.delay_ms == RETRY_MS_MIN
         logger.log(
             logging.ERROR if is_grave else logging.DEBUG,

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import NamedTuple
 
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
@@ -11,6 +12,11 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.fetcher import LeaderFetcher, Unreachable
 from streamlog.partition.owner import Partition
 from streamlog.partition.surroundings import FetchPeer
+
+
+class _Followed(NamedTuple):
+    partition: Partition
+    leader: NodeId
 
 
 class Fetchers:
@@ -36,28 +42,28 @@ class Fetchers:
         self._metrics = metrics
         self._security = security
         self._fetchers: dict[NodeId, LeaderFetcher] = {}
-        self._leaders: dict[TopicPartition, NodeId] = {}
+        self._followed: dict[TopicPartition, _Followed] = {}
         self._group: asyncio.TaskGroup | None = None
 
     def follow(self, partition: Partition, leader: FetchPeer) -> None:
         """Ask this leader from now on, and at once; again for each new epoch."""
-        before = self._leaders.get(partition.tp)
-        if before != leader.node_id:
+        followed = _Followed(partition, leader.node_id)
+        if self._followed.get(partition.tp) != followed:
             self.leave(partition.tp)
-        self._leaders[partition.tp] = leader.node_id
+        self._followed[partition.tp] = followed
         self._fetcher(leader).follow(partition, leader)
 
     def leave(self, tp: TopicPartition) -> None:
         """It is followed no more. An answer that is on its way does nothing."""
-        leader = self._leaders.pop(tp, None)
-        if leader is not None:
-            self._fetchers[leader].leave(tp)
+        followed = self._followed.pop(tp, None)
+        if followed is not None:
+            self._fetchers[followed.leader].leave(followed.partition)
 
     def look_at(self, tp: TopicPartition) -> None:
         """Whether it can be followed may have changed."""
-        leader = self._leaders.get(tp)
-        if leader is not None:
-            self._fetchers[leader].look_at(tp)
+        followed = self._followed.get(tp)
+        if followed is not None:
+            self._fetchers[followed.leader].look_at(followed.partition)
 
     async def run(self) -> None:
         """For as long as the node runs."""

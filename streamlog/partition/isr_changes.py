@@ -5,6 +5,7 @@ import contextlib
 import logging
 from collections.abc import Callable, Iterable
 from typing import Final
+from uuid import UUID
 
 from streamlog.config import ReplicationSection
 from streamlog.errors import NoController, Overloaded, StreamlogError
@@ -91,20 +92,18 @@ class IsrChanges:
 
     async def _put(self, asked: Asked) -> bool:
         """Whether it is worth going on at once."""
-        streams = self._cluster.image.streams
-        known = [(it, proposal) for it, proposal in asked if it.tp.stream in streams]
-        if not known:
+        if not asked:
             return True
         changes = tuple(
             IsrChange(
-                stream_id=streams[partition.tp.stream].stream_id,
+                stream_id=UUID(bytes=partition.topic_id),
                 stream=partition.tp.stream,
                 partition=partition.tp.partition,
                 leader_epoch=proposal.leader_epoch,
                 partition_epoch=proposal.partition_epoch,
                 isr=proposal.members,
             )
-            for partition, proposal in known
+            for partition, proposal in asked
         )
         command = AlterIsr(
             node_id=self._node_id, node_epoch=self._cluster.node_epoch, changes=changes
@@ -113,10 +112,10 @@ class IsrChanges:
             granted = await self._cluster.request(command)
         except StreamlogError as error:
             logger.info("in-sync replicas not agreed on", extra={"error": str(error)})
-            self._unanswered(known, was_sent=not isinstance(error, NoController | Overloaded))
+            self._unanswered(asked, was_sent=not isinstance(error, NoController | Overloaded))
             return False
         verdicts: list[str] = list(granted.result["verdicts"])
-        return self._answered(known, verdicts)
+        return self._answered(asked, verdicts)
 
     def _unanswered(self, asked: Asked, *, was_sent: bool) -> None:
         now_ms = clock_ms()

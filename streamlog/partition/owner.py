@@ -33,6 +33,7 @@ from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.produced import ProducedBatch
+from streamlog.wire.fetch import TopicIdPartition
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,11 @@ class Partition:
         )
         self.expiry = Expiry(self.state, self.reader, self.erasing)
         self.surplus = Surplus(self.state, self.subjects, self.erasing, lambda: self.config)
+
+    @property
+    def key(self) -> TopicIdPartition:
+        """Its name among nodes. ``tp`` may be that of another stream by the time it is read."""
+        return TopicIdPartition(self.topic_id, self.tp.partition)
 
     @property
     def closed(self) -> bool:

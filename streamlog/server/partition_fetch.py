@@ -185,6 +185,8 @@ class PartitionFetch:
     async def _look(self, context: Context, max_bytes: int, whole_first: bool) -> Slice | None:
         if self._topic_id is not None:
             self._find_name(self._topic_id, context)
+        elif self._is_replica:
+            raise UnknownTopicId(f"{self.tp}: replicas name partitions by topic id")
         find = led_partition if self._is_replica else readable_partition
         partition = find(self.tp, self.wanted.current_leader_epoch, context)
         if context.access is not None:  # each time: what was allowed may not be any more
@@ -363,7 +365,9 @@ def _nearer_replica(
         return NO_LEADER
     image = context.metadata.image
     here, stream = image.nodes.get(context.node_id), image.streams.get(tp.stream)
-    if stream is None or (here is not None and here.rack == rack):
+    if stream is None or stream.stream_id.bytes != partition.topic_id:
+        return NO_LEADER  # the image may be ahead of the partitions
+    if here is not None and here.rack == rack:
         return NO_LEADER
     near = [
         node_id

@@ -19,13 +19,16 @@ from streamlog.wire.fetch import (
     FetchRequest,
     FetchResponse,
     FetchTopic,
+    TopicIdPartition,
     encode_request,
     read_response,
 )
+from tests.fake_metadata import first_id
 from tests.fake_partition import FakePartition
 from tests.kafka_node import KafkaNode
 
 FOLLOWER, NODE_EPOCH = NodeId(8), 40
+TOPIC_ID = first_id("s").bytes
 PARTITIONS = 6
 STEPS = 250
 SEEDS = 16
@@ -98,23 +101,25 @@ class Pair:
         self.wanted.update(named)
         return named
 
-    def forgotten(self) -> list[TopicPartition]:
+    def forgotten(self) -> list[TopicPartition | TopicIdPartition]:
         gone = [it for it in self.wanted if self.rng.random() < 0.05 and len(self.wanted) > 1]
         for number in gone[:1]:
             del self.wanted[number]
             self.known.pop(number, None)
+        if self.is_replica:
+            return [TopicIdPartition(TOPIC_ID, number) for number in gone[:1]]
         return [TopicPartition("s", number) for number in gone[:1]]
 
     async def fetch(
         self,
         named: dict[int, FetchPartition],
-        forgotten: list[TopicPartition],
+        forgotten: list[TopicPartition | TopicIdPartition],
         session_id: int,
         epoch: int,
     ) -> FetchResponse:
         named = {number: it for number, it in named.items() if number in self.wanted}
         request = FetchRequest(
-            [FetchTopic("s", list(named.values()))] if named else [],
+            [FetchTopic("s", list(named.values()), TOPIC_ID)] if named else [],
             0, 1, 1 << 30,
             replica_id=FOLLOWER if self.is_replica else -1,
             replica_epoch=NODE_EPOCH if self.is_replica else -1,
@@ -122,14 +127,15 @@ class Pair:
             session_epoch=epoch,
             forgotten=forgotten,
         )  # fmt: skip
-        cursor, context = Cursor(encode_request(request, 12)), self.node.listener._context
+        version = 18 if self.is_replica else 12
+        cursor, context = Cursor(encode_request(request, version)), self.node.listener._context
         never: Any = None
-        answer = await handler.handle(cursor, 12, b"", context, Poll(never))
+        answer = await handler.handle(cursor, version, b"", context, Poll(never))
         frame = b""
         for number, piece in enumerate(answer.pieces):
             frame += piece + b"".join(it.read() for it in answer.slices[number : number + 1])
         answer.close()
-        return read_response(Cursor(frame[4:]), 12)
+        return read_response(Cursor(frame[4:]), version)
 
     def compare(self, answer: FetchResponse, full: FetchResponse) -> None:
         told = {it.fetched.partition: it for it in answer.partitions}

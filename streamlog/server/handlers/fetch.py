@@ -12,8 +12,9 @@ whatever ``max_bytes`` says; every batch after it is whole, too, and fits.
          that was created anew under its name
     v16  the answer says where the leaders are that it tells of (KIP-951)
 
-A replica asks in version 12 with its node id, and its node epoch in a tagged field (KIP-903). If it
-sends another request while one of its session waits, the waiting one is answered at once.
+A replica asks by topic id, and is refused by name: the log that its position counts for must be of
+the very stream that it means. If it sends another request while one of its session waits, the
+waiting one is answered at once.
 """
 
 import asyncio

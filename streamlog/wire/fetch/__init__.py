@@ -13,9 +13,10 @@ in turn. From version 12 on a byte of (no) tagged fields comes after each partit
     v15  a replica's id goes to a tagged field, with its node epoch (KIP-903)
     v16  the response says where the leaders that it tells of are reached (KIP-951)
 
-Our own nodes ask in version 12, by name. A replica's node epoch, folder (KIP-853) and high
-watermark (KIP-1166) travel there as the tagged fields that they are from v15, v17 and v18 on: who
-does not know them passes over them.
+Our nodes ask for partitions by topic id, in the newest version: a name may be that of another
+stream by the time that the leader reads it. They ask for the metadata log, which has no id, by name
+in version 12; its member's folder (KIP-853) travels there as the tagged field that it is from v17
+on.
 """
 
 from streamlog.wire.fetch.request import (

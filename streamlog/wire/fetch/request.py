@@ -98,6 +98,15 @@ class FetchRequest(NamedTuple):
     forgotten: Sequence[TopicPartition | TopicIdPartition] = ()
     """To be left out of the session from now on."""
 
+    @property
+    def is_by_id(self) -> bool:
+        """All topics in it have ids; of a replica's that names none, too: replicas use no names."""
+        if self.topics:
+            return all(topic.topic_id for topic in self.topics)
+        if self.forgotten:
+            return all(isinstance(it, TopicIdPartition) for it in self.forgotten)
+        return self.replica_id != CONSUMER
+
 
 def next_session_epoch(epoch: int) -> int:
     """Of the request after the one of ``epoch``; never NEW_SESSION again."""

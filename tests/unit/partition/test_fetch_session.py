@@ -1,11 +1,11 @@
 """A follower's side of a fetch session: what the leader has to be told."""
 
-from streamlog.model import TopicPartition
 from streamlog.partition.fetch_session import FetchSession, Standing
 from streamlog.partition.following import FetchPosition
-from streamlog.wire.fetch import FetchedPartition, FetchResponse
+from streamlog.wire.fetch import FetchedPartition, FetchResponse, TopicIdPartition
 
-A, B, C = (TopicPartition("s", n) for n in range(3))
+ID = b"s" * 16
+A, B, C = (TopicIdPartition(ID, n) for n in range(3))
 GIVEN = FetchResponse(0, [], 77)
 REFUSED = FetchResponse(70, [])
 
@@ -16,7 +16,7 @@ def at(offset: int, *, epoch: int = 1, high_watermark: int = 0) -> Standing:
 
 def begun(**standings: Standing) -> FetchSession:
     session = FetchSession()
-    session.ask({TopicPartition("s", int(name[1:])): it for name, it in standings.items()})
+    session.ask({TopicIdPartition(ID, int(name[1:])): it for name, it in standings.items()})
     session.answered(GIVEN)
     return session
 

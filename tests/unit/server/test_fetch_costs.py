@@ -95,12 +95,12 @@ async def _costs(client: RawClient) -> list[Counter[str]]:
     """Of each fetch, once all is warm."""
     request = wanted(at(0, max_bytes=FETCH_BYTES), max_wait_ms=500)
     for _ in range(2):
-        await client.fetched(client.send_fetch(request))
+        await client.fetched(client.send_fetch(request, 12))
     costs: list[Counter[str]] = []
     with counted() as calls:
         for _ in range(FETCHES):
             before = calls.copy()
-            client.send_fetch(request)
+            client.send_fetch(request, 12)
             assert len(await client.frame()) > FETCH_BYTES * 0.9
             costs.append(calls - before)
     return costs
