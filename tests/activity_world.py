@@ -1,11 +1,12 @@
 """Metadata that is decided by the real controller, and its log in memory, for ``activity``."""
 
 from collections.abc import Sequence
+from uuid import UUID
 
 from streamlog.errors import OffsetOutOfRange
 from streamlog.metadata.controller import Decision, batches
 from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord
+from streamlog.metadata.records import MetadataLogBegun, MetadataRecord
 from streamlog.metadata.store import StoredBatch
 from tests.controller_world import World
 
@@ -31,6 +32,11 @@ class LoggedWorld(World):
         self.log.append(StoredBatch(offset, 1, tuple(records), time_ms=1_000 + offset))
         self.image = self.image.apply_all(records, offset=offset, epoch=1)
         self.images.append(self.image)
+
+    def begin_log(self, number: int) -> None:
+        """From here on it is another metadata log."""
+        record = MetadataLogBegun(log_id=UUID(int=number), begun_ms=1, first_producer_id=0)
+        self.write([record])
 
     def let_go(self) -> None:
         """Of all of the log so far, for a snapshot."""

@@ -11,11 +11,15 @@ from streamlog.metadata.store import StoredBatch
 
 
 class Chronicle:
-    """``image`` is all that was read; events begin at ``first``, which may be past its offset."""
+    """``image`` is all that was read; events begin at ``first``, which may be past its offset.
 
-    def __init__(self, image: Image, first: int) -> None:
+    ``log_id``: of the metadata log that is read. Its first records come before its name.
+    """
+
+    def __init__(self, image: Image, first: int, log_id: str | None) -> None:
         self.image = image
         self._first = first
+        self._log_id = log_id
 
     def tell(self, batches: Iterable[StoredBatch]) -> list[Event]:
         """One event for each record, in order. The first batch begins where ``image`` ends."""
@@ -46,7 +50,14 @@ class Chronicle:
     ) -> None:
         if offset >= self._first:
             events.append(
-                event_of(record, before, offset=offset, epoch=batch.epoch, time_ms=batch.time_ms)
+                event_of(
+                    record,
+                    before,
+                    log_id=self._log_id,
+                    offset=offset,
+                    epoch=batch.epoch,
+                    time_ms=batch.time_ms,
+                )
             )
 
 

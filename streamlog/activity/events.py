@@ -13,6 +13,7 @@ from immutables import Map
 from streamlog.metadata import records as facts
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.entries import NodeImage, PartitionImage
+from streamlog.metadata.image import Image
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
@@ -57,38 +58,75 @@ class Event(NamedTuple):
         return ".".join(filter(None, (SUBJECT, self.kind, self.about))).encode()
 
 
+class Told(NamedTuple):
+    """How far a metadata log is told: all below ``next_offset``. Offsets of two logs do not
+    compare.
+    """
+
+    log_id: str | None
+    """None where nothing is told, or where the log had no name yet."""
+    next_offset: int
+
+
+def log_id_of(image: Image) -> str | None:
+    """As events name it."""
+    return None if image.log is None else str(image.log.log_id)
+
+
 def event_of(
-    record: facts.MetadataRecord, before: Known, *, offset: int, epoch: int, time_ms: int
+    record: facts.MetadataRecord,
+    before: Known,
+    *,
+    log_id: str | None,
+    offset: int,
+    epoch: int,
+    time_ms: int,
 ) -> Event:
-    """``record`` stands at ``offset`` of the metadata log, was written in that epoch of the quorum,
-    and decided at that time.
+    """``record`` stands at ``offset`` of the metadata log ``log_id``, was written in that epoch of
+    the quorum, and decided at that time.
     """
     kind, fields = _told(record, before)
-    return _event(kind, fields, offset=offset, epoch=epoch, time_ms=time_ms)
+    return _event(kind, fields, log_id=log_id, offset=offset, epoch=epoch, time_ms=time_ms)
 
 
-def gap_event(first: int, end: int, *, epoch: int, time_ms: int) -> Event:
-    """From ``first`` on, below ``end``, nothing is told one by one: the metadata log has let go of
-    it, and a snapshot stands for it.
+def gap_event(told: Told, end: int, *, log_id: str | None, epoch: int, time_ms: int) -> Event:
+    """What follows ``told``, below ``end``, is not told one by one. The metadata log has let go of
+    it, and a snapshot stands for it; or another log was told last, and its end is lost.
     """
-    fields = {"first_metadata_offset": first}
-    return _event("gap", fields, offset=end - 1, epoch=epoch, time_ms=time_ms)
+    fields: Fields = {"first_metadata_offset": told.next_offset}
+    if told.log_id != log_id:
+        fields = {
+            "first_metadata_offset": 0,
+            "previous_log_id": told.log_id,
+            "previous_metadata_offset": told.next_offset - 1,
+        }
+    return _event("gap", fields, log_id=log_id, offset=end - 1, epoch=epoch, time_ms=time_ms)
 
 
-def next_metadata_offset(value: bytes) -> int:
-    """All below is told up to the event of this value. Raises ValueError."""
+def told_by(value: bytes) -> Told:
+    """What is told up to the event of this value. Raises ValueError."""
     try:
-        offset = json.loads(value)["metadata_offset"]
-    except (TypeError, KeyError, UnicodeDecodeError):
-        offset = None
-    if type(offset) is not int or offset < 0:
+        event = json.loads(value)
+        offset, log_id = event["metadata_offset"], event.get("log_id")
+    except (TypeError, KeyError, AttributeError, UnicodeDecodeError):
+        offset, log_id = None, None
+    if type(offset) is not int or offset < -1 or not isinstance(log_id, str | None):
         raise ValueError(f"no event: {value[:80]!r}")
-    return offset + 1
+    return Told(log_id, offset + 1)
 
 
-def _event(kind: str, fields: Fields, *, offset: int, epoch: int, time_ms: int) -> Event:
-    head = {"version": VERSION, "kind": kind, "metadata_offset": offset, "epoch": epoch}
-    said = json.dumps({**head, "time_ms": time_ms, **fields}, ensure_ascii=False)
+def _event(
+    kind: str, fields: Fields, *, log_id: str | None, offset: int, epoch: int, time_ms: int
+) -> Event:
+    head = {
+        "version": VERSION,
+        "kind": kind,
+        "log_id": log_id,
+        "metadata_offset": offset,
+        "epoch": epoch,
+        "time_ms": time_ms,
+    }
+    said = json.dumps({**head, **fields}, ensure_ascii=False)
     about = str(fields.get("stream") or fields.get("node") or "")
     return Event(offset, kind, about, fields.get("stream"), said.encode())
 
@@ -132,6 +170,9 @@ def _of_cluster(record: facts.MetadataRecord, before: Known) -> tuple[str, Field
             return "producer_ids_allocated", {"node": node_id, "end": end}
         case facts.LeaderEpochsReserved(end=end):
             return "leader_epochs_reserved", {"end": end}
+        case facts.MetadataLogBegun():
+            names = ("first_producer_id", "first_leader_epoch")
+            return "metadata_log_begun", {name: getattr(record, name) for name in names}
         case _:
             return _of_clients(record, before)
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from streamlog.activity.chronicle import Chronicle, runs
-from streamlog.activity.events import Event, gap_event, next_metadata_offset
+from streamlog.activity.events import Event, Told, gap_event, log_id_of, told_by
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.metadata.store import StoredBatch
@@ -79,15 +79,22 @@ class Publisher:
         await asyncio.sleep(pause_s)
 
     async def _tell(self) -> None:
-        """From the last event on. Raises StreamlogError."""
-        self.told_offset = await self._last_told()
+        """From the last event on. Raises StreamlogError.
+
+        Offsets of another metadata log, told before a restore, say nothing of this one.
+        """
+        log_id = log_id_of(self._history.end)
+        told = await self._last_told() or Told(log_id, 0)
+        self.told_offset = told.next_offset if told.log_id == log_id else 0
         image = await self._history.begin(self.told_offset)
-        if image.offset > self.told_offset:
-            await self._tell_gap(image)
-        chronicle = Chronicle(image, self.told_offset)
+        if image.offset > self.told_offset or told.log_id != log_id:
+            await self._tell_gap(told, image, log_id)
+        chronicle = Chronicle(image, self.told_offset, log_id)
         while self.leads:
             self._more.clear()
             read = await self._history.read(chronicle.image.offset)
+            if log_id_of(self._history.end) != log_id:
+                return  # what was read may be of the log that has begun meanwhile
             if not read:
                 chronicle.rest(self._history.end)
                 await self._more.wait()
@@ -96,25 +103,27 @@ class Publisher:
             for run in runs(events, RUN_BYTES):
                 await self._append(run)
 
-    async def _last_told(self) -> int:
-        """0 where nothing is, or where retention has let go of it."""
+    async def _last_told(self) -> Told | None:
+        """None where nothing is, or where retention has let go of it."""
         partition = self._partition
         if partition.high_watermark <= partition.log_start_offset:
-            return 0
+            return None
         with await partition.read(partition.high_watermark - 1, 1) as part:
             data = await asyncio.to_thread(part.read)
         values = [it.value or b"" for _, batch in batches(data) for it in iter_records(batch)]
         try:
-            return next_metadata_offset(values[-1] if values else b"")
+            return told_by(values[-1] if values else b"")
         except ValueError as error:
             logger.error("last activity does not decode", extra={"error": str(error)})
-            return 0
+            return None
 
-    async def _tell_gap(self, image: Image) -> None:
+    async def _tell_gap(self, told: Told, image: Image, log_id: str | None) -> None:
         now_ms = time.time_ns() // 1_000_000
-        gap = gap_event(self.told_offset, image.offset, epoch=image.epoch, time_ms=now_ms)
+        gap = gap_event(told, image.offset, log_id=log_id, epoch=image.epoch, time_ms=now_ms)
         logger.warning(
-            "metadata was let go before its activity was told",
+            "metadata was let go before its activity was told"
+            if told.log_id == log_id
+            else "activity goes on with another metadata log",
             extra={"first": self.told_offset, "end": image.offset},
         )
         await self._append([gap])

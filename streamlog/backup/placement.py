@@ -14,6 +14,7 @@ from streamlog.backup.manifest import Manifest
 from streamlog.metadata.entries import PartitionImage, StreamImage, partition_changed
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import (
+    MetadataLogBegun,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -24,8 +25,17 @@ from streamlog.metadata.records import (
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
-_OF_THE_OLD: Final = (NodeRegistered, NodeFenced, NodeDraining, NodeFull, VotersChanged)
-"""Nodes register anew, and the voters are those of the configuration."""
+_OF_THE_OLD: Final = (
+    NodeRegistered,
+    NodeFenced,
+    NodeDraining,
+    NodeFull,
+    VotersChanged,
+    MetadataLogBegun,
+)
+"""Nodes register anew, the voters are those of the configuration, and the metadata log is another:
+its first controller names it.
+"""
 
 
 def directory_id(manifest: Manifest, cluster_id: str, node_id: NodeId) -> UUID:

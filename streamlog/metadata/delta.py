@@ -11,7 +11,13 @@ from immutables import Map
 from streamlog.access.rulebook import RuleBook
 from streamlog.errors import CorruptData
 from streamlog.metadata.credential import Credentials
-from streamlog.metadata.entries import Load, NodeImage, PartitionImage, StreamImage
+from streamlog.metadata.entries import (
+    Load,
+    MetadataLog,
+    NodeImage,
+    PartitionImage,
+    StreamImage,
+)
 from streamlog.metadata.features import FIRST, check_known
 from streamlog.metadata.quota import NO_QUOTA, Quota
 from streamlog.metadata.records import (
@@ -20,6 +26,7 @@ from streamlog.metadata.records import (
     DecoySecretChosen,
     FeatureLevelChanged,
     LeaderEpochsReserved,
+    MetadataLogBegun,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -62,6 +69,7 @@ class ImageDelta:
         rules: RuleBook,
         level: int = FIRST,
         leader_epochs_end: int = 0,
+        log: MetadataLog | None = None,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
@@ -74,6 +82,7 @@ class ImageDelta:
         self.rules = rules
         self.level = level
         self.leader_epochs_end = leader_epochs_end
+        self.log = log
         self.touched: set[str] = set()
         """Names of the streams that a record was about."""
         self._streams = streams
@@ -111,6 +120,8 @@ class ImageDelta:
                 | AccessRuleRemoved()
             ):
                 self._clients_changed(record)
+            case MetadataLogBegun():
+                self._log_begun(record)
             case QuorumLeader():
                 pass
             case _:
@@ -213,6 +224,16 @@ class ImageDelta:
                     raise CorruptData(f"metadata record at {offset} takes back a feature level")
                 self.level = record.level
 
+    def _log_begun(self, record: MetadataLogBegun) -> None:
+        self.log = MetadataLog(record.log_id, record.begun_ms, record.first_producer_id)
+        self.producer_ids_end = max(self.producer_ids_end, record.first_producer_id)
+        first = record.first_leader_epoch
+        self.leader_epochs_end = max(self.leader_epochs_end, first)
+        for name, stream in self.streams().items():
+            if any(it.leader_epoch < first for it in stream.partitions):
+                self._open[name] = [_with_epoch(it, first) for it in stream.partitions]
+                self.touched.add(name)
+
     def _created(self, record: StreamCreated, offset: int) -> None:
         name = record.config.name
         if name in self._streams:
@@ -271,6 +292,12 @@ class ImageDelta:
         if found is None:
             raise CorruptData(f"metadata record at {offset} is about an unknown stream {name!r}")
         return found
+
+
+def _with_epoch(partition: PartitionImage, first: int) -> PartitionImage:
+    if partition.leader_epoch >= first:
+        return partition
+    return replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
 
 
 def _node(record: NodeRegistered, offset: int, *, draining: bool) -> NodeImage:

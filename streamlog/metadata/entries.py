@@ -10,6 +10,14 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 
 
+class MetadataLog(NamedTuple):
+    """Which metadata log an image is of; see ``records.MetadataLogBegun``."""
+
+    log_id: UUID
+    begun_ms: int
+    first_producer_id: int
+
+
 @dataclass(frozen=True, slots=True)
 class NodeImage:
     """A node as it last registered."""

@@ -15,6 +15,7 @@ from streamlog.metadata.credential import Credentials
 from streamlog.metadata.delta import ImageDelta
 from streamlog.metadata.entries import (
     Load,
+    MetadataLog,
     NodeImage,
     PartitionImage,
     StreamImage,
@@ -27,6 +28,7 @@ from streamlog.metadata.records import (
     DecoySecretChosen,
     FeatureLevelChanged,
     LeaderEpochsReserved,
+    MetadataLogBegun,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -101,6 +103,9 @@ class Image:
     """The first leader epoch of new partitions. It is above any of a stream that was deleted, so a
     leader epoch never means two streams of one name."""
 
+    log: MetadataLog | None = None
+    """Which metadata log this is an image of; None until its first controller has named it."""
+
     def stream(self, name: str) -> StreamImage:
         """Raises StreamNotFound."""
         found = self.streams.get(name)
@@ -155,7 +160,7 @@ class Image:
             self.cluster_id, offset, epoch, delta.nodes, delta.streams(), delta.voters,
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
-            level=delta.level, leader_epochs_end=delta.leader_epochs_end,
+            level=delta.level, leader_epochs_end=delta.leader_epochs_end, log=delta.log,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -178,6 +183,8 @@ class Image:
         """Records that build this image out of an empty one; what a snapshot holds."""
         if self.level != FIRST:
             yield FeatureLevelChanged(level=self.level)
+        if self.log is not None:
+            yield MetadataLogBegun(**self.log._asdict())
         if self.voters:
             yield VotersChanged.of(self.voters)
         if self.producer_ids_end:
@@ -207,7 +214,7 @@ class Image:
             self.nodes, self.streams, self.voters, self.loads, self.leaderless,
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
             users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
-            level=self.level, leader_epochs_end=self.leader_epochs_end,
+            level=self.level, leader_epochs_end=self.leader_epochs_end, log=self.log,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
@@ -216,7 +223,7 @@ class Image:
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched), level=delta.level,
-            leader_epochs_end=delta.leader_epochs_end,
+            leader_epochs_end=delta.leader_epochs_end, log=delta.log,
         )  # fmt: skip
 
 

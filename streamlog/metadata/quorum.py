@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
+from uuid import uuid4
 
 from streamlog.errors import (
     CorruptData,
@@ -21,7 +22,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.metadata import records as facts
-from streamlog.metadata.controller import Decision, batches
+from streamlog.metadata.controller import Decision, batches, begin_log
 from streamlog.metadata.features import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
@@ -322,6 +323,9 @@ class Quorum:
             records.append(facts.VotersChanged.of(self.replica.voters))
         if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
             records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
+        if self.replica.newest.log is None:
+            now_ms = time.time_ns() // 1_000_000
+            records.append(begin_log(self.replica.newest, new_id=uuid4(), now_ms=now_ms))
         try:
             await self._propose(records)
         except (StorageFull, Overloaded) as error:  # a leader that cannot begin makes way

@@ -133,6 +133,23 @@ class VotersChanged(MetadataRecord):
         )
 
 
+class MetadataLogBegun(MetadataRecord):
+    """Here begins a metadata log whose offsets mean nothing in any other one.
+
+    It is among the first records of a new cluster, of one that is restored from a backup, and of
+    one whose quorum was forced. What was decided in another log is not known here, so what must not
+    be given twice begins anew above all that can have been given there.
+    """
+
+    log_id: UUID
+    begun_ms: int
+    """Wall clock."""
+    first_producer_id: int
+    """No lower one is given; those below that are in use were given in another log."""
+    first_leader_epoch: int = 0
+    """No partition has a lower one from here on."""
+
+
 # Streams
 
 
@@ -268,6 +285,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         NodeRemoved,
         QuorumLeader,
         VotersChanged,
+        MetadataLogBegun,
         StreamCreated,
         StreamUpdated,
         StreamDeleted,

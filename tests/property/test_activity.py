@@ -51,6 +51,12 @@ class Reader:
                 del self.users[said["user"]]
             case "decoy_secret_chosen":
                 pass
+            case "metadata_log_begun":
+                first = said["first_leader_epoch"]
+                self.partitions = {
+                    key: (leader, max(epoch, first), *isr)
+                    for key, (leader, epoch, *isr) in self.partitions.items()
+                }
             case _:
                 key = name, said["partition"]
                 self.partitions[key] = (said["leader"], said["leader_epoch"], *said["isr"])
@@ -101,7 +107,7 @@ def test_events_are_enough(
             log.append(StoredBatch(image.offset, 1, tuple(records), number))
             image = image.apply_all(records, offset=image.offset, epoch=1)
             images.append(image)
-    chronicle, reader = Chronicle(Image("c"), 0), Reader()
+    chronicle, reader = Chronicle(Image("c"), 0, None), Reader()
     events = chronicle.tell(log)
     for event in events:
         reader.read(event)
@@ -111,7 +117,7 @@ def test_events_are_enough(
     began = data.draw(st.sampled_from(images))
     first = data.draw(st.integers(began.offset, image.offset))
     rest = [batch for batch in log if batch.base_offset >= began.offset]
-    assert Chronicle(began, first).tell(rest) == events[first:]
+    assert Chronicle(began, first, None).tell(rest) == events[first:]
 
 
 def test_the_ids_of_streams_are_told() -> None:
@@ -119,7 +125,7 @@ def test_the_ids_of_streams_are_told() -> None:
     image = Image("c").apply_all(decision.records, offset=0, epoch=1)
     made = decide(image, ("create", _config()), 7)
     batch = StoredBatch(image.offset, 1, tuple(made.records))
-    (created, _) = Chronicle(image, 0).tell([batch])
+    (created, _) = Chronicle(image, 0, None).tell([batch])
     assert json.loads(created.value)["stream_id"] == str(UUID(int=7))
 
 

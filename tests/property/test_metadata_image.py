@@ -9,6 +9,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota, AlterUser
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.controller.beginning import LEADER_EPOCHS_SINCE_MS, begin_log
 from streamlog.metadata.controller.users import alter_user
 from streamlog.metadata.credential import StoredCredential
 from streamlog.metadata.image import Image
@@ -54,6 +55,7 @@ requests = st.lists(
         st.tuples(st.just("start"), NODES),
         st.tuples(st.just("quota"), quotas),
         st.tuples(st.just("user"), users),
+        st.tuples(st.just("begin"), st.integers(0, 2_000)),
     ),
     max_size=40,
 )
@@ -61,19 +63,26 @@ requests = st.lists(
 
 def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
     match request:
+        case ("begin", int(seconds)):
+            now_ms = LEADER_EPOCHS_SINCE_MS + 1_000 * seconds
+            decision = Decision((begin_log(image, new_id=UUID(int=number), now_ms=now_ms),))
         case ("create", StreamConfig() as config):
-            return controller.create_stream(image, config, new_id=UUID(int=number), now_ms=number)
+            decision = controller.create_stream(
+                image, config, new_id=UUID(int=number), now_ms=number
+            )
         case ("update", StreamConfig() as config):
-            return controller.update_stream(image, config)
+            decision = controller.update_stream(image, config)
         case ("delete", str(name)):
-            return controller.delete_stream(image, name)
+            decision = controller.delete_stream(image, name)
         case ("quota", AlterQuota() as command):
-            return controller.alter_quota(image, command)
+            decision = controller.alter_quota(image, command)
         case ("user", AlterUser() as altered):
-            return alter_user(image, altered)
+            decision = alter_user(image, altered)
         case ("start", int(node)):
-            return started(image, NodeId(node), UUID(int=number), port=node)
-    raise AssertionError(request)
+            decision = started(image, NodeId(node), UUID(int=number), port=node)
+        case _:
+            raise AssertionError(request)
+    return decision
 
 
 def check(

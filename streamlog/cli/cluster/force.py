@@ -4,6 +4,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
+from uuid import uuid4
 
 import typer
 
@@ -12,9 +13,9 @@ from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
+    from streamlog.metadata.image import Image
     from streamlog.metadata.store import MetadataStore
     from streamlog.model import NodeId
-    from streamlog.raft.voters import VoterSet
 
 WARNING = (
     "What the other voters decided without this one is lost, and none of them may ever start"
@@ -58,30 +59,29 @@ def make_only_voter(settings: "Settings") -> int:
         files = FilePool(disk, 16)
         store = MetadataStore(folder.metadata, folder.cluster_id, disk=disk, files=files)
         try:
-            return _append(store, node_id, _voters(store))
+            return _append(store, node_id, _newest(store))
         finally:
             store.close()
 
 
-def _voters(store: "MetadataStore") -> "VoterSet":
-    """As last logged, committed or not: the newest hold."""
-    from streamlog.metadata.records import VotersChanged
-
+def _newest(store: "MetadataStore") -> "Image":
+    """Of all that is in the log, committed or not: the newest voters hold."""
     image = store.open()
-    voters = image.voters
     for batch in store.batches_from(image.offset):
-        for record in batch.records:
-            if isinstance(record, VotersChanged):
-                voters = record.voter_set
-    return voters
+        image = image.apply_all(batch.records, offset=batch.base_offset, epoch=batch.epoch)
+    return image
 
 
-def _append(store: "MetadataStore", node_id: "NodeId", voters: "VoterSet") -> int:
+def _append(store: "MetadataStore", node_id: "NodeId", image: "Image") -> int:
+    """What the others decided is lost, so this is another log from here on: what they may have
+    given away, as producer ids, is not given again.
+    """
+    from streamlog.metadata.controller import begin_log
     from streamlog.metadata.records import VotersChanged
     from streamlog.metadata.vote import StoredVote
     from streamlog.raft.voters import VoterSet
 
-    vote = store.vote
+    vote, voters = store.vote, image.voters
     me = voters.by_id.get(node_id)
     if vote is None:
         raise InvalidRequest(f"node {node_id} has no vote: {store.vote_damage or 'it never ran'}")
@@ -90,6 +90,8 @@ def _append(store: "MetadataStore", node_id: "NodeId", voters: "VoterSet") -> in
     epoch = max(vote.epoch, store.last_epoch) + 1
     store.save_vote(StoredVote(vote.directory_id, epoch))
     alone = VoterSet.of([replace(me, directory_id=vote.directory_id)])
-    store.append([VotersChanged.of(alone)], epoch, time.time_ns() // 1_000_000)
+    now_ms = time.time_ns() // 1_000_000
+    begun = begin_log(image, new_id=uuid4(), now_ms=now_ms)
+    store.append([VotersChanged.of(alone), begun], epoch, now_ms)
     store.sync()
     return epoch

@@ -7,14 +7,15 @@ command, ``next_moves`` says what is to be done unasked; ``batches`` cuts a deci
   rules of leader and partition epochs; ``decision`` what comes out.
 - ``election`` who leads, who is in sync while nodes are away; ``isr`` what leaders propose;
   ``placement`` where replicas go; ``moves`` how they get there.
-- ``streams``, ``nodes`` the life of each; ``producers`` ids, ``quotas`` limits of clients,
-  ``access_rules`` what they may do.
+- ``beginning`` what a metadata log begins with; ``streams``, ``nodes`` the life of each;
+  ``producers`` ids, ``quotas`` limits of clients, ``access_rules`` what they may do.
 
 Invariants: a leader is in the ISR, and every ISR within the replicas; a leader comes out of the ISR
 unless the stream or an operator allows another; who is elected is neither fenced nor without a
 session; a new registration of a node never goes on in an epoch of the one before.
 """
 
+from streamlog.metadata.controller.beginning import begin_log
 from streamlog.metadata.controller.decide import decide
 from streamlog.metadata.controller.decision import Decision, batches
 from streamlog.metadata.controller.moves import next_moves
@@ -25,6 +26,7 @@ __all__ = [
     "Decision",
     "alter_quota",
     "batches",
+    "begin_log",
     "create_stream",
     "decide",
     "delete_stream",

@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.access.rules import Rule
 from streamlog.activity.chronicle import Chronicle, runs
-from streamlog.activity.events import Event, gap_event, next_metadata_offset
+from streamlog.activity.events import Event, Told, gap_event, told_by
 from streamlog.metadata import records as facts
 from streamlog.metadata.commands import AlterQuota, RemoveNode
 from streamlog.metadata.credential import StoredCredential
@@ -18,10 +18,14 @@ from tests.activity_world import LoggedWorld
 from tests.controller_world import ids
 
 ONE, TWO = NodeId(1), NodeId(2)
+LOG_ID = str(UUID(int=77))
+
+
+HEAD = ("version", "log_id", "metadata_offset", "time_ms")
 
 
 def told(world: LoggedWorld, since: int = 0) -> list[Event]:
-    return Chronicle(Image("c"), since).tell(world.log)
+    return Chronicle(Image("c"), since, LOG_ID).tell(world.log)
 
 
 def last(world: LoggedWorld, count: int = 1) -> list[dict[str, Any]]:
@@ -30,7 +34,7 @@ def last(world: LoggedWorld, count: int = 1) -> list[dict[str, Any]]:
 
 def fields(said: dict[str, Any]) -> dict[str, Any]:
     """What is told beside the head."""
-    return {k: v for k, v in said.items() if k not in ("version", "metadata_offset", "time_ms")}
+    return {k: v for k, v in said.items() if k not in HEAD}
 
 
 def test_the_head_of_an_event() -> None:
@@ -38,9 +42,10 @@ def test_the_head_of_an_event() -> None:
     world.create("orders", description="früh")
     event, offset = told(world)[-2], world.image.offset - 2
     said = json.loads(event.value)
-    assert list(said)[:7] == [
-        "version", "kind", "metadata_offset", "epoch", "time_ms", "stream", "stream_id",
+    assert list(said)[:8] == [
+        "version", "kind", "log_id", "metadata_offset", "epoch", "time_ms", "stream", "stream_id",
     ]  # fmt: skip
+    assert said["log_id"] == LOG_ID
     assert said["metadata_offset"] == event.metadata_offset == offset
     assert (said["version"], said["epoch"], said["time_ms"]) == (1, 1, 1_000 + offset)
     assert (event.key, event.subject) == (b"orders", b"activity.stream_created.orders")
@@ -188,6 +193,7 @@ def test_every_kind_of_record_is_told() -> None:
         ),
         facts.StreamDeleted(name="t", stream_id=UUID(int=9)),
         facts.LeaderEpochsReserved(end=8),
+        facts.MetadataLogBegun(log_id=UUID(int=3), begun_ms=1, first_producer_id=4),
         facts.ProducerIdsAllocated(node_id=ONE, end=5),
         facts.FeatureLevelChanged(level=2),
         AlterQuotaRecord,
@@ -215,21 +221,31 @@ AlterQuotaRecord = facts.QuotaChanged.model_validate(
 
 
 def test_a_gap_covers_what_it_tells_of() -> None:
-    event = gap_event(10, 30, epoch=2, time_ms=5)
+    event = gap_event(Told(LOG_ID, 10), 30, log_id=LOG_ID, epoch=2, time_ms=5)
     assert fields(json.loads(event.value)) == {
         "kind": "gap", "epoch": 2, "first_metadata_offset": 10
     }  # fmt: skip
-    assert (event.subject, next_metadata_offset(event.value)) == (b"activity.gap", 30)
+    assert (event.subject, told_by(event.value)) == (b"activity.gap", Told(LOG_ID, 30))
+
+
+def test_a_gap_between_two_logs_says_how_far_the_first_was_told() -> None:
+    event = gap_event(Told(LOG_ID, 500), 30, log_id="other", epoch=2, time_ms=5)
+    assert fields(json.loads(event.value)) == {
+        "kind": "gap", "epoch": 2, "first_metadata_offset": 0, "previous_log_id": LOG_ID,
+        "previous_metadata_offset": 499,
+    }  # fmt: skip
+    assert told_by(event.value) == Told("other", 30)
 
 
 @pytest.mark.parametrize(
     "value",
-    [b"", b"{", b"\xff", b"[]", b"{}", b'{"metadata_offset":null}', b'{"metadata_offset":-1}',
+    [b"", b"{", b"\xff", b"[]", b"{}", b'{"metadata_offset":null}', b'{"metadata_offset":-2}',
+     b'{"metadata_offset":1,"log_id":1}',
      b'{"metadata_offset":true}'],
 )  # fmt: skip
 def test_what_is_no_event_is_told(value: bytes) -> None:
     with pytest.raises(ValueError):
-        next_metadata_offset(value)
+        told_by(value)
 
 
 def test_runs_are_bounded() -> None:

@@ -2,6 +2,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -161,6 +162,49 @@ async def test_what_was_let_go_is_told_as_a_gap(
         "gap", told, end - 1,
     )  # fmt: skip
     assert [it["metadata_offset"] for it in rest] == list(range(end, world.image.offset))
+
+
+async def test_another_metadata_log_begins_with_a_gap_however_short_it_is(
+    world: LoggedWorld, partition: OffsetsPartition, start: Start
+) -> None:
+    """Its cluster was restored from a backup; its offsets are below those that were told."""
+    world.begin_log(1)
+    world.create("before", partitions=50)
+    await all_told(world, start())
+    partition.resign()
+    before, last = len(said(partition)), world.image.offset - 1
+    other = LoggedWorld(1)
+    other.let_go()
+    other.begin_log(2)
+    other.create("after")
+    assert other.image.offset < last
+    world.log, world.image, world.images = other.log, other.image, other.images
+    world.start_offset = other.start_offset
+    partition.lead()
+    await all_told(world, start())
+    gap, *rest = said(partition)[before:]
+    assert (gap["kind"], gap["log_id"]) == ("gap", str(UUID(int=2)))
+    assert (gap["previous_log_id"], gap["previous_metadata_offset"]) == (str(UUID(int=1)), last)
+    assert [it["metadata_offset"] for it in rest] == list(
+        range(other.start_offset, other.image.offset)
+    )
+    assert {it["log_id"] for it in rest} == {str(UUID(int=2))}
+
+
+async def test_a_log_that_begins_while_it_is_told_is_told_as_another(
+    world: LoggedWorld, partition: OffsetsPartition, start: Start
+) -> None:
+    """The quorum was forced on another node, and this one follows it."""
+    world.begin_log(1)
+    publisher = start()
+    await all_told(world, publisher)
+    world.begin_log(2)
+    world.create("after")
+    publisher.look()
+    await until(lambda: said(partition)[-1]["log_id"] == str(UUID(int=2)))
+    await all_told(world, publisher)
+    kinds = [it["kind"] for it in said(partition) if it["log_id"] == str(UUID(int=2))]
+    assert (kinds[0], kinds[-2:]) == ("gap", ["stream_created", "partition_created"])
 
 
 async def test_what_is_let_go_behind_its_back_is_a_gap_too(

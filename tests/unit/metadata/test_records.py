@@ -9,6 +9,7 @@ from streamlog.metadata.quota import Quota
 from streamlog.metadata.records import (
     DecoySecretChosen,
     LeaderEpochsReserved,
+    MetadataLogBegun,
     MetadataRecord,
     NodeDraining,
     NodeFenced,
@@ -57,6 +58,7 @@ RECORDS: list[MetadataRecord] = [
     NodeRemoved(node_id=ONE),
     QuorumLeader(node_id=ONE),
     LeaderEpochsReserved(end=8),
+    MetadataLogBegun(log_id=ID, begun_ms=5, first_producer_id=6, first_leader_epoch=7),
     ProducerIdsAllocated(node_id=ONE, end=1000),
     QuotaChanged(client_id=None, quota=Quota(producer_byte_rate=1.5)),
     QuotaChanged(client_id="a", quota=Quota()),

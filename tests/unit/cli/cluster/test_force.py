@@ -12,7 +12,13 @@ from streamlog.errors import ConfigError, InvalidRequest
 from streamlog.log.disk import OsDisk
 from streamlog.log.files import FilePool
 from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.records import MetadataRecord, QuorumLeader, VotersChanged
+from streamlog.metadata.records import (
+    MetadataLogBegun,
+    MetadataRecord,
+    ProducerIdsAllocated,
+    QuorumLeader,
+    VotersChanged,
+)
 from streamlog.metadata.store import MetadataStore, StoredBatch
 from streamlog.metadata.vote import StoredVote, read_vote
 from streamlog.model import NodeId
@@ -75,7 +81,9 @@ def test_it_votes_alone_in_an_epoch_of_its_own(left: Left, tmp_path: Path) -> No
     assert make_only_voter(node) == 6
     last = written(tmp_path)[-1]
     assert (last.base_offset, last.epoch) == (2, 6)
-    assert last.records == (voters(1),)
+    changed, begun = last.records
+    assert changed == voters(1)
+    assert isinstance(begun, MetadataLogBegun)
     assert read_vote(OsDisk(), tmp_path / "metadata") == StoredVote(MINE, 6)
 
 
@@ -96,7 +104,17 @@ def test_a_voter_that_was_heard_of_under_another_folder_is_none(left: Left) -> N
 
 def test_a_voter_whose_folder_was_never_recorded_is_recorded(left: Left, tmp_path: Path) -> None:
     make_only_voter(left((1, voters(1, 2, 3, mine=None))))
-    assert written(tmp_path)[-1].records == (voters(1),)
+    assert written(tmp_path)[-1].records[0] == voters(1)
+
+
+def test_what_the_lost_voters_gave_away_is_not_given_again(left: Left, tmp_path: Path) -> None:
+    """They may have allocated producer ids, and elected leaders, that this one does not know of."""
+    allocated = ProducerIdsAllocated(node_id=ME, end=5_000)
+    make_only_voter(left((1, voters(1, 2, 3)), (1, allocated)))
+    begun = written(tmp_path)[-1].records[1]
+    assert isinstance(begun, MetadataLogBegun)
+    assert begun.first_producer_id > 10**15
+    assert begun.first_leader_epoch > 10**7
 
 
 def test_a_damaged_vote_is_not_made_up(left: Left, tmp_path: Path) -> None:

@@ -1,0 +1,109 @@
+"""A cluster that is restored from a backup, and the clients that knew the one before it.
+
+The backups here are made of several takes, so that offsets are newer than records, and records are
+newer than the metadata: a take that is interrupted leaves the same.
+"""
+
+import json
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import kafka_producers
+from tests.cluster import Cluster
+from tests.server_process import program, wait_until
+
+pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+
+class Lost:
+    """One node with its backup; ``restore`` replaces the node's folder."""
+
+    def __init__(self, cluster: Cluster, directory: Path) -> None:
+        self.cluster = cluster
+        self.node = cluster[1]
+        self.backup = directory / "backup"
+        self._directory = directory
+        self._restores = 0
+
+    @property
+    def kafka(self) -> str:
+        return self.node.kafka
+
+    def command(self, *arguments: str) -> str:
+        return self.cluster.command(*arguments)
+
+    def add(self, stream: str, *options: str) -> None:
+        self.cluster.command_without_servers("stream", "add", stream, *options)
+
+    def take(self, *streams: str) -> None:
+        named = [word for stream in streams for word in ("--stream", stream)]
+        self.command("backup", "take", str(self.backup), *named)
+
+    def restore(self) -> None:
+        """The node is killed, its folder moved away, and made anew of the backup."""
+        self.node.kill()
+        self._restores += 1
+        self.node.data_dir.rename(self._directory / f"lost-{self._restores}")
+        command = [program("streamlog"), "restore", "cluster", str(self.backup)]
+        subprocess.run([*command, "--node", f"1={self.node.data_dir}"], check=True)
+        self.cluster.start()
+
+    def values(self, stream: str) -> list[bytes]:
+        """What a new consumer reads."""
+        lines = self.command("read", stream, "--json").splitlines()
+        return [str(json.loads(line)["value"]).encode() for line in lines]
+
+    def events(self) -> list[dict[str, Any]]:
+        return [json.loads(value) for value in self.values("__activity")]
+
+
+@pytest.fixture
+def lost(tmp_path: Path) -> Iterator[Lost]:
+    settings: dict[str, dict[str, object]] = {"activity": {"enabled": True}}
+    with Cluster(tmp_path / "cluster", nodes=1, settings=settings) as cluster:
+        yield Lost(cluster, tmp_path)
+
+
+def numbered(prefix: str, count: int) -> list[bytes]:
+    return [f"{prefix}-{number}".encode() for number in range(count)]
+
+
+@pytest.mark.parametrize("write", kafka_producers.WRITERS.values(), ids=kafka_producers.WRITERS)
+def test_a_new_producer_is_not_taken_for_one_of_before(
+    lost: Lost, write: Callable[..., list[int]]
+) -> None:
+    """Their records are newer than the metadata of the backup."""
+    lost.add("orders")
+    lost.take()
+    write(lost.kafka, "orders", numbered("before", 3))
+    lost.take("orders")
+    lost.restore()
+    write(lost.kafka, "orders", numbered("after", 3))
+    assert lost.values("orders") == [*numbered("before", 3), *numbered("after", 3)]
+
+
+def test_activity_goes_on_after_a_gap(lost: Lost) -> None:
+    lost.add("first")
+    wait_until(lambda: "first" in streams_told(lost), "first is not told")
+    lost.take()
+    for number in range(20):
+        lost.add(f"lost-{number}")
+    wait_until(lambda: "lost-19" in streams_told(lost), "the last one is not told")
+    lost.take("__activity")
+    told = len(lost.events())
+    lost.restore()
+    for number in range(5):
+        lost.add(f"new-{number}")
+    wait_until(lambda: "new-4" in streams_told(lost), "what is new is not told")
+    after = lost.events()[told:]
+    assert after[0]["kind"] == "gap"
+    created = [it["stream"] for it in after if it["kind"] == "stream_created"]
+    assert created == [f"new-{number}" for number in range(5)]
+
+
+def streams_told(lost: Lost) -> list[str]:
+    return [it["stream"] for it in lost.events() if it["kind"] == "stream_created"]
