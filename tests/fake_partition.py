@@ -173,7 +173,14 @@ class FakePartition:
         return self.is_leader or self.in_sync
 
     async def read_for_follower(
-        self, node_id: int, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+        self,
+        node_id: int,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        *,
+        log_start: int = 0,
     ) -> FileRange | EpochEnd:
         if self.node_epochs.get(node_id) != node_epoch:
             raise StaleNode(f"node {node_id} is in epoch {self.node_epochs.get(node_id)}")
@@ -238,7 +245,7 @@ class FakePartition:
         size_bytes = sum(batch.length for batch in self.batches)
         return Statistics(self.high_watermark, self.log_end_offset, size_bytes)
 
-    async def purge(self, up_to_offset: int) -> int:
+    async def purge(self, up_to_offset: int, *, timeout_s: float = 0) -> int:
         if self.failure is not None:
             raise self.failure
         before = self.log_start_offset

@@ -25,6 +25,7 @@ class ShrinkingPartition(ReadablePartition, Protocol):
     @property
     def erasing(self) -> Erasing: ...
     async def purge(self, up_to_offset: int) -> int: ...
+    async def shorten(self, up_to_offset: int) -> None: ...
 
 
 async def purge(
@@ -69,9 +70,11 @@ async def delete(partition: ShrinkingPartition, sequence: int) -> None:
 
 
 async def _forget_front(partition: ShrinkingPartition) -> None:
-    """What is erased at the log's start need not be there at all."""
+    """What is erased at the log's start need not be there at all. Nobody need wait for that: the
+    replicas have the erasures.
+    """
     start = partition.erased.first_absent(partition.log_start_offset)
-    await partition.purge(min(start, partition.high_watermark))
+    await partition.shorten(min(start, partition.high_watermark))
 
 
 async def _matching(partition: ShrinkingPartition, pattern: str, upper: int) -> OffsetSet:

@@ -329,34 +329,34 @@ class PartitionLog:
         with storage_errors(self._directory):
             return latest_time(self._segments.sealed()[-1])
 
-    def advance_log_start(self, offset: int) -> None:
-        """Nothing below ``offset`` is read any more, and segments wholly below are removed.
+    def advance_log_start(self, offset: int) -> list[str]:
+        """Nothing below ``offset`` is read any more, and segments wholly below are removed; their
+        file names. The caller has made the offset durable: what is missing below it is no damage.
 
         Raises Unavailable where a file cannot be removed; the offset has advanced all the same.
         """
         assert offset <= self.log_end_offset
         self.log_start_offset = max(self.log_start_offset, offset)
-        self._remove_below(self.log_start_offset)
-
-    def apply_retention(self, now_ms: int, high_watermark: int) -> list[str]:
-        """Remove the segments that the limits no longer keep; their file names. Raises Unavailable.
-
-        Never past the high watermark, and the active one only if it is all too old.
-        """
-        if self.settings.is_limited:
-            segments = list(self._segments)
-            with storage_errors(self._directory):
-                count = expired_count(
-                    segments,
-                    self.settings,
-                    now_ms=now_ms,
-                    high_watermark=high_watermark,
-                    latest_time=latest_time,
-                )
-            if count:
-                end = segments[count - 1].next_offset
-                self.log_start_offset = max(self.log_start_offset, end)
         return self._remove_below(self.log_start_offset)
+
+    def retained_start(self, now_ms: int, high_watermark: int) -> int:
+        """Where the log begins once the segments are gone that the limits no longer keep. Raises
+        Unavailable.
+
+        Never past the high watermark, and the active one goes only if it is all too old.
+        """
+        if not self.settings.is_limited:
+            return self.log_start_offset
+        segments = list(self._segments)
+        with storage_errors(self._directory):
+            count = expired_count(
+                segments,
+                self.settings,
+                now_ms=now_ms,
+                high_watermark=high_watermark,
+                latest_time=latest_time,
+            )
+        return max(self.log_start_offset, segments[count - 1].next_offset if count else 0)
 
     def _remove_below(self, offset: int) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""

@@ -9,7 +9,7 @@
   ``fetchers`` all; ``isr_changes`` asks the controller for other in-sync replicas, ``complaints``
   reports leaders that are away; ``replication`` these together.
 - ``erasing`` what is erased, and will be: ``surplus`` of a subject, ``expiry`` by the message's own
-  word, looked for by ``trimming``; ``shortening`` a log's beginning goes.
+  word, looked for by ``trimming``; ``shortening`` a log's beginning goes; ``awaiting`` replicas.
 - ``compaction`` which log is compacted when; ``cleaning_state`` how one stands towards it;
   ``scrubbing`` reads all logs again for what is damaged; ``doubts`` when a leader looks at once.
 - ``disk_space`` whether their disk has room; while it has none nothing is written, others lead.
@@ -23,7 +23,9 @@
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
 committed once, in order, after its records are below the high watermark and while the node leads
 and holds its lease, or failed once; a follower's log is cut only where its leader's goes on
-otherwise, and not below the high watermark while it is in sync; a disk that fails takes its
+otherwise, and not below the high watermark while it is in sync; a log start is durable in the
+checkpoint before a file below it goes, before it is reported, and before it is acknowledged, which
+needs every in-sync replica's; a disk that fails takes its
 partition offline, others go on, and readers are served up to the high watermark.
 
 State is touched on the event loop alone; worker threads get tickets (a sync, a check, a cut, a

@@ -5,30 +5,25 @@ the leader does not find it any more from that moment on, and one erasure tells 
 that goes takes along what it has foreseen and not appended; the next one sees it by the same rule.
 """
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from typing import Final
 
 from streamlog.errors import (
     NotEnoughReplicas,
-    RequestTimedOut,
     StorageFailed,
     StreamlogError,
     Unavailable,
 )
 from streamlog.log.erasure.kept_file import FILE_NAME, encode
 from streamlog.log.erasure.loading import note_all
+from streamlog.partition.awaiting import replicated
 from streamlog.partition.pending import Acknowledgement, Pending
 from streamlog.partition.state import PartitionState
 from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
 
 logger = logging.getLogger(__name__)
-
-COMMIT_S: Final = 4.0
-"""Who erases waits no longer for the replicas; clients ask for five seconds."""
 
 
 class Erasing:
@@ -131,13 +126,9 @@ class Erasing:
         """
         if not erased:
             return
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.append(erased, _Awaited(done, self.committed))
-        try:
-            async with asyncio.timeout(COMMIT_S):
-                await done
-        except TimeoutError:
-            raise RequestTimedOut(f"{self._state.tp}: the replicas do not follow") from None
+        await replicated(
+            self._state.tp, lambda ack: self.append(erased, ack), committed=self.committed
+        )
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
         """All of it, or as much as there was room for before this raises as ``erase``. ``ack``
@@ -200,23 +191,6 @@ class Erasing:
             logger.warning("file of erasures is not written", extra=extra)
         else:
             self._kept_version = version
-
-
-class _Awaited:
-    """Somebody waits for the commit. An ``Acknowledgement``."""
-
-    def __init__(self, done: "asyncio.Future[None]", committed: Callable[[], None]) -> None:
-        self._done = done
-        self._committed = committed
-
-    def committed(self, base_offset: int) -> None:
-        self._committed()
-        if not self._done.done():
-            self._done.set_result(None)
-
-    def failed(self, error: StreamlogError) -> None:
-        if not self._done.done():
-            self._done.set_exception(error)
 
 
 class _Said:

@@ -23,6 +23,7 @@ class Standing(NamedTuple):
 
     position: FetchPosition
     high_watermark: int
+    log_start: int
 
 
 class FetchSession:

@@ -142,6 +142,13 @@ class LeaderFetcher:
         if self._partitions.get(partition.key) is partition:
             self._loose[partition.key] = None
 
+    def hurry(self, partition: Partition) -> None:
+        """The leader is to hear at once how it is now."""
+        if self._partitions.get(partition.key) is partition:
+            self._loose[partition.key] = None
+            self._changed.set()
+            self._joined.set()
+
     async def run(self) -> None:
         """For as long as the node runs."""
         async with asyncio.TaskGroup() as group:
@@ -212,7 +219,8 @@ class LeaderFetcher:
             if position is None:
                 self._loosen(key)
             else:
-                standings[key] = Standing(position, partition.high_watermark)
+                start = partition.log_start_offset
+                standings[key] = Standing(position, partition.high_watermark, start)
         return standings
 
     def _loosen(self, key: TopicIdPartition) -> None:
@@ -241,7 +249,7 @@ class LeaderFetcher:
         named = session.ask(standings)
         return FetchRequest(
             [
-                FetchTopic("", [self._wanted(it, standings[it].position) for it in group], topic_id)
+                FetchTopic("", [self._wanted(it, standings[it]) for it in group], topic_id)
                 for topic_id, group in groupby(named, key=lambda it: it.topic_id)
             ],
             max_wait_ms=self._due_ms(),
@@ -254,16 +262,16 @@ class LeaderFetcher:
             forgotten=session.take_forgotten(),
         )
 
-    def _wanted(self, key: TopicIdPartition, position: FetchPosition) -> FetchPartition:
-        partition = self._partitions[key]
+    def _wanted(self, key: TopicIdPartition, standing: Standing) -> FetchPartition:
+        position = standing.position
         return FetchPartition(
             key.partition,
             position.offset,
             min(self._settings.fetch_bytes_max, PARTITION_BYTES_MAX),
             position.leader_epoch,
             position.last_epoch,
-            partition.log_start_offset,
-            high_watermark=partition.high_watermark,
+            standing.log_start,
+            high_watermark=standing.high_watermark,
         )
 
     # Asking

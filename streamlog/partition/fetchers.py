@@ -65,6 +65,12 @@ class Fetchers:
         if followed is not None:
             self._fetchers[followed.leader].look_at(followed.partition)
 
+    def hurry(self, tp: TopicPartition) -> None:
+        """Its leader is to hear at once how it is now."""
+        followed = self._followed.get(tp)
+        if followed is not None:
+            self._fetchers[followed.leader].hurry(followed.partition)
+
     async def run(self) -> None:
         """For as long as the node runs."""
         async with asyncio.TaskGroup() as group:

@@ -92,18 +92,15 @@ class Following:
             state.fail(error)
             raise
 
-    def advance(self, leader_high_watermark: int, leader_log_start: int) -> None:
-        """What the leader says with each answer: what is committed, and what is gone.
-
-        Raises Unavailable where a file cannot be removed.
+    def advance(self, leader_high_watermark: int, leader_log_start: int) -> int:
+        """What the leader says with each answer: what is committed, and what is gone; where this
+        log is to begin.
         """
         state, log = self._state, self._state.log
         state.high_watermark = shown_offset(
             leader_high_watermark, log_end=log.log_end_offset, before=state.high_watermark
         )
-        start = min(leader_log_start, state.high_watermark)
-        if start > log.log_start_offset:
-            log.advance_log_start(start)
+        return max(log.log_start_offset, min(leader_log_start, state.high_watermark))
 
     def diverged(self, diverging: EpochEnd) -> Cut:
         """Where to cut. Raises CorruptData if that would take what this replica, which is in sync,

@@ -10,6 +10,7 @@ from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.partition.awaiting import COMMIT_S, replicated
 from streamlog.partition.bounds import check_room
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.doubts import Doubts
@@ -20,7 +21,7 @@ from streamlog.partition.limits import log_settings, sync_policy
 from streamlog.partition.producing import Appended, Producing
 from streamlog.partition.reader import Reader
 from streamlog.partition.restoring import restore_batches
-from streamlog.partition.shortening import forget_below
+from streamlog.partition.shortening import shorten
 from streamlog.partition.state import Acknowledgement, PartitionState, Pending
 from streamlog.partition.statistics import PartitionStatistics, statistics_of
 from streamlog.partition.subjects.reading import erase_offsets
@@ -350,6 +351,20 @@ class Partition:
         """The log begins later."""
         self._watchers.changed()
 
+    def begin_later(self, offset: int) -> None:
+        """Soon, once that is durable: retention says so, or a follower's leader."""
+        self._surroundings.upkeep.begin_later(self, offset)
+
+    async def keep_log_start(self, offset: int | None = None) -> None:
+        """While the log is cut: have the checkpoint say that it begins there, or where it does.
+        Durable when it returns. Raises NotLeader once it is gone, StorageFull, StorageFailed.
+        """
+        upkeep = self._surroundings.upkeep
+        if offset is None:
+            await upkeep.lower_log_start(self)
+        else:
+            await upkeep.persist_log_start(self, offset)
+
     def was_cut(self) -> None:
         self.producing.was_cut()
         self.subjects.was_cut()
@@ -372,9 +387,17 @@ class Partition:
         return await self.reader.read(offset, max_bytes, self._end)
 
     async def read_for_follower(
-        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        *,
+        log_start: int = 0,
     ) -> FileSlice | EpochEnd:
-        """A replica has all below ``offset``, the last of it of ``last_epoch``; that counts.
+        """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
+        on; that counts.
 
         What follows, up to the log end, or nothing where ``max_bytes`` is 0; or where histories
         part, and then nothing has counted. Raises NotLeader, StaleNode, OffsetOutOfRange, and as
@@ -382,7 +405,9 @@ class Partition:
         """
         self.reader.check_open()
         state, now_ms = self.state, clock_ms()
-        parts = state.follower_fetch(node_id, node_epoch, offset, last_epoch, now_ms)
+        parts = state.follower_fetch(
+            node_id, node_epoch, offset, last_epoch, now_ms, log_start=log_start
+        )
         if parts is not None:
             return parts
         before = state.high_watermark
@@ -488,12 +513,30 @@ class Partition:
         self._log.settings = log_settings(config, defaults)
         self.syncing.keep()
 
-    async def purge(self, up_to_offset: int) -> int:
-        """Forget the committed records below ``up_to_offset``; how many they were."""
+    async def purge(self, up_to_offset: int, *, timeout_s: float = COMMIT_S) -> int:
+        """Forget the committed records below ``up_to_offset``; how many they were. Returns when
+        every in-sync replica has forgotten them, durably. May be asked again.
+
+        Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, and RequestTimedOut where
+        the replicas may yet follow.
+        """
         before = self.log_start_offset
         target = min(up_to_offset, self.high_watermark)
-        await forget_below(self, target, self._surroundings.upkeep)
-        return self.log_start_offset - before
+        await self.shorten(target)
+        await replicated(self.tp, lambda ack: self._await_start(target, ack), timeout_s=timeout_s)
+        return target - min(before, target)
+
+    def _await_start(self, offset: int, ack: Acknowledgement) -> None:
+        self.state.await_start(offset, ack)
+        before = self.state.high_watermark
+        self.committed(self.state.settle(), before)
+
+    async def shorten(self, up_to_offset: int) -> None:
+        """As ``purge``, for this replica alone: who does not find these records otherwise, either,
+        need not wait. The other replicas follow in time.
+        """
+        target = min(up_to_offset, self.high_watermark)
+        await shorten(self, target, self._surroundings.upkeep)
 
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""

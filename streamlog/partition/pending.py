@@ -1,6 +1,7 @@
-"""Appends that wait for their commit, and who hears of it."""
+"""Appends and log starts that wait for the in-sync replicas, and who hears of it."""
 
 from collections import deque
+from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
@@ -68,3 +69,33 @@ class PendingAppends:
         self.in_flight_bytes = 0
         for item in waiting:
             item.ack.failed(error)
+
+
+class AwaitedStarts:
+    """Log starts that wait for the in-sync replicas, and who hears of it."""
+
+    __slots__ = ("_waiting",)
+
+    def __init__(self) -> None:
+        self._waiting: list[tuple[int, Acknowledgement]] = []
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def add(self, offset: int, ack: Acknowledgement) -> None:
+        self._waiting.append((offset, ack))
+
+    def settle(self, acknowledge: Callable[[int], bool]) -> None:
+        """Answer those for which ``acknowledge`` is true."""
+        waiting, self._waiting = self._waiting, []
+        for offset, ack in waiting:
+            if acknowledge(offset):
+                ack.committed(offset)
+            else:
+                self._waiting.append((offset, ack))
+
+    def fail(self, error: StreamlogError) -> None:
+        """All of them."""
+        waiting, self._waiting = self._waiting, []
+        for _, ack in waiting:
+            ack.failed(error)

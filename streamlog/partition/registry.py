@@ -102,7 +102,7 @@ class Registry:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
-        self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings)
+        self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings, reserve)
         self._scrubbing = Scrubbing(settings, self.partitions)
         self._resting = Resting(settings, self.partitions)
         self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
@@ -123,6 +123,7 @@ class Registry:
                 metrics=metrics,
                 security=security,
             )
+            self._upkeep.begins_later = self._replication.begins_later
         self._space = DiskSpace(
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed
         )

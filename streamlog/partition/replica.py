@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from concurrent.futures import Executor
-from functools import partial
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError
 from streamlog.model import EpochEnd
 from streamlog.partition.following import Cut, FetchPosition
 from streamlog.partition.owner import Partition
@@ -77,16 +77,12 @@ def _advance(
     partition: Partition, asked: FetchPosition, high_watermark: int, log_start: int
 ) -> None:
     following, before = partition.following, partition.high_watermark
-    start = partition.log_start_offset
     if not following.follows(asked.leader_epoch):
         return
-    try:
-        following.advance(high_watermark, log_start)
-    except Unavailable as error:  # the records are gone; their files go the next time
-        logger.warning("files of gone records remain", extra=partition.place(error))
+    start = following.advance(high_watermark, log_start)
     partition.committed([], before)
-    if partition.log_start_offset != start:
-        partition.offsets_changed()
+    if start > partition.log_start_offset:
+        partition.begin_later(start)
 
 
 async def mend(partition: Partition, workers: Executor) -> None:
@@ -114,17 +110,38 @@ async def _run(partition: Partition, cut: Cut, workers: Executor, why: str) -> N
             "end": partition.log_end_offset,
         },
     )
+    run = partition.following.begin_cut(cut)
+    error = await asyncio.shield(asyncio.create_task(_cut_log(partition, cut, run, workers)))
+    if error is not None:
+        raise error
+
+
+async def _cut_log(
+    partition: Partition, cut: Cut, run: Callable[[], None], workers: Executor
+) -> StreamlogError | None:
+    """To its end, also where nobody waits for it any more; what has failed. Nothing is said of the
+    log before that.
+
+    The checkpoint of log starts rises before any file goes. It falls before the leader is asked for
+    what comes after the cut: records below what it says would be removed at the next start.
+    """
     was_damaged = partition.following.is_damaged
-    loop = asyncio.get_running_loop()
-    running = loop.run_in_executor(workers, partition.following.begin_cut(cut))
-    running.add_done_callback(partial(_done, partition, was_damaged))
-    await asyncio.shield(running)
+    failure: StreamlogError | None = None
+    try:
+        if cut.whole and cut.offset > partition.log_start_offset:
+            await partition.keep_log_start(cut.offset)
+        await asyncio.get_running_loop().run_in_executor(workers, run)
+        await partition.keep_log_start()
+    except StreamlogError as error:
+        failure = error
+    except Exception as error:
+        failure = StorageFailed(str(error))
+    _done(partition, was_damaged, failure)
+    return failure
 
 
-def _done(partition: Partition, was_damaged: bool, done: "asyncio.Future[None]") -> None:
-    """Also where nobody waits for it any more."""
-    failure = done.exception()
-    error = StorageFailed(str(failure)) if failure is not None else None
+def _done(partition: Partition, was_damaged: bool, failure: StreamlogError | None) -> None:
+    error = None if failure is None else StorageFailed(str(failure))
     lost = partition.following.finish_cut(error)
     if error is not None:
         partition.went_offline(error)

@@ -64,6 +64,9 @@ class Replication:
     def health_changed(self, partition: Partition) -> None:
         self._fetchers.look_at(partition.tp)
 
+    def begins_later(self, partition: Partition) -> None:
+        self._fetchers.hurry(partition.tp)
+
     def gone(self, tp: TopicPartition) -> None:
         """This node keeps it no longer."""
         self._fetchers.leave(tp)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import (
+    NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
     StaleNode,
@@ -20,7 +21,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.cleaning_state import CleaningState
-from streamlog.partition.pending import Acknowledgement, Pending, PendingAppends
+from streamlog.partition.pending import Acknowledgement, AwaitedStarts, Pending, PendingAppends
 from streamlog.record.codec import RecordRun
 from streamlog.replication.follower import divergence
 from streamlog.replication.isr import IsrProposal
@@ -39,7 +40,8 @@ class PartitionState:
     __slots__ = (
         "_has_room", "_may_act", "appended_bytes", "cleaning", "compression", "cutting", "failure",
         "high_watermark", "is_short", "isr", "leader", "leader_epoch", "log", "min_isr",
-        "node_id", "pending", "progress", "replicas", "sync", "syncing", "tp",
+        "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing",
+        "tp",
     )  # fmt: skip
 
     def __init__(
@@ -75,6 +77,8 @@ class PartitionState:
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
         self.pending = PendingAppends()
         """The leader's."""
+        self.starts = AwaitedStarts()
+        """The leader's."""
         self.appended_bytes = 0
         """By the last ``append``."""
         self.syncing: SyncTicket | None = None
@@ -88,7 +92,7 @@ class PartitionState:
         self.node_id = node_id
         self._may_act = may_act
         self._has_room = has_room
-        self.high_watermark = min(high_watermark, self.kept_end)
+        self.high_watermark = max(min(high_watermark, self.kept_end), log.log_start_offset)
 
     @property
     def is_leader(self) -> bool:
@@ -137,6 +141,7 @@ class PartitionState:
                 self.isr,
                 start_offset=self.high_watermark,
                 log_end=self.log.log_end_offset,
+                log_start=self.log.log_start_offset,
                 leader_epoch=leader_epoch,
                 partition_epoch=partition_epoch or 0,
                 min_isr=min_isr,
@@ -185,8 +190,10 @@ class PartitionState:
         self.is_short = len(self.isr) < min_isr
 
     def _fail_pending(self, reason: str) -> None:
-        if self.pending:
-            self.pending.fail(NotLeader(reason))
+        if self.pending or self.starts:
+            error = NotLeader(reason)
+            self.pending.fail(error)
+            self.starts.fail(error)
 
     # The leader
 
@@ -249,6 +256,8 @@ class PartitionState:
         progress = self.progress
         if progress is None or self.failure is not None:
             return []
+        if self.starts:
+            self._settle_starts(progress)
         end = self.log.log_end_offset
         kept_end = self.log.recovery_point if self.sync == "commit" else end
         high_watermark = progress.local(end, kept_end)
@@ -258,11 +267,35 @@ class PartitionState:
             self.high_watermark = high_watermark
         return self.pending.commit(self.high_watermark)
 
+    def _settle_starts(self, progress: LeaderProgress) -> None:
+        """Also while the lease is over: whoever leads then was in sync, and begins there, too."""
+        if progress.is_short:
+            self.starts.fail(NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr"))
+        else:
+            self.starts.settle(progress.acknowledge_start)
+
+    def await_start(self, offset: int, ack: Acknowledgement) -> None:
+        """The log begins at ``offset``, or above; ``ack`` hears when every in-sync replica's does,
+        never during this call. Raises NotLeader, NotEnoughReplicas, StorageFailed.
+        """
+        if self.failure is not None or self.progress is None:
+            raise self.failure or NotLeader(f"{self.tp} is not led by this node")
+        if self.progress.is_short:
+            raise NotEnoughReplicas(f"{self.tp}: fewer replicas in sync than min_isr")
+        self.starts.add(offset, ack)
+
     def follower_fetch(
-        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, now_ms: int
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        now_ms: int,
+        *,
+        log_start: int = 0,
     ) -> EpochEnd | None:
-        """A replica says that it has all below ``offset``, the last of ``last_epoch``; counted
-        once for each request, and ``settle`` is to follow.
+        """A replica says that it has all below ``offset``, the last of ``last_epoch``, from
+        ``log_start`` on; counted once for each request, and ``settle`` is to follow.
 
         Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
         replica, too), StaleNode, OffsetOutOfRange: it has to begin anew at our log start.
@@ -288,7 +321,9 @@ class PartitionState:
         if not start <= offset <= end:
             raise OffsetOutOfRange(offset, start, end)
         progress.local(end, self.kept_end)
-        progress.follower(node_id, offset, node_epoch=node_epoch, now_ms=now_ms)
+        progress.follower(
+            node_id, offset, node_epoch=node_epoch, now_ms=now_ms, log_start=log_start
+        )
         return None
 
     def follower_had_all(self, node_id: NodeId, node_epoch: int, then_ms: int) -> None:
@@ -381,6 +416,7 @@ class PartitionState:
         if self.failure is None:
             self.failure = error
             self.pending.fail(error)
+            self.starts.fail(error)
 
     @property
     def kept_end(self) -> int:

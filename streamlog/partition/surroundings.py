@@ -28,7 +28,15 @@ class Upkeep(Protocol):
         """Something waits for the next interval."""
 
     async def persist_log_start(self, partition: "Partition", offset: int) -> None:
-        """Durable when it returns. Raises StorageFull, StorageFailed."""
+        """Durable when it returns. Raises NotLeader once it is gone, StorageFull, StorageFailed."""
+
+    async def lower_log_start(self, partition: "Partition") -> None:
+        """Durable when it returns: the checkpoint says no more than the log does. Raises
+        StorageFull, StorageFailed.
+        """
+
+    def begin_later(self, partition: "Partition", offset: int) -> None:
+        """Its log is to begin there, soon."""
 
 
 class DiskSpace(Protocol):

@@ -170,14 +170,23 @@ class TracedPartition(Partition):
                     trace.synced_ns = now_ns
 
     async def read_for_follower(
-        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        *,
+        log_start: int = 0,
     ) -> FileSlice | EpochEnd:
         if self._open:  # what it has counts at once, and may end the trace
             now_ns = self.traces.now_ns()
             for trace in self._open:
                 if trace.end_offset <= offset:
                     trace.replicated_ns.setdefault(node_id, now_ns)
-        return await super().read_for_follower(node_id, node_epoch, offset, last_epoch, max_bytes)
+        return await super().read_for_follower(
+            node_id, node_epoch, offset, last_epoch, max_bytes, log_start=log_start
+        )
 
     def note_commit(self, trace: BatchTrace) -> None:
         """A sync that commits is told of after the acks."""

@@ -8,12 +8,14 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.config import LogSection
-from streamlog.errors import StreamlogError, Unavailable
+from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
 from streamlog.log.disk import storage_error
 from streamlog.model import TopicPartition
-from streamlog.partition.checkpoints import Checkpoints, Offsets
+from streamlog.partition.checkpoints import NOTHING, Checkpoints, Offsets
+from streamlog.partition.disk_space import Reserve
 from streamlog.partition.owner import Partition
-from streamlog.partition.shortening import retain
+from streamlog.partition.shortening import LaterStarts, retain
+from streamlog.partition.surroundings import nothing
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +34,11 @@ class Upkeep:
         checkpoints: Checkpoints,
         workers: Executor,
         settings: LogSection,
+        reserve: Reserve | None = None,
     ) -> None:
+        """``reserve`` is given up where a log start finds no room: files go by it, and only by it."""
+        self.begins_later: Callable[[Partition], None] = nothing
+        """Hears of each log that does now, though nobody has waited for it."""
         self._partitions = partitions
         self._checkpoints = checkpoints
         self._workers = workers
@@ -43,6 +49,12 @@ class Upkeep:
         """Deleted, and still in the checkpoints."""
         self._unsynced: set[Partition] = set()
         """To be synced at the next interval."""
+        self._reserve = reserve
+        self._starts: dict[Partition, int] = {}
+        """Log starts to be written next."""
+        self._later = LaterStarts(
+            self._persist_starts, is_here=self._is_here, raised=lambda it: self.begins_later(it)
+        )
         self._writing = asyncio.Lock()
 
     def offsets_changed(self, partition: Partition) -> None:
@@ -62,6 +74,7 @@ class Upkeep:
             group.create_task(self._every(interval_ms, self._checkpoint, share=CHECKPOINTS_SHARE))
             group.create_task(self._every(settings.sync_interval_ms, self._sync))
             group.create_task(self._every(settings.retention_check_ms, self._retain))
+            group.create_task(self._later.run())
 
     async def write_checkpoints(self) -> None:
         """Write what has changed. A disk that refuses is told of, and tried again."""
@@ -76,7 +89,9 @@ class Upkeep:
                 if self._partitions.get(partition.tp) is partition:
                     if not partition.state.cutting:
                         limits[partition] = partition.state.log.recovery_limit.cuts
-                    offsets[partition.tp] = _offsets(partition)
+                    known = _offsets(partition)
+                    start = max(known.log_start, self._written_start(partition))
+                    offsets[partition.tp] = known._replace(log_start=start)
                 if done % _AT_ONCE == _AT_ONCE - 1:
                     await asyncio.sleep(0)
             try:
@@ -117,13 +132,54 @@ class Upkeep:
                 await self._store(lambda: self._checkpoints.forget(gone))
 
     async def persist_log_start(self, partition: Partition, offset: int) -> None:
+        """Those that come while another is written are written together."""
+        self._starts[partition] = max(offset, self._starts.get(partition, 0))
         async with self._writing:
-            offsets = self._checkpoints.written()
-            start = max(
-                offset, partition.log_start_offset, self._checkpoints.get(partition.tp).log_start
-            )
-            offsets[partition.tp] = _offsets(partition)._replace(log_start=start)
+            if self._written_start(partition) < offset:
+                starts, self._starts = self._starts, {}
+                starts[partition] = max(offset, starts.get(partition, 0))
+                await self._write_starts(starts)
+        if not self._is_here(partition):
+            raise NotLeader(f"{partition.tp} is not here any more")
+
+    async def lower_log_start(self, partition: Partition) -> None:
+        async with self._writing:
+            start = partition.log_start_offset
+            self._starts.pop(partition, None)
+            if self._is_here(partition) and start < self._written_start(partition):
+                offsets = self._checkpoints.written()
+                offsets[partition.tp] = offsets[partition.tp]._replace(log_start=start)
+                await self._store(lambda: self._checkpoints.write(offsets))
+
+    def begin_later(self, partition: Partition, offset: int) -> None:
+        self._later.want(partition, offset)
+
+    async def _persist_starts(self, starts: Mapping[Partition, int]) -> None:
+        async with self._writing:
+            await self._write_starts(starts)
+
+    async def _write_starts(self, starts: Mapping[Partition, int]) -> None:
+        """A partition that is here no more is passed over: its name may be another's by now."""
+        offsets = self._checkpoints.written()
+        for partition, offset in starts.items():
+            if self._is_here(partition):
+                known = offsets.get(partition.tp, NOTHING)
+                start = max(offset, partition.log_start_offset, known.log_start)
+                offsets[partition.tp] = known._replace(log_start=start)
+        if offsets == self._checkpoints.written():
+            return
+        try:
             await self._store(lambda: self._checkpoints.write(offsets))
+        except StorageFull:
+            if self._reserve is None or not self._reserve.give_up():
+                raise
+            await self._store(lambda: self._checkpoints.write(offsets))  # which makes room
+
+    def _is_here(self, partition: Partition) -> bool:
+        return self._partitions.get(partition.tp) is partition
+
+    def _written_start(self, partition: Partition) -> int:
+        return self._checkpoints.get(partition.tp).log_start
 
     async def _checkpoint(self) -> None:
         if self._changed or self._dropped:

@@ -13,8 +13,8 @@ class LeaderProgress:
     """How far each replica is, and so what is committed, for one leader epoch."""
 
     __slots__ = (
-        "_counted", "_node_id", "_short", "epoch_start", "followers", "high_watermark", "in_sync",
-        "kept_end", "leader_epoch", "log_end", "min_isr",
+        "_counted", "_node_id", "_short", "acknowledged_start", "epoch_start", "followers",
+        "high_watermark", "in_sync", "kept_end", "leader_epoch", "log_end", "min_isr",
     )  # fmt: skip
 
     def __init__(
@@ -24,12 +24,15 @@ class LeaderProgress:
         *,
         start_offset: int,
         log_end: int | None = None,
+        log_start: int = 0,
         leader_epoch: int = 0,
         partition_epoch: int = 0,
         min_isr: int = 1,
         now_ms: int = 0,
     ) -> None:
-        """``start_offset``: the high watermark so far; ``log_end``: where the epoch begins."""
+        """``start_offset``: the high watermark so far; ``log_end``: where the epoch begins;
+        ``log_start``: the leader's own, which an earlier leader may have acknowledged.
+        """
         self._node_id = node_id
         self.leader_epoch = leader_epoch
         self.high_watermark = start_offset
@@ -40,6 +43,8 @@ class LeaderProgress:
         """Where the leader's log ends; no follower can be further."""
         self.epoch_start = self.log_end
         """What lies below was written by leaders before this one."""
+        self.acknowledged_start = log_start
+        """No log start above it has been acknowledged: who has less is not in sync."""
         self.min_isr = min_isr
         """The high watermark stands still while fewer are in sync."""
         self.in_sync = InSync(isr, partition_epoch)
@@ -69,7 +74,13 @@ class LeaderProgress:
         return self.high_watermark
 
     def follower(
-        self, node_id: NodeId, fetch_offset: int, *, node_epoch: int = -1, now_ms: int = 0
+        self,
+        node_id: NodeId,
+        fetch_offset: int,
+        *,
+        node_epoch: int = -1,
+        now_ms: int = 0,
+        log_start: int = 0,
     ) -> int:
         """A fetch at ``fetch_offset`` says that all below is there. The new high watermark."""
         assert node_id != self._node_id
@@ -78,9 +89,22 @@ class LeaderProgress:
             if follower is None:
                 follower = self.followers[node_id] = FollowerProgress()
             follower.fetched(
-                fetch_offset, node_epoch=node_epoch, leader_end=self.log_end, now_ms=now_ms
+                fetch_offset,
+                node_epoch=node_epoch,
+                leader_end=self.log_end,
+                now_ms=now_ms,
+                log_start=log_start,
             )
         return self._advance()
+
+    def acknowledge_start(self, offset: int) -> bool:
+        """Whether every member of the ISR begins at ``offset`` or above, so that no leader elected
+        from it can have what is below; from now on nobody joins who begins lower (KIP-107).
+        """
+        if self._short or any(it.log_start < offset for it in self._counted):
+            return False
+        self.acknowledged_start = max(self.acknowledged_start, offset)
+        return True
 
     def set_isr(
         self,
@@ -159,7 +183,11 @@ class LeaderProgress:
     def _is_level(self, node_id: NodeId) -> bool:
         follower = self.followers.get(node_id)
         least = max(self.high_watermark, self.epoch_start)
-        return follower is not None and follower.end_offset >= least
+        return (
+            follower is not None
+            and follower.end_offset >= least
+            and follower.log_start >= self.acknowledged_start
+        )
 
     def _node_epoch(self, node_id: NodeId, standings: Standings) -> int:
         follower = self.followers.get(node_id)

@@ -12,19 +12,28 @@ class FollowerProgress:
     ends now: a busy one is so although it never sees the very end (KIP-16).
     """
 
-    __slots__ = ("_leader_end", "_told_ms", "caught_up_ms", "end_offset", "node_epoch")
+    __slots__ = (
+        "_leader_end", "_told_ms", "caught_up_ms", "end_offset", "log_start", "node_epoch",
+    )  # fmt: skip
 
     def __init__(self, caught_up_ms: int = LONG_AGO_MS) -> None:
         self.end_offset = -1
         """All below is on it; -1 until it has fetched."""
+        self.log_start = -1
+        """Its log start offset as it last reported it, durable there; -1 until it has fetched."""
         self.node_epoch = -1
         """Of the process that fetched last."""
         self.caught_up_ms = caught_up_ms
         self._leader_end = -1  # of the leader's log when it fetched last, which was then:
         self._told_ms = LONG_AGO_MS
 
-    def fetched(self, offset: int, *, node_epoch: int, leader_end: int, now_ms: int) -> None:
-        """It asks for what comes from ``offset`` on, so that it has all below."""
+    def fetched(
+        self, offset: int, *, node_epoch: int, leader_end: int, now_ms: int, log_start: int = 0
+    ) -> None:
+        """It asks for what comes from ``offset`` on, so that it has all below; its own log begins
+        at ``log_start``.
+        """
+        self.log_start = log_start
         if node_epoch != self.node_epoch:  # another process; what the one before had is not said
             self.node_epoch = node_epoch
             self._leader_end = leader_end

@@ -115,9 +115,17 @@ class LocalPartition(Protocol):
         """Whole batches below the high watermark, first the one with ``offset``, however large."""
 
     async def read_for_follower(
-        self, node_id: NodeId, node_epoch: int, offset: int, last_epoch: int, max_bytes: int
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        *,
+        log_start: int,
     ) -> Slice | EpochEnd:
-        """A replica has all below ``offset``, the last of it of ``last_epoch``; that counts.
+        """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
+        on; that counts.
 
         What follows, up to the log end, the first batch whole; nothing where ``max_bytes`` is 0. Or
         where histories part, and then nothing has counted.
@@ -145,8 +153,10 @@ class LocalPartition(Protocol):
 
     def statistics(self) -> Statistics: ...
 
-    async def purge(self, up_to_offset: int) -> int:
-        """Forget the committed records below ``up_to_offset``; how many they were."""
+    async def purge(self, up_to_offset: int, *, timeout_s: float) -> int:
+        """Forget the committed records below ``up_to_offset``, on every in-sync replica; how many
+        they were. Raises NotLeader, NotEnoughReplicas, RequestTimedOut, StorageFull, StorageFailed.
+        """
 
 
 class Partitions(Protocol):

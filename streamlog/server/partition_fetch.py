@@ -218,6 +218,7 @@ class PartitionFetch:
             self.wanted.fetch_offset,
             self.wanted.last_fetched_epoch,
             max(wanted_bytes, 0),
+            log_start=self.wanted.log_start_offset,
         )
         if isinstance(found, EpochEnd):
             self._diverging = found

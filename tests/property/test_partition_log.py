@@ -160,7 +160,7 @@ class LogMachine(RuleBasedStateMachine):
             retention_messages=kept_messages,
         )
         before = self.log.log_start_offset
-        self.log.apply_retention(self.now_ms, self.synced)
+        self.log.advance_log_start(self.log.retained_start(self.now_ms, self.synced))
         self.log.settings = self.settings
         self.log_start = self.log.log_start_offset
         gone = [t for t in self.twins if before < t.next_offset <= self.log_start]

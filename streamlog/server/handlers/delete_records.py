@@ -1,10 +1,12 @@
 """DeleteRecords (21), versions 0 to 2: a partition forgets what is below an offset (KIP-107).
 
 Offset -1 stands for the high watermark. Only the partition's leader does it; the other replicas
-follow with what they fetch. Who is already past the offset is a success. The low watermark of the
-answer is the first offset that the leader still has.
+follow with what they fetch, and the answer waits until all that are in sync have. Who is already
+past the offset is a success. The low watermark of the answer is the first offset that they all have
+gone past.
 """
 
+import asyncio
 from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
@@ -20,35 +22,49 @@ from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 
+AT_ONCE: Final = 100
+"""Partitions of a topic whose replicas are waited for together."""
 HIGH_WATERMARK: Final = -1
 UNKNOWN: Final = -1
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
+    timeout_s = min(max(0, request["timeout"]), context.settings.idle_timeout_ms) / 1000
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def deleted(name: str, asked: Message) -> dict[str, Any]:
+        async with slots:
+            return await _partition(name, asked, context, timeout_s)
+
     return {
         "topics": [
             {
                 "name": topic["name"],
-                "partitions": [
-                    await _partition(topic["name"], asked, context)
-                    async for asked in in_turns(topic["partitions"])
-                ],
+                "partitions": await asyncio.gather(
+                    *[
+                        deleted(topic["name"], asked)
+                        async for asked in in_turns(topic["partitions"])
+                    ]
+                ),
             }
             async for topic in in_turns(request["topics"])
         ]
     }
 
 
-async def _partition(name: str, asked: Message, context: Context) -> dict[str, Any]:
+async def _partition(
+    name: str, asked: Message, context: Context, timeout_s: float
+) -> dict[str, Any]:
     index, code, low_watermark = asked["partition_index"], ErrorCode.none, UNKNOWN
+    tp = TopicPartition(name, index)
     try:
-        low_watermark = await _delete(TopicPartition(name, index), asked["offset"], context)
+        low_watermark = await _delete(tp, asked["offset"], context, timeout_s)
     except StreamlogError as error:
         code = code_of(error)
     return {"partition_index": index, "low_watermark": low_watermark, "error_code": code}
 
 
-async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
+async def _delete(tp: TopicPartition, offset: int, context: Context, timeout_s: float) -> int:
     """The low watermark. Whoever may lead no longer, or does not know yet what is committed, is no
     leader here: the client then asks again, and perhaps elsewhere.
     """
@@ -66,5 +82,5 @@ async def _delete(tp: TopicPartition, offset: int, context: Context) -> int:
         offset = end
     if not 0 <= offset <= end:
         raise OffsetOutOfRange(offset, partition.log_start_offset, end)
-    await partition.purge(offset)
+    await partition.purge(offset, timeout_s=timeout_s)
     return partition.log_start_offset

@@ -367,7 +367,7 @@ def test_retention_by_bytes_messages_and_age(disk: SimDisk) -> None:
         log = open_log(disk, LogSettings(segment_bytes=2 * size, **limits))
         for i in range(9):
             append(log, timestamp_ms=1_000 + 100 * i)
-        deleted = log.apply_retention(1_950, log.log_end_offset)
+        deleted = log.advance_log_start(log.retained_start(1_950, log.log_end_offset))
         assert log.segment_count == kept
         assert deleted == [f"{2 * i:020d}.log" for i in range(5 - kept)]
         assert log.log_start_offset == 2 * (5 - kept)
@@ -377,11 +377,11 @@ def test_retention_by_bytes_messages_and_age(disk: SimDisk) -> None:
 def test_retention_rolls_an_active_segment_that_is_all_too_old(disk: SimDisk) -> None:
     log = open_log(disk, LogSettings(retention_ms=100))
     append(log, 3, timestamp_ms=1_000)
-    assert log.apply_retention(1_100, 3) == []
-    assert log.apply_retention(1_101, 2) == []
-    assert log.apply_retention(1_101, 3) == [f"{0:020d}.log"]
+    assert log.advance_log_start(log.retained_start(1_100, 3)) == []
+    assert log.advance_log_start(log.retained_start(1_101, 2)) == []
+    assert log.advance_log_start(log.retained_start(1_101, 3)) == [f"{0:020d}.log"]
     assert (log.log_start_offset, log.log_end_offset, log.size_bytes) == (3, 3, 0)
-    assert log.apply_retention(9_999, 3) == []
+    assert log.advance_log_start(log.retained_start(9_999, 3)) == []
 
 
 def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
@@ -395,5 +395,5 @@ def test_retention_believes_no_damaged_time_index(disk: SimDisk) -> None:
     for damage in (b"", struct.pack(">qI", 5, 3), b"\xff" * 12, disk.content(path)[:12]):
         disk.replace(path, damage)
         log = open_log(disk, LogSettings(retention_ms=100), recovery_point=end)
-        assert log.apply_retention(1_050, end) == []
+        assert log.advance_log_start(log.retained_start(1_050, end)) == []
         assert log.log_start_offset == 0

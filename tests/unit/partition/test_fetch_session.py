@@ -11,7 +11,7 @@ REFUSED = FetchResponse(70, [])
 
 
 def at(offset: int, *, epoch: int = 1, high_watermark: int = 0) -> Standing:
-    return Standing(FetchPosition(offset, epoch, epoch), high_watermark)
+    return Standing(FetchPosition(offset, epoch, epoch), high_watermark, 0)
 
 
 def begun(**standings: Standing) -> FetchSession:

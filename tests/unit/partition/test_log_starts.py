@@ -1,0 +1,198 @@
+"""A log start is acknowledged when every in-sync replica has it, durably."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, StreamNotFound
+from streamlog.metadata import commands as c
+from streamlog.partition.owner import Partition
+from tests.failing_disk import FailingDisk
+from tests.partition_world import publish, values_of
+from tests.replica_world import TP, ReplicaNode, ReplicaWorld, replicas, until
+
+CHECKPOINT = "log-start-offset-checkpoint"
+
+
+async def filled(world: ReplicaWorld, count: int = 10) -> Partition:
+    """What the leader keeps."""
+    for number in range(count):
+        await publish(world.leader.partition(), b"%d" % number)
+    return world.leader.partition()
+
+
+def checkpointed(world: ReplicaWorld, node: ReplicaNode) -> int:
+    """What the file says, or 0."""
+    path = world.path / str(node.node_id) / CHECKPOINT
+    lines = path.read_text().splitlines()[2:] if path.exists() else []
+    return next((int(line.split()[2]) for line in lines if line.startswith("s 0 ")), 0)
+
+
+async def test_an_acknowledged_purge_outlives_its_leader(tmp_path: Path) -> None:
+    async with replicas(tmp_path, fetch_wait_ms=30_000) as world:
+        partition = await filled(world)
+        assert await partition.purge(7) == 7
+        starts = {node.partition().log_start_offset for node in world.nodes.values()}
+        on_disk = {checkpointed(world, node) for node in world.nodes.values()}
+        assert (starts, on_disk) == ({7}, {7})
+        await world.stop(world.leader.node_id)
+        assert await values_of(world.leader.partition()) == [b"7", b"8", b"9"]
+
+
+async def test_a_log_start_is_not_reported_before_it_is_durable(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1) as world:
+        follower = await world.start(2, disk)
+        await world.create(replicas=2)
+        if world.leader is follower:
+            await world.elect(1)
+        partition = await filled(world)
+        disk.faults.break_("write_small", path=CHECKPOINT)
+        with pytest.raises(RequestTimedOut):
+            await partition.purge(7, timeout_s=0.05)
+        assert (partition.log_start_offset, follower.partition().log_start_offset) == (7, 0)
+        assert checkpointed(world, follower) == 0
+        disk.faults.mend()
+        assert await partition.purge(7) == 0, "asked again"
+        assert checkpointed(world, follower) == follower.partition().log_start_offset == 7
+
+
+async def test_who_leaves_the_isr_is_waited_for_no_longer(tmp_path: Path) -> None:
+    async with replicas(tmp_path) as world:
+        partition, gone = await filled(world), world.followers[0]
+        await gone.stop()  # and nobody has noticed
+        purging = asyncio.create_task(partition.purge(7))
+        await until(lambda: partition.state.starts)
+        await until(lambda: world.followers[0].partition().log_start_offset == 7)
+        assert not purging.done()
+        world.controller.live.discard(gone.node_id)
+        epoch = world.controller.epoch(gone.node_id)
+        await world.ask(c.FenceNode(node_id=gone.node_id, node_epoch=epoch))
+        assert await purging == 7
+
+
+async def test_too_few_in_sync_acknowledge_nothing(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 2) as world:
+        await world.create(min_isr=2)
+        partition = await filled(world)
+        gone = world.followers[0].node_id
+        await world[gone].stop()
+        purging = asyncio.create_task(partition.purge(7))
+        await until(lambda: partition.state.starts)
+        world.controller.live.discard(gone)
+        await world.ask(c.FenceNode(node_id=gone, node_epoch=world.controller.epoch(gone)))
+        with pytest.raises(NotEnoughReplicas):
+            await purging
+        with pytest.raises(NotEnoughReplicas):
+            await partition.purge(7)
+        await world.start(gone)
+        await until(lambda: world.isr() == {1, 2})
+        assert await partition.purge(7) == 0
+
+
+async def test_another_leader_ends_the_wait(tmp_path: Path) -> None:
+    async with replicas(tmp_path) as world:
+        partition, new = await filled(world), world.followers[0]
+        new.registry._upkeep._later.want = lambda *_: None  # type: ignore[method-assign]
+        waiting = asyncio.create_task(partition.purge(7))
+        await until(lambda: partition.state.starts)
+        await world.elect(new.node_id)
+        with pytest.raises(NotLeader):
+            await waiting
+        assert new.partition().log_start_offset == 0
+        assert await new.partition().purge(7) == 7, "asked again, where it is led now"
+
+
+async def test_a_purge_of_a_deleted_stream_says_nothing_of_its_namesake(tmp_path: Path) -> None:
+    async with replicas(tmp_path, 2) as world:
+        partition, follower = await filled(world), world.followers[0]
+        follower.registry._upkeep._later.want = lambda *_: None  # type: ignore[method-assign]
+        waiting = asyncio.create_task(partition.purge(7))
+        await until(lambda: partition.state.starts)
+        await world.ask(c.DeleteStream(name="s"))
+        with pytest.raises(StreamNotFound):
+            await waiting
+        await world.create()
+        for node in world.nodes.values():
+            upkeep = node.registry._upkeep
+            with pytest.raises(NotLeader):
+                await upkeep.persist_log_start(partition, 9)
+            await upkeep._persist_starts({partition: 9})
+            assert checkpointed(world, node) == 0
+        await publish(world.leader.partition(), b"x")
+        assert await values_of(world.leader.partition()) == [b"x"]
+
+
+async def test_who_begins_below_what_was_acknowledged_does_not_join(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 2) as world:
+        late = await world.start(3, disk)
+        await world.create(replicas=3)
+        if world.leader is late:
+            await world.elect(1)
+        partition = await filled(world)
+        await world.stop(late.node_id)
+        assert await partition.purge(7) == 7
+        disk.faults.break_("write_small", path=CHECKPOINT)
+        late = await world.start(3, disk)
+        await publish(partition, b"x")
+        await until(lambda: late.partition().log_end_offset == 11)
+        progress = partition.state.progress
+        assert progress is not None
+        await until(lambda: progress.followers[late.node_id].end_offset == 11)
+        assert not progress.may_join(late.node_id)
+        disk.faults.mend()
+        await until(lambda: world.isr() == {1, 2, 3})
+        assert late.partition().log_start_offset == checkpointed(world, late) == 7
+
+
+async def test_no_file_goes_before_the_log_start_is_durable(tmp_path: Path) -> None:
+    """By retention."""
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 0) as world:
+        await world.start(1, disk, segment_bytes=4096, retention_check_ms=10)
+        world.controller.create("s", replicas=1, retention_messages=3)
+        await world.spread()
+        disk.faults.break_("write_small", path=CHECKPOINT)
+        partition = world.leader.partition()
+        for _ in range(20):
+            await publish(partition, b"x" * 1000)
+        files = tmp_path / "1" / "streams" / "s" / "0"
+        later = world.leader.registry._upkeep._later
+        await until(lambda: later._wanted)
+        assert partition.log_start_offset == 0
+        assert (files / f"{0:020}.log").exists()
+        disk.faults.mend()
+        await until(lambda: partition.log_start_offset > 0)
+        assert checkpointed(world, world.leader) == partition.log_start_offset
+        assert not (files / f"{0:020}.log").exists()
+
+
+async def test_a_follower_that_begins_anew_says_first_where(tmp_path: Path) -> None:
+    """What it had lies below all that its leader has."""
+    disk = FailingDisk()
+    async with ReplicaWorld(tmp_path, 1, replica_lag_time_ms=60_000) as world:
+        follower = await world.start(2, disk)
+        await world.create(replicas=2, min_isr=1)
+        if world.leader is follower:
+            await world.elect(1)
+        await filled(world, 4)
+        await world.stop(2)
+        partition = await filled(world)
+        assert await partition.purge(12) == 12
+        said: list[int] = []
+        inner = disk.unlink
+
+        def unlink(path: str) -> None:
+            if path.endswith(".log"):
+                said.append(checkpointed(world, world[2]))
+            inner(path)
+
+        disk.unlink = unlink  # type: ignore[method-assign]
+        follower = await world.start(2, disk)
+        await until(lambda: world.isr() == {1, 2})
+        assert said == [12]
+        assert follower.partition().log_start_offset == 12
+        assert await values_of(follower.partition()) == [b"8", b"9"]
+        assert TP in {it.tp for it in follower.registry.partitions()}
