@@ -22,11 +22,9 @@
 
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
 committed once, in order, after its records are below the high watermark and while the node leads
-and holds its lease, or failed once; a follower's log is cut only where its leader's goes on
-otherwise, and not below the high watermark while it is in sync; a log start is durable in the
-checkpoint before a file below it goes, before it is reported, and before it is acknowledged, which
-needs every in-sync replica's; a disk that fails takes its
-partition offline, others go on, and readers are served up to the high watermark.
+and holds its lease, or failed once; a log start is durable before a file below it goes and before
+it is reported or acknowledged; a follower's log is cut only where its leader's goes on otherwise,
+and not below the high watermark while it is in sync; a failing disk takes its partition offline.
 
 State is touched on the event loop alone; worker threads get tickets (a sync, a check, a cut, a
 deletion). It does not know NATS nor sockets: ``ingest`` appends, ``server`` reads.

@@ -91,8 +91,7 @@ class Registry:
         """``cluster``: None for a node by itself. ``reserve``, ``keys``: see ``log``."""
         self._new_partition = new_partition
         self._data_dir, self._settings = data_dir, settings
-        self._node_id = node_id
-        self._metrics = metrics
+        self._node_id, self._metrics = node_id, metrics
         self._disk = disk = disk or OsDisk()
         self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed(), keys)
         self._folders = Folders(data_dir, disk)

@@ -111,7 +111,7 @@ async def _run(partition: Partition, cut: Cut, workers: Executor, why: str) -> N
         },
     )
     run = partition.following.begin_cut(cut)
-    error = await asyncio.shield(asyncio.create_task(_cut_log(partition, cut, run, workers)))
+    error = await asyncio.shield(_cut_log(partition, cut, run, workers))
     if error is not None:
         raise error
 

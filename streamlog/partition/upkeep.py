@@ -36,7 +36,7 @@ class Upkeep:
         settings: LogSection,
         reserve: Reserve | None = None,
     ) -> None:
-        """``reserve`` is given up where a log start finds no room: files go by it, and only by it."""
+        """``reserve`` is given up where a log start finds no room: files go by it alone."""
         self.begins_later: Callable[[Partition], None] = nothing
         """Hears of each log that does now, though nobody has waited for it."""
         self._partitions = partitions
@@ -53,7 +53,7 @@ class Upkeep:
         self._starts: dict[Partition, int] = {}
         """Log starts to be written next."""
         self._later = LaterStarts(
-            self._persist_starts, is_here=self._is_here, raised=lambda it: self.begins_later(it)
+            self._persist_starts, is_here=self._is_here, raised=self._begins_later
         )
         self._writing = asyncio.Lock()
 
@@ -153,6 +153,9 @@ class Upkeep:
 
     def begin_later(self, partition: Partition, offset: int) -> None:
         self._later.want(partition, offset)
+
+    def _begins_later(self, partition: Partition) -> None:
+        self.begins_later(partition)
 
     async def _persist_starts(self, starts: Mapping[Partition, int]) -> None:
         async with self._writing:
