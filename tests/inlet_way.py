@@ -102,7 +102,9 @@ class Way:
         return self.metrics.registry.get_sample_value(f"streamlog_{name}_total", labels) or 0
 
 
-def message(reply: str = "", payload: bytes = b"x", **headers: str) -> bytes:
+def message(
+    reply: str = "", payload: bytes = b"x", *, subject: str = "orders", **headers: str
+) -> bytes:
     block = b""
     if headers:
         lines = "".join(f"{key.replace('_', '-')}: {text}\r\n" for key, text in headers.items())
@@ -110,4 +112,4 @@ def message(reply: str = "", payload: bytes = b"x", **headers: str) -> bytes:
     sizes = f"{len(block)} {len(block) + len(payload)}" if block else f"{len(payload)}"
     verb = "HMSG" if block else "MSG"
     target = f"{reply} " if reply else ""
-    return f"{verb} orders 1 {target}{sizes}\r\n".encode() + block + payload + b"\r\n"
+    return f"{verb} {subject} 1 {target}{sizes}\r\n".encode() + block + payload + b"\r\n"

@@ -11,6 +11,7 @@ from streamlog.partition.state import Acknowledgement
 from streamlog.partition.subjects.reading import note_batches, nothing_erased
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.erasure import erasure_batches
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.subjects import SubjectIndex
 
@@ -67,6 +68,27 @@ class FakeSubjects:
         self.wanted = 0
 
 
+class FakeErasing:
+    """Into the partition's batches."""
+
+    def __init__(self, partition: "FakePartition") -> None:
+        self._partition = partition
+        self.fault: StreamlogError | None = None
+
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        if self.fault is not None:
+            raise self.fault
+        partition = self._partition
+        base_offset, epoch = partition.log_end_offset, partition.leader_epoch
+        for batch in erasure_batches(
+            erased, base_offset=base_offset, leader_epoch=epoch, timestamp_ms=0
+        ):
+            partition.batches.append(batch)
+            partition.log_end_offset += 1
+        partition.erased.update(erased)
+        partition.waiting.append((base_offset, ack))
+
+
 class NoSurplus:
     """Of a stream that keeps all."""
 
@@ -95,6 +117,7 @@ class FakePartition:
         self.subjects = FakeSubjects(self)
         self.config = StreamConfig.of(name=self.tp.stream)
         self.erased = OffsetSet()
+        self.erasing = FakeErasing(self)
         self.surplus = NoSurplus()
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
@@ -104,7 +127,9 @@ class FakePartition:
 
     @property
     def messages_end(self) -> int:
-        return self.log_end_offset
+        headers = [read_header(batch) for batch in self.batches]
+        ends = [it.next_offset for it in headers if not it.is_control]
+        return ends[-1] if ends else self.log_start_offset
 
     def append(
         self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None

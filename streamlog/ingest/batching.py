@@ -6,7 +6,7 @@ nothing that came before or after it changes places with it.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streamlog.ingest.acks import batch_ack_json
 from streamlog.ingest.answers import Answers
@@ -43,11 +43,29 @@ class BatchPartition(Protocol):
     def below_min_isr(self) -> bool: ...
 
 
-class Committed(Protocol):
-    """Who is told of a commit."""
+class RunBatch(NamedTuple):
+    """A batch that is part of the run, whose messages lie next to each other there."""
 
-    def __call__(self, reply: bytes, offset: int, answer: bytes) -> None:
-        """``answer`` goes to ``reply`` once the message at ``offset`` is committed."""
+    position: int
+    """Of its first message."""
+    asked: list[Asked]
+    """What each of its messages asks for."""
+    batch_id: bytes
+    reply: bytes
+
+    @property
+    def positions(self) -> range:
+        return range(self.position, self.position + len(self.asked))
+
+    @property
+    def rolls_up(self) -> bool:
+        return any(asked_rollup(headers) for _, headers in self.asked)
+
+    def answer(self, stream: str, base_offset: int) -> tuple[int, bytes]:
+        """The offset of its last message, and what its publisher is told once it is committed."""
+        offset = base_offset + self.positions[-1]
+        batch_id = self.batch_id.decode(errors="replace")
+        return offset, batch_ack_json(stream, offset + 1, batch_id, len(self.asked))
 
 
 def _never(_subjects: Sequence[bytes], _size_bytes: int) -> Refusal | None:
@@ -59,7 +77,7 @@ class Batching:
     """Part of an inlet, on whose event loop it is."""
 
     __slots__ = (
-        "_answers", "_batches", "_committed", "_inflow", "_last_on", "_partition", "_rollups",
+        "_answers", "_batches", "_in_run", "_inflow", "_last_on", "_partition", "_rollups",
         "_sequencer", "_stream", "_too_much", "allowed", "has_grown",
     )  # fmt: skip
 
@@ -72,7 +90,6 @@ class Batching:
         sequencer: Sequencer,
         staging: Staging,
         answers: Answers,
-        committed: Committed,
         last_on: SubjectSequence = unknown_sequence,
         too_much: Callable[[Sequence[bytes], int], Refusal | None] = _never,
         rollups: Rollups | None = None,
@@ -87,7 +104,7 @@ class Batching:
         self._sequencer = sequencer
         self._batches = Batches(stream, staging)
         self._answers = answers
-        self._committed = committed
+        self._in_run: list[RunBatch] = []
         self._last_on = last_on
         self._too_much = too_much
         """Why there is no room for messages of these subjects, of so many bytes, if so."""
@@ -120,13 +137,32 @@ class Batching:
         refusal = self._objection(asked, size_bytes, now_ms)
         if refusal is not None:
             return self._refuse(reply, refusal)
-        self._note_rollups(asked)
-        offset = self._move(messages, with_last=not step.stores)
-        answer = batch_ack_json(
-            self._stream, offset + 1, batch_id.decode(errors="replace"), len(asked)
-        )
-        self._committed(reply, offset, answer)
+        self._note(RunBatch(0, asked, batch_id, reply))
+        self._move(messages, with_last=not step.stores)
         return self._inflow.run if step.stores else False
+
+    @property
+    def has_any_in_run(self) -> bool:
+        return bool(self._in_run)
+
+    @property
+    def positions(self) -> set[int]:
+        """Of the messages in the run that are part of a batch."""
+        return {position for batch in self._in_run for position in batch.positions}
+
+    def take_in_run(self) -> list[RunBatch]:
+        """The batches of the run, which is appended or dropped; there are none afterwards."""
+        in_run, self._in_run = self._in_run, []
+        return in_run
+
+    def move(self, batch: RunBatch, now_ms: int) -> Refusal | None:
+        """What was before it in the run is refused: its messages would now come to the end of the
+        run. Judged anew, as a whole, since it may have expected what is gone. None: add them.
+        """
+        refusal = self._judged(batch.asked, now_ms)
+        if refusal is None:
+            self._note(batch)
+        return refusal
 
     def account(self) -> None:
         """Take room for what was staged."""
@@ -149,33 +185,38 @@ class Batching:
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
         too_much = self._too_much([subject for subject, _ in asked], size_bytes)
-        if self._rollups is not None and too_much is None:
+        return too_much or self._judged(asked, now_ms)
+
+    def _judged(self, asked: list[Asked], now_ms: int) -> Refusal | None:
+        """At the end of the run."""
+        refusal = None
+        if self._rollups is not None:
             wanted = (asked_rollup(headers) for _, headers in asked)
-            too_much = next(filter(None, map(self._rollups.objection, wanted)), None)
-        return too_much or self._sequencer.admit_batch(
+            refusal = next(filter(None, map(self._rollups.objection, wanted)), None)
+        return refusal or self._sequencer.admit_batch(
             asked,
-            run.count,
+            self._inflow.run.count,
             log_end_offset=self._partition.log_end_offset,
             messages_end=self._partition.messages_end,
             now_ms=now_ms,
             last_on=self._last_on,
         )
 
-    def _note_rollups(self, asked: list[Asked]) -> None:
-        """Of the messages that go into the run now."""
+    def _note(self, batch: RunBatch) -> None:
+        """Its messages go to the end of the run now."""
+        position = self._inflow.run.count
+        self._in_run.append(batch._replace(position=position))
         if self._rollups is not None:
-            for position, (subject, headers) in enumerate(asked, self._inflow.run.count):
-                self._rollups.add(asked_rollup(headers), subject, position)
+            for at, (subject, headers) in enumerate(batch.asked, position):
+                self._rollups.add(asked_rollup(headers), subject, at)
 
-    def _move(self, messages: list[StagedMessage], *, with_last: bool) -> int:
-        """Into the current run; the offset of the batch's last message, if it is among them or
-        is the next one."""
+    def _move(self, messages: list[StagedMessage], *, with_last: bool) -> None:
+        """Into the current run."""
         run = self._inflow.run
         for number, message in enumerate(messages, 1):
             is_last = with_last and number == len(messages)
             headers = [*message.headers, COMMIT_HEADER] if is_last else message.headers
             run.append(message.key, message.value, headers)
-        return self._partition.log_end_offset + run.count - with_last
 
     def _refuse(self, reply: bytes, refusal: Refusal) -> bool:
         self._answers.refuse_one(self._stream, reply, refusal)

@@ -1,18 +1,17 @@
 """What of a run there is no room for, in a stream with ``discard=new``."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.refusal import Refusal
-from streamlog.ingest.sieve import BATCH_ID
 from streamlog.ingest.subject_sequences import IndexedPartition, SubjectSequences
 from streamlog.ingest.tally import TOO_MANY, TOO_MANY_BYTES, TOO_MANY_OF_SUBJECT, Tally
 from streamlog.partition.bounds import BoundedPartition, RoomLeft, room_left
-from streamlog.record.batch import HEADER_BYTES, MAGIC, BatchHeader
-from streamlog.record.codec import RecordRun, decode_records
+from streamlog.record.batch import HEADER_BYTES
+from streamlog.record.codec import RecordRun
 from streamlog.record.sizes import record_sizes
 
 NOT_COUNTED: Final = Refusal(
@@ -40,10 +39,13 @@ class Bounds:
         self._partition = partition
         self._sequences = sequences
 
-    def refused(self, run: RecordRun, rollups: Mapping[int, bytes]) -> dict[int, Refusal]:
+    def refused(
+        self, run: RecordRun, rollups: Mapping[int, bytes], batched: Container[int]
+    ) -> dict[int, Refusal]:
         """By position, each as if those before it had been stored that are not refused.
 
-        ``rollups``: those that have others go, ``sub`` or ``all``.
+        ``rollups``: those that have others go, ``sub`` or ``all``; ``batched``: those of batches,
+        for all of which there was room.
         """
         room, config = self._room(run.count), self._partition.config
         fits = run.count <= room.messages
@@ -58,13 +60,12 @@ class Bounds:
             if counted is None:
                 return dict.fromkeys(range(run.count), NOT_COUNTED)
             subjects, there = counted
-        batches = _places_of_batches(run) if config.allow_atomic else frozenset[int]()
         tally = Tally(config, room._replace(size_bytes=room.size_bytes - HEADER_BYTES), there)
         refused: dict[int, Refusal] = {}
         for position, size in enumerate(record_sizes(run.body_from(0))):
             subject, rollup = subjects[position], rollups.get(position, b"")
             refusal = None
-            if position not in batches:  # there was room for all of it
+            if position not in batched:
                 refusal = tally.objection(subject, size, rollup)
             if refusal is not None:
                 refused[position] = refusal
@@ -100,13 +101,3 @@ class Bounds:
                 self._partition.surplus.find()
             room = room_left(self._partition)
         return room
-
-
-def _places_of_batches(run: RecordRun) -> frozenset[int]:
-    """Of messages that are stored all or none."""
-    header = BatchHeader(0, 0, 0, MAGIC, 0, 0, run.count - 1, 0, 0, -1, -1, -1, run.count)
-    return frozenset(
-        record.offset
-        for record in decode_records(run.body_from(0), header)
-        if any(name == BATCH_ID for name, _ in record.headers)
-    )

@@ -10,7 +10,7 @@ from streamlog.errors import StreamlogError
 from streamlog.ingest.acks import ack_head, ack_json
 from streamlog.ingest.answers import NS_PER_MS, Answers
 from streamlog.ingest.awaited import Awaited, WatchedPartition
-from streamlog.ingest.batching import Batching
+from streamlog.ingest.batching import Batching, RunBatch
 from streamlog.ingest.bounds import Bounds, FilledPartition
 from streamlog.ingest.frames import Inflow
 from streamlog.ingest.inlet_settings import InletSettings
@@ -28,10 +28,10 @@ from streamlog.ingest.refusal import (
     refusal_of,
 )
 from streamlog.ingest.replies import Replies, iter_replies, pack_reply, select_replies
-from streamlog.ingest.rolling import NOT_REMOVED, RolledPartition, Rollups
+from streamlog.ingest.rolling import NOT_REMOVED, OWED, Place, RolledPartition, Rollups
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.sieve import sift
+from streamlog.ingest.sieve import sift, with_whole_batches
 from streamlog.ingest.staging import Staging
 from streamlog.ingest.subject_sequences import SubjectSequences
 from streamlog.ingest.subscriptions import Source
@@ -83,7 +83,7 @@ class Inlet:
 
     __slots__ = (
         "_ack_head", "_answers", "_awaited", "_barred", "_metrics", "_now_ms", "_opener",
-        "_pending", "_rollups", "_room", "_singles", "_stream", "_wishes", "answering", "batching",
+        "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering", "batching",
         "bounds", "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition",
         "sequencer", "sequences", "sids", "sources", "subjects",
     )  # fmt: skip
@@ -137,7 +137,6 @@ class Inlet:
             sequencer=sequencer,
             staging=staging,
             answers=answers,
-            committed=self._answer_when_committed,
             last_on=self.sequences.last,
             too_much=self._too_much,
             rollups=self._rollups,
@@ -145,9 +144,9 @@ class Inlet:
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, Ack] = {}
         """Positions in the current run whose message asked for another ack than the default."""
-        self._singles: list[tuple[bytes, int, bytes]] = []
-        """(reply, offset, answer) of the current read: each is answered on its own once that offset
-        is committed, being a duplicate or a batch."""
+        self._repeats: list[tuple[bytes, int]] = []
+        """Of the current read: the reply of a message that is there already, and where; answered
+        once that is committed."""
         self.configure(settings)
 
     @property
@@ -171,10 +170,39 @@ class Inlet:
                 why = self._barred or NO_KEY
                 self._answers.refuse_one(self._stream, self._heard(reply), why)
         refusal = self._append() if inflow.run.count else None
-        if self._singles:
-            self._await_singles(refusal)
+        if self._rollups.owed:
+            self.erase_owed()
+        if self._repeats:
+            self._await_repeats(refusal)
         if self.batching.has_grown:
             self.batching.account()
+
+    def drop(self) -> None:
+        """Refuse what ``take`` left behind when it raised, lest it be stored at other offsets than
+        it was judged for.
+        """
+        inflow, base_offset = self.inflow, self.partition.log_end_offset
+        count, reply_count, enveloped = inflow.run.count, inflow.reply_count, inflow.enveloped
+        inflow.run.clear()
+        replies = Replies(inflow.take_replies(), reply_count, enveloped)
+        replies = replies if self.answering else NO_REPLIES
+        self._not_appended(PendingAcks(self, base_offset, count, replies, 0), replies, INTERNAL)
+        self._wishes.clear()
+        self._repeats.clear()
+
+    def owe(self, rollups: Sequence[Place]) -> None:
+        """Messages in the log, of which a former leader may not have appended the erasure."""
+        self._rollups.owed += rollups
+
+    def erase_owed(self) -> None:
+        """What messages in the log supersede, and could not be erased yet. Between two reads, or
+        when the run is gone: an erasure takes the offset for which a message was judged.
+        """
+        if self._rollups.owed and not self.closed and not self.inflow.run.count:
+            try:
+                self._rollups.erase_owed(UNAWAITED)
+            except Exception as error:
+                self._refusal(error)
 
     def configure(self, settings: InletSettings) -> None:
         """What the stream is set to, from the next message on.
@@ -231,7 +259,9 @@ class Inlet:
             replies = self._sift(run, replies)
             if not run.count:
                 return NOT_ENOUGH_REPLICAS
-        if self.bounds is not None and (refused := self.bounds.refused(run, self._rollups.kinds)):
+        if self.bounds is not None and (
+            refused := self.bounds.refused(run, self._rollups.kinds, self.batching.positions)
+        ):
             replies = self._sift(run, replies, refused)
             if not run.count:
                 return TOO_MANY
@@ -241,9 +271,10 @@ class Inlet:
         count = run.count
         size = run.size_bytes + len(replies.packed) + count * RECORD_OVERHEAD_BYTES
         acks = PendingAcks(self, base_offset, count, late, size)
-        if self._barred is not None or self._room.refusing:
+        barred = self._barred or (OWED if self._rollups.owed else None)
+        if barred is not None or self._room.refusing:
             run.clear()
-            return self._not_appended(acks, replies, self._barred or OVERLOADED)
+            return self._not_appended(acks, replies, barred or OVERLOADED)
         if not short:  # else it would take room for as long as the replicas are away
             self._room.take(size)  # before the append, since that may commit at once
             self._pending.append(acks)
@@ -256,13 +287,14 @@ class Inlet:
             return self._not_appended(acks, replies, self._refusal(error))
         if early.reply_count:
             self._answers.acknowledge(self._ack_head, early, base_offset)
-        if self._rollups:
-            self._roll_up(base_offset)
+        removed = self._roll_up(base_offset) if self._rollups else True
+        if self.batching.has_any_in_run:
+            self._await_batches(base_offset, removed=removed)
         return None
 
-    def _roll_up(self, base_offset: int) -> None:
-        """The run with these messages was appended; they, and batches with any, are answered when
-        nothing of what was before them is there.
+    def _roll_up(self, base_offset: int) -> bool:
+        """The run with these messages was appended; they are answered when nothing of what was
+        before them is there. Whether that is under way.
         """
         rollups = self._rollups.take()
         try:
@@ -271,18 +303,23 @@ class Inlet:
             self._refusal(error)
             for rollup in rollups:
                 self._answers.refuse_one(self._stream, rollup.reply, NOT_REMOVED)
-            return
-        last = self.partition.log_end_offset - 1
-        answers = (
-            (it.reply, ack_json(self._stream, base_offset + it.position + 1)) for it in rollups
-        )
-        self._singles = [
-            *((reply, last, answer) for reply, answer in answers if reply),
-            *(
-                (reply, max(at, last) if at >= base_offset else at, answer)
-                for reply, at, answer in self._singles
-            ),
-        ]
+            return False
+        for it in rollups:
+            if it.reply:
+                offset = base_offset + it.position
+                answer = ack_json(self._stream, offset + 1)
+                self._awaited.add(it.reply, self._rollups.awaited(offset), answer)
+        return True
+
+    def _await_batches(self, base_offset: int, *, removed: bool) -> None:
+        """The run with them was appended. ``removed``: what its messages supersede is, too."""
+        for batch in self.batching.take_in_run():
+            if batch.rolls_up and not removed:
+                self._answers.refuse_one(self._stream, batch.reply, NOT_REMOVED)
+            elif batch.reply:
+                offset, answer = batch.answer(self._stream, base_offset)
+                awaited = self._rollups.awaited(offset) if batch.rolls_up else offset
+                self._awaited.add(batch.reply, awaited, answer)
 
     def _by_wish(self, replies: Replies) -> tuple[Replies, Replies]:
         """Those to be answered at the commit, and those once it is appended."""
@@ -297,46 +334,59 @@ class Inlet:
         self, run: RecordRun, replies: Replies, refused: Mapping[int, Refusal] | None = None
     ) -> Replies:
         """Refuse these, or, if None, those that wait for replicas; the others move together, and
-        are judged anew.
+        are judged anew: a message by itself, a batch as a whole.
+
+        Judging takes the ids of what is kept into the window again, at their new offsets.
         """
         base_offset = self.partition.log_end_offset
         wishes, self._wishes = self._wishes, {}
         if refused is None:
             places = (place for place in range(run.count) if place not in wishes)
             refused = dict.fromkeys(places, NOT_ENOUGH_REPLICAS)
+        batches, refused, asked_by = with_whole_batches(refused, self.batching.take_in_run())
         sifted = sift(run, replies, refused)
         self._abort(base_offset)
-        asked_by = dict(iter_replies(sifted.refused.packed))
-        rollups = {rollup.position: rollup for rollup in self._rollups.take()}
-        asked_by |= {place: rollup.reply for place, rollup in rollups.items()}
+        rollups = {rollup.position: rollup.reply for rollup in self._rollups.take()}
+        asked_by |= {place: reply for place, reply in rollups.items() if reply}
+        asked_by |= dict(iter_replies(sifted.refused.packed))
         for place, refusal in refused.items():
             self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
         moved: dict[int, int] = {}
         asked: list[bytes] = []
-        for kept in sifted.kept:
-            is_judged = kept.is_of_batch  # as a whole, and all of it stays where it is
-            rollup = rollups.get(kept.position)
-            reply = kept.reply if rollup is None else rollup.reply
-            if is_judged and rollup is not None:
-                self._rollups.add_again(rollup, run.count)
-            if is_judged or self._admit(kept.header_block, kept.subject, reply, run.count):
-                position = run.append(kept.record.key, kept.record.value, kept.headers)
-                moved[base_offset + kept.position] = base_offset + position
-                if kept.reply:
-                    asked.append(pack_reply(position, kept.reply))
-        self._singles = [
-            single
-            if single[1] < base_offset or moved.get(single[1]) == single[1]
-            else self._repeated(single[0], moved.get(single[1]))
-            for single in self._singles
+        waiting = deque(sifted.kept)
+        while waiting:
+            batch = batches.get(waiting[0].position)
+            together = [waiting.popleft() for _ in batch.asked] if batch else [waiting.popleft()]
+            if batch is not None:
+                goes_on = self._is_admitted_again(batch)
+            else:
+                (it,) = together
+                reply = rollups.get(it.position) or it.reply
+                goes_on = bool(self._admit(it.header_block, it.subject, reply, run.count))
+            for it in together if goes_on else ():
+                position = run.append(it.record.key, it.record.value, it.headers)
+                moved[base_offset + it.position] = base_offset + position
+                if it.reply:
+                    asked.append(pack_reply(position, it.reply))
+        self._repeats = [
+            (reply, first if first < base_offset else moved.get(first, NOWHERE))
+            for reply, first in self._repeats
         ]
         return Replies(b"".join(asked), len(asked), replies.enveloped)
+
+    def _is_admitted_again(self, batch: RunBatch) -> bool:
+        why = self.batching.move(batch, self._now_ms())
+        if why is not None:
+            self._answers.refuse_one(self._stream, batch.reply, why)
+        return why is None
 
     def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
         self._abort(acks.base_offset)
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         for rollup in self._rollups.take():
             self._answers.refuse_one(self._stream, rollup.reply, refusal)
+        for batch in self.batching.take_in_run():
+            self._answers.refuse_one(self._stream, batch.reply, refusal)
         return refusal
 
     def _refusal(self, error: Exception) -> Refusal:
@@ -415,7 +465,7 @@ class Inlet:
         elif verdict.duplicate_of is not None:
             self._metrics.duplicates.inc()
             if reply and verdict.ack is not Ack.NEVER:
-                self._singles.append(self._repeated(reply, verdict.duplicate_of))
+                self._repeats.append((reply, verdict.duplicate_of))
         return False
 
     def _store(
@@ -440,24 +490,17 @@ class Inlet:
             self._wishes[position] = ack
         return True
 
-    def _repeated(self, reply: bytes, offset: int | None) -> tuple[bytes, int, bytes]:
-        """What is to be answered for a duplicate of the message at ``offset``."""
-        first = NOWHERE if offset is None else offset
-        return reply, first, ack_json(self._stream, first + 1, duplicate=True)
-
-    def _answer_when_committed(self, reply: bytes, offset: int, answer: bytes) -> None:
-        """A batch is in the run, or will be with the next message."""
-        if reply:
-            self._singles.append((reply, offset, answer))
-
-    def _await_singles(self, refusal: Refusal | None) -> None:
+    def _await_repeats(self, refusal: Refusal | None) -> None:
         """Now if it is committed, else with it. ``refusal``: why the run is not stored."""
-        singles, self._singles = self._singles, []
-        for reply, offset, answer in singles:
-            if offset < self.partition.log_end_offset:
-                self._awaited.add(reply, offset, answer)
-            else:
+        repeats, self._repeats = self._repeats, []
+        for reply, first in repeats:
+            if first >= self.partition.log_end_offset:
                 self._answers.refuse_one(self._stream, reply, refusal or INTERNAL)
+            elif self._rollups.owes(first):
+                self._answers.refuse_one(self._stream, reply, NOT_REMOVED)
+            else:
+                answer = ack_json(self._stream, first + 1, duplicate=True)
+                self._awaited.add(reply, self._rollups.awaited(first), answer)
 
     def _heard(self, reply: bytes) -> bytes:
         return reply if self.answering else b""

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final, Protocol
 
 from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.rolling import RolledPartition, superseded
+from streamlog.ingest.rolling import RolledPartition
 from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
 from streamlog.ingest.window import NEVER_MS, ReadablePartition, look_at_recent, rebuild_window
 
@@ -68,7 +68,7 @@ class Openings:
             try:
                 if not inlet.closed:
                     await self._rebuild(inlet, partition, known_offset)
-                    await self._know_subjects(partition, rolls_up=inlet.sequencer.rolls_up)
+                    await self._know_subjects(inlet, partition)
                     self._open(inlet)
             finally:
                 self.count -= 1
@@ -92,12 +92,12 @@ class Openings:
             if count:
                 logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
 
-    async def _know_subjects(self, partition: OpenedPartition, *, rolls_up: bool) -> None:
+    async def _know_subjects(self, inlet: Inlet, partition: OpenedPartition) -> None:
         """Where messages expect the sequence of a subject, or have others go, before the first of
         them is judged. A leader may have ended between such a message and the erasure of what was
-        before it, which is made up for.
+        before it: then it is owed, and appended before anything else is.
         """
-        tp = partition.tp
+        tp, rolls_up = partition.tp, inlet.sequencer.rolls_up
         extra = {"stream": tp.stream, "partition": tp.partition}
         try:
             recent = await look_at_recent(partition)
@@ -105,16 +105,15 @@ class Openings:
             expects = any(scanned.expects for scanned in recent) or any(
                 subject is not None for _, subject in rollups
             )
-            index = None
             if not partition.subjects.is_ready or expects:
                 partition.subjects.want()
-                index = await partition.subjects.know()
-            if rollups:
-                partition.erasing.foresee(superseded(partition, rollups, index))
+                await partition.subjects.know()
+            inlet.owe(rollups)
         except Exception as error:  # it must not keep the stream shut
             logger.warning("subjects are not known", extra={**extra, "error": str(error)})
 
     def _open(self, inlet: Inlet) -> None:
         if not inlet.closed:
+            inlet.erase_owed()
             inlet.opened = True
             self._opened(inlet)

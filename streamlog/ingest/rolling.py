@@ -1,7 +1,8 @@
 """The messages of a run that have those before them go.
 
 Right behind the run its leader appends the erasure of what was before them, so a crash can part the
-two at the end of the log alone: there a new leader looks (``openings``).
+two at the end of the log alone: there a new leader looks (``openings``). Where the erasure cannot
+be appended, it is owed: it is tried again before anything else is stored.
 """
 
 from collections.abc import Callable, Iterable
@@ -15,11 +16,18 @@ from streamlog.partition.state import Acknowledgement
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.subjects import NOTHING, SubjectIndex
 
+Place = tuple[int, bytes | None]
+"""The offset of a message that has others go, and their subject; None: of all subjects."""
+NOWHERE: Final = -1
+
 NOT_KNOWN: Final = Refusal(
     503, 10008, "the messages of each subject are not known yet; ask again", "not_ready"
 )
 NOT_REMOVED: Final = Refusal(
     503, 10077, "stored, but what was before it could not be removed; ask again", "internal"
+)
+OWED: Final = Refusal(
+    503, 10077, "an earlier message's Nats-Rollup is not done yet; nothing was stored", "internal"
 )
 
 
@@ -37,7 +45,6 @@ class Erasing(Protocol):
     """What is needed of ``partition.erasing.Erasing``."""
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None: ...
-    def foresee(self, offsets: OffsetSet) -> None: ...
 
 
 class RolledPartition(IndexedPartition, Protocol):
@@ -53,7 +60,7 @@ class RolledPartition(IndexedPartition, Protocol):
 
 def superseded(
     partition: RolledPartition,
-    rollups: Iterable[tuple[int, bytes | None]],
+    rollups: Iterable[Place],
     index: SubjectIndex | None,
 ) -> OffsetSet:
     """What is before these messages, by offset and subject, and is there. ``index`` may be None
@@ -77,9 +84,13 @@ def _of_subject(index: SubjectIndex, subject: bytes, start: int, end: int) -> It
 
 
 class Rollups:
-    """Those of the run that is gathered for one partition. On the event loop."""
+    """Those of the run that is gathered for one partition. On the event loop.
 
-    __slots__ = ("_at_hand", "_partition", "_run")
+    Invariant: no message of NATS is appended while an erasure is owed. So the next leader finds a
+    message that was stored without its erasure at the end of the log.
+    """
+
+    __slots__ = ("_at_hand", "_partition", "_run", "erased_end", "owed")
 
     def __init__(
         self, partition: RolledPartition, at_hand: Callable[[], SubjectIndex | None]
@@ -88,6 +99,11 @@ class Rollups:
         self._partition = partition
         self._at_hand = at_hand
         self._run: list[Rollup] = []
+        self.owed: list[Place] = []
+        """Messages in the log whose erasure is not there yet: it could not be appended."""
+        self.erased_end = NOWHERE
+        """The offset of the last erasure that was appended: messages whose erasures it has are
+        acknowledged when it is committed."""
 
     def __bool__(self) -> bool:
         return bool(self._run)
@@ -106,23 +122,35 @@ class Rollups:
         if asked:
             self._run.append(Rollup(position, None if asked == ALL else subject, reply))
 
-    def add_again(self, rollup: Rollup, position: int) -> None:
-        """It goes there instead."""
-        self._run.append(rollup._replace(position=position))
-
     def take(self) -> list[Rollup]:
         """All of them; there are none afterwards."""
         run, self._run = self._run, []
         return run
 
     def erase(self, rollups: Iterable[Rollup], base_offset: int, ack: Acknowledgement) -> None:
-        """The run was appended there: what these messages supersede goes. Raises StreamlogError."""
-        places = [(base_offset + it.position, it.subject) for it in rollups]
+        """The run was appended there: what these messages supersede goes. Raises StreamlogError;
+        then the erasure is owed.
+        """
+        self.owed += [(base_offset + it.position, it.subject) for it in rollups]
+        self.erase_owed(ack)
+
+    def erase_owed(self, ack: Acknowledgement) -> None:
+        """Raises StreamlogError, and owes it further."""
         index = None
-        if any(subject is not None for _, subject in places):
+        if any(subject is not None for _, subject in self.owed):
             index = self._at_hand()
             if index is None:
                 raise Overloaded("the index of subjects has no room")
-        gone = superseded(self._partition, places, index)
+        gone = superseded(self._partition, self.owed, index)
         if gone:
             self._partition.erasing.append(gone, ack)
+            self.erased_end = self._partition.log_end_offset - 1
+        self.owed.clear()
+
+    def owes(self, offset: int) -> bool:
+        """The message there has others go, which it did not yet."""
+        return any(at == offset for at, _ in self.owed)
+
+    def awaited(self, offset: int) -> int:
+        """What is to be committed before the message there is acknowledged again."""
+        return max(offset, self.erased_end)

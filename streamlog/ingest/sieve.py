@@ -1,13 +1,13 @@
 """What of a read goes on where a part of it is refused."""
 
-from collections.abc import Container
-from typing import Final, NamedTuple
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
+from streamlog.ingest.batching import RunBatch
 from streamlog.ingest.opening import wish_of
+from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.replies import Replies, iter_replies, pack_reply
 from streamlog.record.codec import Record, RecordRun, iter_records
-
-BATCH_ID: Final = "Nats-Batch-Id"
 
 
 class Kept(NamedTuple):
@@ -26,11 +26,6 @@ class Kept(NamedTuple):
         """Enough of it for whoever judges: all headers, in order."""
         lines = (b"%b: %b\r\n" % (name, value) for name, value in self.headers[1:])
         return b"NATS/1.0\r\n%b%b\r\n" % (b"".join(lines), wish_of(self.reply))
-
-    @property
-    def is_of_batch(self) -> bool:
-        """Stored with others, all or none."""
-        return any(name == BATCH_ID for name, _ in self.record.headers)
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:
@@ -55,3 +50,21 @@ def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
     ]
     packed = b"".join(pack_reply(position, reply) for position, reply in asked.items())
     return Sifted(kept, Replies(packed, len(asked), replies.enveloped))
+
+
+def with_whole_batches(
+    refused: Mapping[int, Refusal], in_run: Iterable[RunBatch]
+) -> tuple[dict[int, RunBatch], dict[int, Refusal], dict[int, bytes]]:
+    """The batches of a run that go on, by the position of their first message; what is refused, by
+    position: of a batch all of it, where any of it was; and who asked for the batches refused.
+    """
+    batches: dict[int, RunBatch] = {}
+    more, asked_by = dict(refused), dict[int, bytes]()
+    for batch in in_run:
+        why = next((refused[place] for place in batch.positions if place in refused), None)
+        if why is None:
+            batches[batch.position] = batch
+        else:
+            more |= dict.fromkeys(batch.positions, why)
+            asked_by[batch.positions[-1]] = batch.reply
+    return batches, more, asked_by

@@ -233,6 +233,7 @@ class NatsSource:
                 tp = inlet.partition.tp
                 extra = {"stream": tp.stream, "partition": tp.partition}
                 logger.exception("messages could not be taken", extra=extra)
+                inlet.drop()
 
     async def _give_up_batches(self) -> None:
         """Those for which nothing comes any more."""
@@ -243,10 +244,12 @@ class NatsSource:
                     inlet.batching.expire(self._now_ms())
 
     async def _forget_ids(self) -> None:
+        """And have erasures that are owed tried again."""
         while True:
             await asyncio.sleep(IDS_LOOK_S)
             for inlet in tuple(self._inlets.values()):
                 inlet.sequencer.expire(self._now_ms())
+                inlet.erase_owed()
             self._standby.expire()
 
     def _batch_given_up(self, stream: str, batch_id: bytes, reason: str) -> None:

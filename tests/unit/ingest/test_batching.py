@@ -5,6 +5,7 @@ import pytest
 from streamlog.errors import NotLeader, StorageFull
 from streamlog.ingest.batches import IDLE_MS_MAX
 from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.metadata.stream import StreamConfig
 from tests.inlet_way import Way, message
 
 
@@ -147,3 +148,83 @@ async def test_the_api_level_that_is_asked_for(way: Way) -> None:
     way.read(batch(1), batch(2, "no", Nats_Required_Api_Level="3"), end(2))
     assert way.refused() == [("no", 10185), ("end", 10176)]
     assert way.given_up == [(b"b", "unsupported")]
+
+
+# Batches beside messages of the same read that are refused
+
+
+def full_way(**limits: object) -> Way:
+    way = Way(batches=True, bounded=True, inflight_bytes_max=100_000, value_bytes_max=5_000)
+    way.partition.config = StreamConfig.of(
+        name="orders", discard="new", allow_atomic=True, **limits
+    )
+    return way
+
+
+async def test_the_ids_of_a_batch_stay_known_where_a_message_of_its_read_is_refused() -> None:
+    way = full_way(retention_messages=2)
+    way.read(batch(1, Nats_Msg_Id="1"), end(2, Nats_Msg_Id="2"), message("over"))
+    assert way.refused() == [("over", 10077)]
+    way.partition.commit()
+    way.told()
+    way.partition.config = StreamConfig.of(name="orders", allow_atomic=True)
+    way.read(batch(1, Nats_Msg_Id="1"), end(2, "again", Nats_Msg_Id="2"))
+    way.read(message("single", Nats_Msg_Id="2"))
+    again, single = way.told()
+    assert again[1]["error"]["err_code"] == 10201
+    assert single == ("single", {"stream": "orders", "seq": 12, "duplicate": True})
+    assert way.partition.log_end_offset == 12
+
+
+async def test_a_batch_that_moves_is_answered_as_a_batch() -> None:
+    way = full_way(max_messages_per_subject=1, discard_new_per_subject=True)
+    way.read(message("first"))
+    way.read(
+        message("over"),
+        batch(1, subject="a", Nats_Msg_Id="1"),
+        end(2, subject="b"),
+        message("again", subject="c", Nats_Msg_Id="1"),
+    )
+    assert way.refused() == [("over", 10077)]
+    way.partition.commit()
+    assert sorted(way.told(), key=lambda it: it[0]) == [
+        ("again", {"stream": "orders", "seq": 12, "duplicate": True}),
+        ("end", {"stream": "orders", "seq": 13, "batch": "b", "count": 2}),
+        ("first", {"stream": "orders", "seq": 11}),
+    ]
+
+
+async def test_a_batch_that_moves_is_judged_anew() -> None:
+    """It expected the message that is refused."""
+    way = full_way(max_messages_per_subject=1, discard_new_per_subject=True)
+    way.read(message("first"))
+    way.read(
+        message("over"),
+        batch(1, subject="a", Nats_Msg_Id="1", Nats_Expected_Last_Sequence="12"),
+        end(2, subject="b"),
+        message("next", subject="c", Nats_Msg_Id="1"),
+    )
+    way.partition.commit()
+    assert sorted(way.told(), key=lambda it: it[0])[0][1]["error"]["err_code"] == 10071
+    assert way.partition.values() == [b"x"]  # the one that was a repetition is to be sent again
+
+
+async def test_a_message_with_an_empty_batch_id_is_no_batch() -> None:
+    way = full_way(retention_messages=1)
+    way.read(message("a"), message("over", Nats_Batch_Id=""))
+    assert way.refused() == [("over", 10077)]
+    assert way.partition.log_end_offset == 11
+
+
+async def test_a_batch_is_refused_as_a_whole_where_replicas_go_within_its_read() -> None:
+    way = Way(batches=True, inflight_bytes_max=100_000)
+    for inflow in way.parser.feed(
+        message("leader", Streamlog_Ack="leader")
+        + batch(1, Nats_Msg_Id="1", Streamlog_Ack="leader")
+        + end(2)
+    ):
+        way.partition.below_min_isr = True
+        assert inflow is way.inlet.inflow
+        way.inlet.take()
+    assert [reply for reply, answer in way.told() if "error" in answer] == ["end"]
+    assert way.partition.values() == [b"x"]

@@ -311,3 +311,19 @@ async def test_what_is_too_large_is_refused_for_the_standstill_first(way: Way) -
     way.inlet.configure(settings._replace(shut=STANDS_STILL[Standstill.SEALED]))
     way.read(message("large", b"x" * 200))
     assert way.refused() == [("large", 10109)]
+
+
+async def test_what_a_take_that_raised_left_behind_is_refused_and_forgotten(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(way.room, "take", lambda _: 1 // 0)
+    with pytest.raises(ZeroDivisionError):
+        way.read(message("a", Nats_Msg_Id="1"))
+    monkeypatch.undo()
+    way.inlet.drop()
+    way.read(message("b"), message("again", Nats_Msg_Id="1"))
+    way.partition.commit()
+    assert way.told() == [
+        ("b", {"stream": "orders", "seq": 11}),
+        ("again", {"stream": "orders", "seq": 12}),
+    ]
