@@ -17,6 +17,7 @@ from streamlog.ingest._spans cimport (
 from streamlog.record._codec cimport RecordRun, Span
 
 from streamlog.ingest import _inflow_plain as plain
+from streamlog.record.batch import PUBLISHED
 
 cdef enum:
     REPLY_ENTRY_BYTES = 6
@@ -125,7 +126,7 @@ cdef class Inflow:
         self.admit = admit
         self.open_envelope = open_envelope
         self.owner = owner
-        self.run = RecordRun()
+        self.run = RecordRun(attributes=PUBLISHED)
         self._oversize = []
         self._keyless = []
 

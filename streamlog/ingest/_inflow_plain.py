@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class Inflow:
         self.admit = admit
         self.open_envelope = open_envelope
         self.owner = owner
-        self.run = RecordRun()
+        self.run = RecordRun(attributes=PUBLISHED)
         self.keyed = False
         self.transform: Callable[[bytes], bytes] | None = None
         """Makes another subject of a message's."""

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from streamlog.ingest.publish_headers import Headers
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.published import asked
 
 BATCH_BYTES_MAX: Final = 64 << 20
 """A batch that has grown beyond it gets no message more: it becomes part of one record batch, which
@@ -49,15 +50,5 @@ class AtomicBatch:
         sealed = self.run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)
         for record in iter_records(sealed):
             headers = [(name.encode(), value) for name, value in record.headers]
-            yield StagedMessage(
-                headers[0][1] or b"", _asked(headers), record.key, record.value, headers
-            )
-
-
-def _asked(headers: list[tuple[bytes, bytes | None]]) -> Headers:
-    """As ``publish_headers`` finds them in the block; ``subject`` and ``reply`` are none of it."""
-    asked: dict[bytes, bytes] = {}
-    for name, value in headers:
-        if name.startswith(b"Nats-"):
-            asked.setdefault(name, value or b"")
-    return asked
+            wants = {name.encode(): value for name, value in asked(record.headers).items()}
+            yield StagedMessage(headers[0][1] or b"", wants, record.key, record.value, headers)

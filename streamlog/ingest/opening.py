@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 from streamlog.ingest._inflow_plain import key_of
 from streamlog.ingest.addresses import Address, is_address, unpack
 from streamlog.ingest.envelope import ALL, LEADER, NONE, ack_begun, decode
+from streamlog.ingest.publish_headers import block_of
 from streamlog.metadata.subjects import overlap
 
 _WISHES: Final = {
@@ -19,7 +20,6 @@ _WISHES: Final = {
 }
 _OURS: Final = frozenset({b"subject", b"reply"})
 """Headers that tell what NATS has said."""
-_NOT_IN_A_LINE: Final = frozenset(b"\r\n")
 
 
 class Opened(NamedTuple):
@@ -58,7 +58,7 @@ class Opener:
         inbox = envelope.ack_inbox
         policy = envelope.ack_policy if envelope.ack_policy in _WISHES else ALL
         if not inbox and policy != NONE:
-            return Opened(envelope.key, envelope.value, headers, _block(block, headers), reply)
+            return Opened(envelope.key, envelope.value, headers, block_of(headers, block), reply)
         ack = ack_begun(
             envelope,
             stream=self._stream,
@@ -67,7 +67,7 @@ class Opener:
             received_ns=now_ns,
         )
         address = Address(reply if reply != inbox else b"", inbox, policy, ack).packed()
-        block = _block(block, headers, _WISHES[policy])
+        block = block_of(headers, block, _WISHES[policy])
         return Opened(envelope.key, envelope.value, headers, block, address)
 
 
@@ -90,14 +90,3 @@ def _pattern(patterns: Iterable[str], subject: bytes) -> bytes:
     """The one by which the message came."""
     text = subject.decode(errors="replace")
     return next((pattern for pattern in patterns if overlap(pattern, text)), text).encode()
-
-
-def _block(block: bytes, headers: Iterable[tuple[bytes, bytes]], wish: bytes = b"") -> bytes:
-    """A header that does not fit into a line asks for nothing."""
-    lines = [
-        b"%b: %b\r\n" % (name, value)
-        for name, value in headers
-        if b":" not in name and not _NOT_IN_A_LINE & {*name, *value}
-    ]
-    begin = block.rstrip(b"\r\n") or b"NATS/1.0"
-    return b"%b\r\n%b%b\r\n" % (begin, b"".join(lines), wish)

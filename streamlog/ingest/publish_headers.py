@@ -1,11 +1,11 @@
 """The headers by which a publisher asks for something. Pure.
 
 Names match exactly, as JetStream's do, and so do values, blanks at their end included; of a
-repeated one the first counts.
+repeated one the first counts. One with a line end in its value asks for nothing.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 Headers = Mapping[bytes, bytes]
 
@@ -13,12 +13,41 @@ API_LEVEL = 2
 """Of JetStream's API: that of its version 2.12. Of its features at this level the missing ones are
 refused by name."""
 
-_HEADER = re.compile(rb"\r\n(Nats-[^:\r\n]*|Streamlog-Ack):[ \t]*([^\r\n]*)")
+_HEADER = re.compile(rb"\r\n(Nats-[^:\r\n]*|Streamlog-Ack):[ \t]*+([^\r\n]*+)(?=\r\n)")
+_STATUS = b"NATS/1.0"
+_END = b"\r\n\r\n"
+_LINE_END = b"\r\n"
+_LINE_ENDS = frozenset(b"\r\n")
 
 
 def publish_headers(header_block: bytes) -> dict[bytes, bytes]:
-    """Those of a NATS header block that matter, by name."""
+    """Those of a NATS header block that matter, by name: of what an inflow stores, what
+    ``record.published.asked`` finds in the record.
+    """
     found: dict[bytes, bytes] = {}
-    for name, value in _HEADER.findall(header_block):
+    for name, value in _HEADER.findall(header_block, 0, _end_of(header_block)):
         found.setdefault(name, value)
     return found
+
+
+def block_of(lines: Iterable[tuple[bytes, bytes]], begin: bytes = b"", more: bytes = b"") -> bytes:
+    """A header block of these, behind those of the block ``begin``, and with the lines ``more``.
+    One that does not fit into a line is left out: it asks for nothing.
+    """
+    fit = (
+        b"%b: %b\r\n" % (name, value)
+        for name, value in lines
+        if b":" not in name and not _LINE_ENDS & {*name, *value}
+    )
+    begin = begin[: _end_of(begin)] or _STATUS + b"\r\n"
+    return b"%b%b%b\r\n" % (begin, b"".join(fit), more)
+
+
+def _end_of(header_block: bytes) -> int:
+    """That of its last line: one without an end is none, nor is what comes after an empty one."""
+    if not header_block.startswith(_STATUS):
+        return 0
+    end = header_block.find(_END)
+    if end < 0:
+        end = header_block.rfind(_LINE_END)
+    return end + len(_LINE_END) if end >= 0 else 0

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 from streamlog.ingest.batching import RunBatch
 from streamlog.ingest.opening import wish_of
+from streamlog.ingest.publish_headers import block_of
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.replies import Replies, iter_replies, pack_reply
 from streamlog.record.codec import Record, RecordRun, iter_records
@@ -24,8 +25,7 @@ class Kept(NamedTuple):
     @property
     def header_block(self) -> bytes:
         """Enough of it for whoever judges: all headers, in order."""
-        lines = (b"%b: %b\r\n" % (name, value) for name, value in self.headers[1:])
-        return b"NATS/1.0\r\n%b%b\r\n" % (b"".join(lines), wish_of(self.reply))
+        return block_of(self.headers[1:], more=wish_of(self.reply))
 
     @property
     def headers(self) -> list[tuple[bytes, bytes]]:

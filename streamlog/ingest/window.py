@@ -15,6 +15,7 @@ from streamlog.log.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
+from streamlog.record.published import asked
 
 logger = logging.getLogger(__name__)
 
@@ -131,8 +132,8 @@ def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
 
 
 def scan(part: FileSlice) -> Scanned:
-    """All of its ids; batches that cannot hold one, as those that did not come over NATS, are not
-    decoded. Blocks.
+    """All of its ids. The headers of what did not come over NATS ask for nothing; nor are batches
+    decoded that cannot hold an id. Blocks.
     """
     data = part.read()
     next_offset = epoch = -1
@@ -143,7 +144,7 @@ def scan(part: FileSlice) -> Scanned:
     uncompressed_wishes = uncompressed_ids or _ROLLUP_BYTES in data
     for header, batch in batches(data):
         next_offset, epoch = header.next_offset, header.leader_epoch
-        if header.is_log_append_time and (header.compression or uncompressed_wishes):
+        if header.is_published and (header.compression or uncompressed_wishes):
             expects |= _look(batch, ids, rollups)
     return Scanned(next_offset, epoch, ids, expects, tuple(rollups))
 
@@ -152,14 +153,14 @@ def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes 
     """Add its ids and its rollups to those; whether there was an expectation."""
     expects = False
     for record in iter_records(batch):
-        names = dict(reversed(record.headers))  # of a repeated one the first
+        names = asked(record.headers)
         message_id = names.get(MESSAGE_ID)
         if message_id:
             ids.append(KnownId(message_id, record.offset, record.timestamp_ms))
         expects |= EXPECTATION in names
-        rollup = (names.get(ROLLUP) or b"").lower()
-        if rollup in (rolls.SUBJECT, rolls.ALL) and record.headers[0][0] == "subject":
-            subject = None if rollup == rolls.ALL else names.get("subject")
+        rollup = names.get(ROLLUP, b"").lower()
+        if rollup in (rolls.SUBJECT, rolls.ALL):
+            subject = None if rollup == rolls.ALL else record.headers[0][1]
             rollups.append((record.offset, subject))
     return expects
 

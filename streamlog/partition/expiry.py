@@ -20,6 +20,7 @@ from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from streamlog.record.lifetime import HEADER, lifetime_s
 from streamlog.record.offset_set import OffsetSet
+from streamlog.record.published import asked
 
 KNOWN_MAX: Final = 4_000_000
 """Messages of one partition, 8 bytes each. Of more, those that go last are forgotten, and the log
@@ -169,19 +170,15 @@ def _look(part: FileSlice, from_offset: int) -> tuple[list[Due], int]:
     uncompressed = _HEADER_BYTES in data
     for header, batch in batches(data):
         until = header.next_offset
-        if not header.is_control and (header.compression or uncompressed):
+        if header.is_published and (header.compression or uncompressed):
             found += (due for due in _dues(batch) if due[1] >= from_offset)
     return found, until
 
 
 def _dues(batch: memoryview) -> Iterator[Due]:
-    """Of messages that came over NATS."""
+    """Of messages that came over NATS: a Kafka producer's header asks for nothing."""
     for record in iter_records(batch):
-        headers = record.headers
-        if not headers or headers[0][0] != "subject":
-            continue
-        text = next((value for name, value in headers if name == HEADER), None)
-        lifetime = lifetime_s(text) if text else 0
+        lifetime = lifetime_s(asked(record.headers).get(HEADER, b""))
         if lifetime is not None and lifetime > 0:
             yield _rounded_up(record.timestamp_ms, lifetime), record.offset
 

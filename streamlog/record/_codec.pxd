@@ -11,6 +11,7 @@ cdef struct Span:
 cdef class RecordRun:
     cdef readonly Py_ssize_t count
     cdef readonly Py_ssize_t bytes_max
+    cdef readonly int attributes  # of its batches, beside those that ``seal`` says
     cdef uint8_t* _body  # the ``count`` records, back to back
     cdef Py_ssize_t _size  # of what is written of it; <= _capacity, <= bytes_max
     cdef Py_ssize_t _capacity

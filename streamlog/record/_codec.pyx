@@ -98,10 +98,11 @@ cdef int span_of(object data, bint nullable, Span* span) except -1:
 cdef class RecordRun:
     """Records gathered until they are sealed into one batch. Not thread-safe; one owner."""
 
-    def __cinit__(self, *, Py_ssize_t bytes_max=run_bytes_max):
+    def __cinit__(self, *, Py_ssize_t bytes_max=run_bytes_max, int attributes=0):
         if not 0 <= bytes_max <= run_bytes_max:
             raise ValueError(f"limit of {bytes_max} bytes is outside [0, {run_bytes_max}]")
         self.bytes_max = bytes_max
+        self.attributes = attributes
 
     def __dealloc__(self):
         free(self._body)
@@ -216,7 +217,7 @@ cdef class RecordRun:
             raise ValueError("there is no record to seal")
         header.base_offset = base_offset
         header.leader_epoch = leader_epoch
-        header.attributes = compression
+        header.attributes = compression | self.attributes
         header.count = self.count
         header.timestamp_ms = header.max_timestamp_ms = timestamp_ms
         if max_timestamp_ms is None:

@@ -45,10 +45,12 @@ class Record(NamedTuple):
 class RecordRun:
     """Records gathered until they are sealed into one batch. Not thread-safe; one owner."""
 
-    def __init__(self, *, bytes_max: int = RUN_BYTES_MAX) -> None:
+    def __init__(self, *, bytes_max: int = RUN_BYTES_MAX, attributes: int = 0) -> None:
+        """``attributes``: of its batches, beside those that ``seal`` says."""
         if not 0 <= bytes_max <= RUN_BYTES_MAX:
             raise ValueError(f"limit of {bytes_max} bytes is outside [0, {RUN_BYTES_MAX}]")
         self.bytes_max = bytes_max
+        self.attributes = attributes
         self.count = 0
         self._body = bytearray()
         """The ``count`` records, back to back; at most ``bytes_max`` bytes."""
@@ -112,7 +114,7 @@ class RecordRun:
         if not self.count:
             raise ValueError("there is no record to seal")
         body = compress(compression, bytes(self._body))
-        attributes = compression
+        attributes = compression | self.attributes
         if max_timestamp_ms is None:
             attributes |= LOG_APPEND_TIME
             max_timestamp_ms = timestamp_ms

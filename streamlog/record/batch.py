@@ -23,6 +23,10 @@ OFFSET_MAX: Final = 2**63 - 1
 LOG_APPEND_TIME: Final = 0x08
 CONTROL: Final = 0x20
 DELETE_HORIZON: Final = 0x40
+PUBLISHED: Final = 0x2000
+"""A bit that Kafka has no use for: the records came over NATS, and what their headers ask for
+counts. No Kafka producer may set it. It stays with the batch wherever its records go: to followers
+and consumers, through compaction and erasure, into a backup and out of it."""
 ENCRYPTED: Final = 0x4000
 """A bit that Kafka has no use for. On the disk alone: nobody sends it, and nobody is sent it."""
 
@@ -65,6 +69,11 @@ class BatchHeader(NamedTuple):
     @property
     def is_control(self) -> bool:
         return bool(self.attributes & CONTROL)
+
+    @property
+    def is_published(self) -> bool:
+        """Its records came over NATS."""
+        return bool(self.attributes & PUBLISHED)
 
     @property
     def is_log_append_time(self) -> bool:

@@ -18,6 +18,7 @@ from streamlog.record.batch import (
     HEADER_BYTES,
     LOG_APPEND_TIME,
     MAGIC,
+    PUBLISHED,
     BatchHeader,
     check_bytes,
     read_header,
@@ -74,6 +75,8 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
         raise InvalidRecord("a producer must not write control batches")
     if header.attributes & ENCRYPTED:
         raise InvalidRecord("bit 14 of a batch's attributes is taken")
+    if header.attributes & PUBLISHED:
+        raise InvalidRecord("bit 13 of a batch's attributes is taken: it did not come over NATS")
     if header.attributes & CODEC_MASK > max(Compression):
         raise InvalidRecord(f"codec {header.attributes & CODEC_MASK} is unknown")
     if not 0 < header.record_count == header.last_offset_delta + 1:

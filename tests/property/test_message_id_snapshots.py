@@ -18,6 +18,7 @@ from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshots import Kept, Snapshots
 from streamlog.ingest.window import rebuild_window
 from streamlog.model import EpochEnd, TopicPartition
+from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.led_partition import FakeSlice
 
@@ -67,7 +68,7 @@ class Log:
         return EpochEnd(upto[-1].epoch, upto[-1].next_offset) if upto else EpochEnd(-1, -1)
 
     def append(self, ids: list[bytes], time_ms: int) -> None:
-        run, base = RecordRun(), self.log_end_offset
+        run, base = RecordRun(attributes=PUBLISHED), self.log_end_offset
         for message_id in ids:
             run.append(None, b"", [(b"Nats-Msg-Id", message_id)] if message_id else [])
         data = run.seal(base_offset=base, leader_epoch=self.leader_epoch, timestamp_ms=time_ms)

@@ -9,6 +9,7 @@ from streamlog.ingest.pending_acks import UNAWAITED
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.model import TopicPartition
+from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.led_partition import FakePartition
 from tests.local_node import until
@@ -29,7 +30,7 @@ async def standby(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Standby]:
 
 def store(partition: FakePartition, *ids: str) -> None:
     """One batch, not committed."""
-    run = RecordRun()
+    run = RecordRun(attributes=PUBLISHED)
     for each in ids:
         run.append(None, b"", [(b"subject", b"orders"), (b"Nats-Msg-Id", each.encode())])
     partition.append(run, UNAWAITED)

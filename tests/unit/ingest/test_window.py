@@ -4,6 +4,7 @@ from streamlog.errors import CorruptBatch
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.window import rebuild_window
 from streamlog.model import TopicPartition
+from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 
@@ -33,7 +34,7 @@ class FakePartition:
         self.damaged_from = damaged_from
         self._batches = []
         for i in range(10):
-            run = RecordRun()
+            run = RecordRun(attributes=PUBLISHED)
             run.append(None, b"Nats-Msg-Id: no header")
             run.append(None, b"", [(b"subject", b"orders"), (b"Nats-Msg-Id", b"")])
             run.append(None, b"", [(b"subject", b"orders"), (b"Nats-Msg-Id", b"id-%d" % i)])

@@ -12,14 +12,14 @@ from streamlog.partition.expiry import Deadlines
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
 from streamlog.partition.trimming import Trimming
-from streamlog.record.batch import read_header
+from streamlog.record.batch import PUBLISHED, read_header
 from streamlog.record.codec import RecordRun
 from tests.local_node import until
 from tests.partition_world import Told, World, tp
 
 
 async def put(partition: Partition, *lifetimes: str | None) -> int:
-    run = RecordRun()
+    run = RecordRun(attributes=PUBLISHED)
     for lifetime in lifetimes:
         headers = [(b"subject", b"s")]
         if lifetime is not None:
@@ -125,13 +125,13 @@ async def test_of_streams_that_do_not_allow_it(tmp_path: Path) -> None:
 
 
 async def test_records_of_others_stay(tmp_path: Path) -> None:
-    """A Kafka producer's header of that name means nothing."""
+    """A Kafka producer's header of that name means nothing, also in a copy of a NATS message."""
     world = World(tmp_path)
     async with world.node() as registry:
         await world.create("s", allow_ttl=True)
         partition = registry.partition(tp("s"))
         run = RecordRun()
-        run.append(None, b"v", [(b"Nats-TTL", b"1")])
+        run.append(None, b"v", [(b"subject", b"s"), (b"Nats-TTL", b"1")])
         told = Told()
         partition.append(run, told)
         await told.answer
