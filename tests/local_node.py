@@ -104,9 +104,10 @@ class LocalNode:
                 port=9092,
             )
         )
-        await self.metadata.attach(self.registry.reconcile, self._open_registry)
-        await self.metadata.attach(self.source.reconcile, self._begin_ingest)
-        await self.metadata.attach(self.api.reconcile, self._begin_admin)
+        registry, source = self.registry, self.source
+        await self.metadata.attach(registry.apply, self._open_registry, registry.settled)
+        await self.metadata.attach(source.apply, self._begin_ingest, source.settled)
+        await self.metadata.attach(self.api.apply, self._begin_admin)
         self._run(self.registry.run())
         self._run(self.source.run())
         self._run(self.metadata.join())
@@ -130,13 +131,15 @@ class LocalNode:
 
     async def _open_registry(self, image: Image) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
-        await self.registry.reconcile(Image(image.cluster_id), image)
+        self.registry.apply(Image(image.cluster_id), image)
 
     async def _begin_ingest(self, image: Image) -> None:
-        await self.source.reconcile(Image(image.cluster_id), image)
+        self.source.apply(Image(image.cluster_id), image)
+        self.registry.add_listener(self.source.look)
+        await self.source.settled(None)
 
     async def _begin_admin(self, image: Image) -> None:
-        pass
+        self.registry.add_listener(self.api.look)
 
     async def __aexit__(self, *error: Any) -> None:
         await self.stop()

@@ -68,7 +68,8 @@ class Member:
         """Act on what has been decided by now."""
         if self.may_see:
             old, self.image = self.image, self._world.image
-            await self.registry.reconcile(old, self.image)
+            self.registry.apply(old, self.image)
+            await self.registry.settled()
             self._seen.set()
 
     # As ``metadata.service.MetadataService``

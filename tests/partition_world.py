@@ -1,7 +1,7 @@
 """A registry of one node over real files, driven by images made by the real controller."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from uuid import UUID, uuid4
@@ -74,7 +74,7 @@ class World:
         self.deleted: frozenset[UUID] = frozenset()
         self.metrics = NodeMetrics()
         self.keys = KeyRing()  # of the next registry
-        self.listeners: list[Callable[[Image, Image], Awaitable[None]]] = []
+        self.registries: list[Registry] = []
 
     def registry(self, disk: Disk | None = None, **settings: object) -> Registry:
         """Slow upkeep, so that a test says itself when something is to happen."""
@@ -95,8 +95,9 @@ class World:
     async def apply(self, decision: Decision) -> None:
         old = self.image
         self.image = old.apply_all(decision.records, offset=old.offset, epoch=1)
-        for listener in self.listeners:
-            await listener(old, self.image)
+        for registry in self.registries:
+            registry.apply(old, self.image)
+            await registry.settled()
 
     async def create(self, name: str, **settings: object) -> None:
         config = StreamConfig.of(name=name, **settings)
@@ -125,9 +126,9 @@ class World:
     async def started(self, disk: Disk | None = None, **settings: object) -> Registry:
         """As after the start; whoever drops it has killed the node."""
         registry = self.registry(disk, **settings)
-        self.listeners.clear()
+        self.registries.clear()
         await registry.open(self.image, self.deleted)
-        self.listeners.append(registry.reconcile)
+        self.registries.append(registry)
         await self.register()
         return registry
 

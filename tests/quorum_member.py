@@ -144,7 +144,7 @@ class Member:
     async def _began(self, image: Image) -> None:
         self.seen.append(image)
 
-    async def _saw(self, _old: Image, new: Image) -> None:
+    def _saw(self, _old: Image, new: Image) -> None:
         self.seen.append(new)
 
 

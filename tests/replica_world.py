@@ -152,7 +152,8 @@ class ReplicaNode:
 
     async def hear(self, image: Image) -> None:
         old, self.image = self.image, image
-        await self.registry.reconcile(old, image)
+        self.registry.apply(old, image)
+        await self.registry.settled()
 
     async def stop(self) -> None:
         """Nobody is told of it."""

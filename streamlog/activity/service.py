@@ -8,7 +8,7 @@ from typing import Protocol
 from streamlog.activity.activity_stream import config_of
 from streamlog.activity.publisher import History, Publisher
 from streamlog.config import ActivitySection
-from streamlog.errors import StreamlogError
+from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.metadata.internal_stream import InternalStream
 from streamlog.metadata.internal_stream import Metadata as StreamMetadata
@@ -36,7 +36,9 @@ class Partitions(Protocol):
 
 
 class ActivityService:
-    """``run`` as a task, ``reconcile`` at each change of the image, after the partitions have."""
+    """``run`` as a task, ``apply`` at each change of the image, after the partitions have; ``look``
+    when a partition follows later.
+    """
 
     def __init__(
         self,
@@ -64,8 +66,13 @@ class ActivityService:
         """All metadata below is told; None on a node that does not tell it."""
         return None if self._publisher is None else self._publisher.told_offset
 
-    async def reconcile(self, old: Image, new: Image) -> None:
-        """Waits for nobody. Partitions must be led by now."""
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now."""
+        if tp == ACTIVITY and self._publisher is None:
+            self._changed.set()
+
+    def apply(self, old: Image, new: Image) -> None:
+        """What is not open yet comes with ``look``."""
         self._lead(new)
         self._stream.look()
         if self._publisher is not None:
@@ -104,8 +111,12 @@ class ActivityService:
             return None
         try:
             partition = self._partitions.partition(ACTIVITY)
+        except PartitionNotFound:  # it is being opened
+            return None
         except StreamlogError as error:
             extra = {"stream": ACTIVITY.stream, "epoch": epoch, "error": str(error)}
             logger.error("activity cannot be told here", extra=extra)
             return None
+        if not partition.is_leader or partition.leader_epoch != epoch:
+            return None  # its log is being cut
         return Publisher(partition, epoch, self._metadata.history)

@@ -142,10 +142,14 @@ class ManagementApi:
             for task in (connecting, *said):
                 task.cancel()
 
-    async def reconcile(self, old: Image, new: Image) -> None:
+    def apply(self, old: Image, new: Image) -> None:
         """At each change of the image, after the partitions have seen it."""
-        await self._telling.reconcile(old, new)
-        await self._republishing.reconcile(old, new)
+        self._telling.apply(old, new)
+        self._republishing.apply(old, new)
+
+    def look(self, tp: TopicPartition) -> None:
+        """A partition does as the image says, later than that was applied."""
+        self._republishing.look(tp)
 
     async def stop(self) -> None:
         """Take no more requests, answer those that are here, close. May be called again."""

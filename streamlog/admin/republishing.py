@@ -41,6 +41,8 @@ class ReadPartition(Protocol):
     @property
     def high_watermark(self) -> int: ...
     @property
+    def leader_epoch(self) -> int: ...
+    @property
     def subjects(self) -> Indexed: ...
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
     def add_watcher(self, watcher: Callable[[], None]) -> None: ...
@@ -62,7 +64,9 @@ class Task(NamedTuple):
 
 
 class Republishing:
-    """``reconcile`` at each change of the image, ``run`` as a task."""
+    """``apply`` at each change of the image, ``look`` when a partition follows later, ``run`` as a
+    task.
+    """
 
     def __init__(self, node_id: NodeId, partitions: Partitions, publish: Publish) -> None:
         self._node_id = node_id
@@ -73,7 +77,12 @@ class Republishing:
         self._running: dict[Task, asyncio.Task[None]] = {}
         self._changed = asyncio.Event()
 
-    async def reconcile(self, old: Image, new: Image) -> None:
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now."""
+        if tp.stream in self._wanted:
+            self._changed.set()
+
+    def apply(self, old: Image, new: Image) -> None:
         for change in new.changes(old):
             name = (change.new or change.old or _nobody()).name
             known = self._wanted.pop(name, {})
@@ -94,6 +103,8 @@ class Republishing:
                 for task in self._running.keys() - wanted.keys():
                     self._running.pop(task).cancel()
                 for task in wanted.keys() - self._running.keys():
+                    if not self._is_led(task):
+                        continue
                     work = self._follow(task, wanted[task])
                     self._running[task] = group.create_task(work)
 
@@ -102,6 +113,14 @@ class Republishing:
             if partition.leader == self._node_id:
                 tp = TopicPartition(stream.name, number)
                 yield Task(tp, partition.leader_epoch, stream.config.republish)
+
+    def _is_led(self, task: Task) -> bool:
+        """Not before its log is open; nor where that has failed."""
+        try:
+            partition = self._partitions.partition(task.tp)
+        except StreamlogError:
+            return False
+        return partition.leader_epoch == task.leader_epoch
 
     def _begin(self, tp: TopicPartition) -> int:
         try:

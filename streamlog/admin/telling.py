@@ -16,7 +16,7 @@ WAITING_MAX: Final = 1_000
 
 
 class Telling:
-    """The controller's node tells of what is decided: ``reconcile`` at each change, ``run`` as a
+    """The controller's node tells of what is decided: ``apply`` at each change, ``run`` as a
     task. At most once: what changes while there is no NATS, or between two controllers, is not
     told, and changes that a node takes together are told as one.
     """
@@ -35,8 +35,7 @@ class Telling:
         self._added = asyncio.Event()
         self.dropped = 0
 
-    async def reconcile(self, old: Image, new: Image) -> None:
-        """Waits for nobody."""
+    def apply(self, old: Image, new: Image) -> None:
         if not self._is_controller():
             return
         for change in new.changes(old):

@@ -402,16 +402,17 @@ class Node:
 
         async def begin(image: Image) -> None:
             await self._registry.open(image, self._metadata.recently_deleted)
-            await self._registry.reconcile(Image(image.cluster_id), image)
+            self._registry.apply(Image(image.cluster_id), image)
 
-        await self._metadata.attach(self._registry.reconcile, begin)
+        await self._metadata.attach(self._registry.apply, begin, self._registry.settled)
         self._run(self._registry.run())
 
     async def _start_groups(self) -> None:
         async def begin(image: Image) -> None:
-            await self._groups.reconcile(Image(image.cluster_id), image)
+            self._groups.apply(Image(image.cluster_id), image)
+            self._registry.add_listener(self._groups.look)
 
-        await self._metadata.attach(self._groups.reconcile, begin)
+        await self._metadata.attach(self._groups.apply, begin)
         self._run(self._groups.run())
         self._run(self._log_ends.run())
 
@@ -419,21 +420,24 @@ class Node:
         async def begin(_: Image) -> None:
             """Only changes are told."""
 
-        await self._metadata.attach(self._page.reconcile, begin)
+        await self._metadata.attach(self._page.apply, begin)
 
     async def _start_activity(self) -> None:
         async def begin(image: Image) -> None:
-            await self._activity.reconcile(Image(image.cluster_id), image)
+            self._activity.apply(Image(image.cluster_id), image)
+            self._registry.add_listener(self._activity.look)
 
         if self._settings.activity.enabled:
-            await self._metadata.attach(self._activity.reconcile, begin)
+            await self._metadata.attach(self._activity.apply, begin)
             self._run(self._activity.run())
 
     async def _start_ingest(self) -> None:
         async def begin(image: Image) -> None:
-            await self._source.reconcile(Image(image.cluster_id), image)
+            self._source.apply(Image(image.cluster_id), image)
+            self._registry.add_listener(self._source.look)
+            await self._source.settled(None)  # windows of duplicates are read
 
-        await self._metadata.attach(self._source.reconcile, begin)
+        await self._metadata.attach(self._source.apply, begin, self._source.settled)
         self._run(self._source.run())
 
     async def _start_membership(self) -> None:
@@ -444,7 +448,8 @@ class Node:
         async def begin(_: Image) -> None:
             """Only changes are told."""
 
-        await self._metadata.attach(self._admin.reconcile, begin)
+        await self._metadata.attach(self._admin.apply, begin)
+        self._registry.add_listener(self._admin.look)
         self._run(self._admin.run())
 
     def _run(self, service: Coroutine[Any, Any, None]) -> None:

@@ -155,7 +155,8 @@ async def _begin(cluster: Cluster, wanted: StreamConfig, mark: str) -> bool:
             " remove it first"
         ) from None
     # Whom we ask who leads it must not mean a stream of before that had the name.
-    await _command(cluster, AwaitApplied(offset=made["offset"], wait_ms=PATIENCE_MS))
+    ready = AwaitApplied(offset=made["offset"], wait_ms=PATIENCE_MS, stream=wanted.name)
+    await _command(cluster, ready)
     cluster.forget(wanted.name)
     return bool(made["result"]["created"])
 

@@ -65,7 +65,9 @@ class GroupStatistics(NamedTuple):
 
 
 class GroupService:
-    """``run`` as a task, ``reconcile`` at each change of the image, after the partitions have."""
+    """``run`` as a task, ``apply`` at each change of the image, after the partitions have; ``look``
+    when a partition follows later.
+    """
 
     def __init__(
         self,
@@ -191,8 +193,13 @@ class GroupService:
                 shard = await self._begun.get()
                 group.create_task(self._load(shard))
 
-    async def reconcile(self, old: Image, new: Image) -> None:
-        """Coordinate as ``new`` says. Partitions must be led by now."""
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now."""
+        if tp.stream == OFFSETS_STREAM:
+            self._lead(self._metadata.image.streams.get(OFFSETS_STREAM))
+
+    def apply(self, old: Image, new: Image) -> None:
+        """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
         for change in new.changes(old):
             name = (change.new or change.old or _no_change()).name
             if name == OFFSETS_STREAM:
@@ -228,6 +235,8 @@ class GroupService:
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
             logger.log(level, "groups cannot be coordinated", extra=extra)
             return
+        if not partition.is_leader or partition.leader_epoch != leader_epoch:
+            return  # its log is being cut
         shard = Shard(partition, leader_epoch, self.settings, self._metadata.lease)
         self._shards[number] = shard
         self._begun.put_nowait(shard)

@@ -51,6 +51,9 @@ class Listening:
         """There is something that NATS has perhaps not heard yet ..."""
         self._said_count = 0
         """... of all that was ever said."""
+        self._heard_count = 0
+        """So much of it was there before a round trip that has ended, answered or not."""
+        self._waiting: list[asyncio.Future[None]] = []
         self.is_known = False
         """The server that is connected, or was last, has answered since it was told all that was
         listened to then."""
@@ -92,6 +95,16 @@ class Listening:
         is not there, or does not answer in time.
         """
         await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
+
+    async def wait_heard(self) -> None:
+        """All that was said by now is at the server; or it is not there, or does not answer in
+        time. Whoever waits at the same time shares a round trip.
+        """
+        said = self._said_count
+        while self._heard_count < said and self._said.is_set():
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
 
     async def run(self) -> None:
         """Be connected, until cancelled; wait for a NATS that is not there."""
@@ -146,15 +159,27 @@ class Listening:
 
     async def _settle(self) -> None:
         """Once NATS has heard all that was said, nothing comes any more that is not wanted."""
-        while True:
-            await self._said.wait()
-            client, said, ended = self._client, self._said_count, len(self._ended)
-            answered = await client.round_trip(ROUND_TRIP_TIMEOUT_S)
-            client.forget(self._ended[:ended])
-            del self._ended[:ended]
-            self.is_known |= answered
-            if self._said_count == said and (answered or not client.is_connected):
-                self._said.clear()
+        try:
+            while True:
+                await self._said.wait()
+                client, said, ended = self._client, self._said_count, len(self._ended)
+                answered = await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+                client.forget(self._ended[:ended])
+                del self._ended[:ended]
+                self.is_known |= answered
+                if self._said_count == said and (answered or not client.is_connected):
+                    self._said.clear()
+                self._heard_count = said
+                self._tell_waiting()
+        finally:
+            self._said.clear()
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
 
     def _say(self) -> None:
         self._said_count += 1

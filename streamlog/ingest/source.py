@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from streamlog.config import IngestSection, NatsSection
-from streamlog.errors import StreamlogError
+from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.ingest.access import Access
 from streamlog.ingest.advisory import PREFIX, advisory
 from streamlog.ingest.answers import Answers
@@ -45,6 +45,9 @@ COMMIT_TIMEOUT_S: Final = 10.0
 BATCHES_LOOK_S: Final = 1.0
 """How often batches are looked through for those that are idle."""
 
+TURN_S: Final = 0.002
+"""After looking at changed streams for so long, others get their turn of the event loop."""
+
 IDS_LOOK_S: Final = 10.0
 """How often ids are let go that are older than their window; those of idle streams, too."""
 
@@ -71,7 +74,7 @@ class Lease(Protocol):
 
 
 class NatsSource:
-    """``reconcile`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss.
+    """``apply`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss.
 
     Without the lease nothing is listened to, since nothing may be stored; what was appended before
     waits for its commit. Publishers then hear at once that nobody is there, as they do while one
@@ -130,8 +133,15 @@ class NatsSource:
         self._snapshots = Snapshots(self._take_grown)
         self._openings = Openings(self._opened, snapshots=self._snapshots, now_ms=now_ms)
         self._standby = Standby(now_ms=now_ms)
-        self._reconciled = 0
-        """The offset of the image that was acted on last."""
+        self._image: Image | None = None
+        """The newest."""
+        self._changed: dict[str, None] = {}
+        """Streams that are yet to be listened for as it says."""
+        self._any_changed = asyncio.Event()
+        self._followed = asyncio.Event()
+        """Some of them are; another one for the next time."""
+        self._unopened: dict[str, None] = {}
+        """Streams of which something is led here whose log is not open yet."""
         self._may_listen = lease is None or lease.held
         if lease is not None:
             lease.add_listener(self._lease_changed)
@@ -154,15 +164,16 @@ class NatsSource:
 
         Not while a duplicate window is being read, for one.
         """
-        behind = self._reconciled < image.offset
-        return not behind and not self._openings.count and self._listening.is_heard
+        seen = self._image is not None and self._image.offset >= image.offset
+        behind = self._changed or self._unopened or self._openings.count
+        return seen and not behind and self._listening.is_heard
 
     async def run(self) -> None:
         """Be connected until ``stop``; wait for a NATS that is not there."""
         self._running = True
         services = (
-            self._listening.run, self._openings.run, self._standby.run, self._snapshots.run,
-            self._give_up_batches, self._forget_ids,
+            self._follow_changed, self._listening.run, self._openings.run, self._standby.run,
+            self._snapshots.run, self._give_up_batches, self._forget_ids,
         )  # fmt: skip
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(service()) for service in services]
@@ -194,29 +205,74 @@ class NatsSource:
         self._stopped.set()
         await self._listening.close()
 
-    async def reconcile(self, old: Image, new: Image) -> None:
-        """Listen as ``new`` says. Partitions must be led by now, and those gone closed.
-
-        A stream that is new, gone or changed is listened to accordingly when this returns, so that
-        whoever asked for it may count on it. A change of leaders waits for nobody: duplicate
-        windows are read in the background, but for those of a node that starts.
+    def apply(self, old: Image, new: Image) -> None:
+        """Be ready for what ``new`` says. Nothing is taken any more for what is not led here; what
+        is led is listened to soon, see ``settled``. Partitions must have heard of it by now.
         """
-        awaited = False
+        self._image = new
         for change in new.changes(old):
-            awaited |= not (change.old and change.new and change.old.config == change.new.config)
             if change.new is None:
-                assert change.old is not None, "a change has one side at least"
+                if change.old is None:
+                    raise AssertionError("a change has one side at least")
+                self._changed.pop(change.old.name, None)
+                self._unopened.pop(change.old.name, None)
                 self._drop(self._by_stream.get(change.old.name, ()))
                 self._stop_spreading(change.old.name)
                 self._standby.leave_stream(change.old.name)
             else:
-                self._follow(change.new)
-            await asyncio.sleep(0)
+                self._drop_strangers(change.new)
+                self._look_at(change.new.name)
+
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now, or cannot be."""
+        self._look_at(tp.stream)
+
+    async def settled(self, stream: str | None) -> None:
+        """NATS knows that this stream, or all, is listened to as the newest image says; or it is
+        not there, or does not answer in time.
+
+        Windows of duplicates are read in the background, but for those of a node that starts.
+        """
         if not self._running:
+            self._follow_some(None)
             await self._openings.drain()
-        if awaited:
-            await self._listening.round_trip()
-        self._reconciled = new.offset
+            return
+        while self._changed if stream is None else stream in self._changed:
+            await self._followed.wait()
+        await self._listening.wait_heard()
+
+    def _look_at(self, stream: str) -> None:
+        self._changed[stream] = None
+        self._any_changed.set()
+
+    async def _follow_changed(self) -> None:
+        try:
+            while True:
+                await self._any_changed.wait()
+                self._any_changed.clear()
+                while self._changed:
+                    self._follow_some(asyncio.get_running_loop().time() + TURN_S)
+                    self._tell_followed()
+                    await asyncio.sleep(0)
+        finally:
+            self._changed.clear()
+            self._tell_followed()
+
+    def _tell_followed(self) -> None:
+        followed, self._followed = self._followed, asyncio.Event()
+        followed.set()
+
+    def _follow_some(self, until: float | None) -> None:
+        """Streams that have changed, until that time, or all of them."""
+        loop = asyncio.get_running_loop()
+        while self._changed and self._image is not None:
+            name = next(iter(self._changed))
+            del self._changed[name]
+            stream = self._image.streams.get(name)
+            if stream is not None and not self._stopping:
+                self._follow(stream)
+            if until is not None and loop.time() >= until:
+                return
 
     def _received(self, touched: list[Inflow]) -> None:
         """One read is parsed: one append for each partition in it."""
@@ -275,14 +331,17 @@ class NatsSource:
             for number, partition in enumerate(stream.partitions)
             if partition.leader == self._node_id
         }
-        known = self._by_stream.get(name, [])
-        self._drop(tp for tp in known if led.get(tp) != self._inlets[tp].leader_epoch)
+        self._drop_strangers(stream)
+        self._unopened.pop(name, None)
         for tp, leader_epoch in led.items():
             inlet = self._inlets.get(tp)
             if inlet is not None:
                 self._reconfigure(inlet, config)
             elif (partition := self._kept(tp)) is not None:
-                self._lead(partition, leader_epoch, config)
+                if partition.is_leader and partition.leader_epoch == leader_epoch:
+                    self._lead(partition, leader_epoch, config)
+                else:
+                    self._unopened[name] = None  # its log is being cut
         self._spread(stream)
         followed = (
             TopicPartition(name, number)
@@ -291,6 +350,17 @@ class NatsSource:
         )
         kept = (partition for tp in followed if (partition := self._kept(tp)) is not None)
         self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
+
+    def _drop_strangers(self, stream: StreamImage) -> None:
+        """Inlets for what is not led here any more, or in another epoch, or in another log."""
+        self._drop(
+            tp for tp in self._by_stream.get(stream.name, ()) if self._is_strange(tp, stream)
+        )
+
+    def _is_strange(self, tp: TopicPartition, stream: StreamImage) -> bool:
+        partition, inlet = stream.partitions[tp.partition], self._inlets[tp]
+        is_led = partition.leader == self._node_id and partition.leader_epoch == inlet.leader_epoch
+        return not is_led or self._kept(tp) is not inlet.partition
 
     def _take_grown(self) -> list[Kept]:
         """Those to which something was appended since this was asked for last."""
@@ -310,6 +380,9 @@ class NatsSource:
     def _kept(self, tp: TopicPartition) -> KeptPartition | None:
         try:
             return self._partitions.partition(tp)
+        except PartitionNotFound:  # it is being opened
+            self._unopened[tp.stream] = None
+            return None
         except StreamlogError as error:
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
             logger.error("partition cannot be listened for", extra=extra)

@@ -275,10 +275,13 @@ class TransferController(Command):
 
 
 class AwaitApplied(Command):
-    """Answer when the node acts on the metadata up to ``offset``."""
+    """Answer when the node has applied the metadata up to ``offset``; with ``stream``, when it has
+    also opened what it keeps of this stream, and NATS knows that it listens for what it leads.
+    """
 
     offset: int
     wait_ms: int
+    stream: str | None = None
 
 
 class RaiseLevel(Command):

@@ -88,6 +88,7 @@ class Office:
         node_id: NodeId,
         settings: ClusterSection,
         await_applied: Callable[[int], Awaitable[None]],
+        await_settled: Callable[[int, str], Awaitable[None]],
     ) -> None:
         self._quorum = quorum
         self._duties = duties
@@ -95,6 +96,7 @@ class Office:
         self._node_id = node_id
         self._timeout_ms = settings.request_timeout_ms
         self._await_applied = await_applied
+        self._await_settled = await_settled
         self._changed = asyncio.Event()
         self._spent = Spent()
         self._in_office = False
@@ -159,8 +161,7 @@ class Office:
     async def take(self, command: Command) -> Granted:
         """Carried out here. Raises NoController unless this node is the controller."""
         if isinstance(command, AwaitApplied):
-            await self._await_applied(command.offset)
-            return Granted(command.offset, {})
+            return await self._awaited(command)
         if not self._quorum.is_active:
             raise NoController(f"node {self._node_id} is not the controller")
         match command:
@@ -185,6 +186,13 @@ class Office:
         if isinstance(command, RegisterNode):
             self._duties.registered(command.node_id, int(granted.result["node_epoch"]))
         return granted
+
+    async def _awaited(self, command: AwaitApplied) -> Granted:
+        if command.stream is None:
+            await self._await_applied(command.offset)
+        else:
+            await self._await_settled(command.offset, command.stream)
+        return Granted(command.offset, {})
 
     def _told(self, command: DescribeCluster | SpendNonce) -> dict[str, Any]:
         """Nothing is logged of it."""

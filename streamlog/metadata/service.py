@@ -15,7 +15,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.applier import Applier, Listener
+from streamlog.metadata.applier import Applier, Listener, Settled
 from streamlog.metadata.commands import (
     AlterStream,
     AwaitApplied,
@@ -96,13 +96,14 @@ class MetadataService:
             node_id=node_id,
             settings=settings,
             await_applied=self._await_applied,
+            await_settled=self._await_settled,
         )
         self._membership = Membership(
             node_id=node_id,
             incarnation=incarnation,
             settings=settings,
             grant=self._office.grant,
-            applied_offset=lambda: self._applier.acted,
+            applied_offset=lambda: self._applier.image.offset,
             needs_no_lease=self._is_alone,
         )
         self._controller: NodeId | None = None
@@ -165,11 +166,16 @@ class MetadataService:
         """Ids of streams whose folders may still lie around from before this start."""
         return frozenset(self._quorum.replica.deleted)
 
-    async def attach(self, listener: Listener, begin: Callable[[Image], Awaitable[None]]) -> None:
-        """``begin`` with the image there is, then have ``listener`` awaited at each change, in the
-        order in which listeners were attached.
+    async def attach(
+        self,
+        listener: Listener,
+        begin: Callable[[Image], Awaitable[None]],
+        settled: Settled | None = None,
+    ) -> None:
+        """``begin`` with the image there is, then have ``listener`` called at each change, in the
+        order in which listeners were attached. ``settled`` waits for what takes it longer.
         """
-        await self._applier.attach(listener, begin)
+        await self._applier.attach(listener, begin, settled)
 
     def tell_offline(self, offline: "Iterable[TopicPartition]") -> None:
         """These partitions cannot be written here; the controller hears of it at once."""
@@ -184,7 +190,7 @@ class MetadataService:
     # To have it changed
 
     async def request(self, command: Command) -> Granted:
-        """Have the controller carry it out, wherever that is; this node acts on it then."""
+        """Have the controller carry it out, wherever that is; it is in this node's image then."""
         granted = await self._office.grant(command)
         await self._await_applied(granted.offset)
         return granted
@@ -205,7 +211,7 @@ class MetadataService:
         command: Command = CreateStream(config=config)
         if assignments:
             command = PlaceStream(config=config, assignments=assignments)
-        granted = await self.request(command)
+        granted = await self._settled(command, config.name)
         stream = self.image.stream(config.name)
         if granted.result["created"]:
             await self._wait_for_leaders(stream, granted.offset)
@@ -213,7 +219,7 @@ class MetadataService:
 
     async def update_stream(self, config: StreamConfig) -> StreamImage:
         """The stream as it is now."""
-        granted = await self.request(UpdateStream(config=config))
+        granted = await self._settled(UpdateStream(config=config), config.name)
         stream = self.image.stream(config.name)
         await self._wait_for_leaders(stream, granted.offset)
         return stream
@@ -229,7 +235,7 @@ class MetadataService:
         ``assignments``: who keeps each new partition, where that is not left to the controller.
         """
         command = AlterStream(name=name, changes=changes, assignments=assignments)
-        granted = await self.request(command)
+        granted = await self._settled(command, name)
         stream = self.image.stream(name)
         await self._wait_for_leaders(stream, granted.offset)
         return stream
@@ -237,7 +243,7 @@ class MetadataService:
     async def delete_stream(self, name: str) -> None:
         """The stream is gone; nobody finds it here, nor is it listened for, after this."""
         known = self.image.streams.get(name)
-        granted = await self.request(DeleteStream(name=name))
+        granted = await self._settled(DeleteStream(name=name), name)
         if known is not None:
             await self._wait_for_leaders(known, granted.offset)
 
@@ -289,10 +295,10 @@ class MetadataService:
     async def run(self) -> None:
         """Take part in the quorum, until ``close``."""
         async with asyncio.TaskGroup() as group:
-            others = [
-                group.create_task(service)
-                for service in (self._applier.run(), self._duties.run(), self._keep_short())
-            ]
+            services = (
+                self._applier.run(), self._duties.run(), self._checkpoint(), self._keep_short(),
+            )  # fmt: skip
+            others = [group.create_task(service) for service in services]
             await self._quorum.run()
             for task in others:
                 task.cancel()
@@ -345,19 +351,22 @@ class MetadataService:
             self._membership.clock_skew.forget()
             self._membership.hurry()
 
+    async def _settled(self, command: Command, stream: str) -> Granted:
+        """As ``request``, and this node has done all that it asks for of this stream."""
+        granted = await self._office.grant(command)
+        await self._await_settled(granted.offset, stream)
+        return granted
+
     async def _await_applied(self, offset: int) -> None:
-        try:
-            async with asyncio.timeout(READY_WAIT_MS / 1000):
-                await self._applier.wait(offset)
-        except TimeoutError:
-            raise RequestTimedOut(
-                f"done at metadata offset {offset}, which this node has not reached yet"
-            ) from None
+        await _in_time(self._applier.wait(offset), offset)
+
+    async def _await_settled(self, offset: int, stream: str) -> None:
+        await _in_time(self._applier.wait_settled(offset, stream), offset)
 
     async def _wait_for_leaders(self, stream: StreamImage, offset: int) -> None:
         """A leader that does not answer is no reason to fail what has been done."""
         leaders = {it.leader for it in stream.partitions} - {NO_LEADER, self._node_id}
-        command = AwaitApplied(offset=offset, wait_ms=READY_WAIT_MS)
+        command = AwaitApplied(offset=offset, wait_ms=READY_WAIT_MS, stream=stream.name)
         asked = [self._office.ask(leader, command) for leader in leaders]
         for answer in await asyncio.gather(*asked, return_exceptions=True):
             if isinstance(answer, StreamlogError):
@@ -367,22 +376,42 @@ class MetadataService:
             elif isinstance(answer, BaseException):
                 raise answer
 
+    async def _checkpoint(self) -> None:
+        """So that a start knows what is committed."""
+        store = self._quorum.replica.store
+        while True:
+            await asyncio.sleep(CHECKPOINT_S)
+            offset = self._applier.image.offset
+            if offset > self._committed_offset and self.failure is None:
+                self._committed_offset = offset
+                self._quorum.do(partial(store.checkpoint, offset))
+
     async def _keep_short(self) -> None:
-        """Checkpoints, so that a start knows what is committed; snapshots, so that it is quick."""
-        replica = self._quorum.replica
+        """Snapshots, so that a start is quick.
+
+        A snapshot does not tell which streams were deleted, so their folders must be out of the
+        way first: a start takes others for orphans.
+        """
+        store = self._quorum.replica.store
         encoded: SnapshotId | None = None
         """Takes seconds where there are many streams: not again while it is being written, nor at
         once where it cannot be.
         """
         while True:
             await asyncio.sleep(CHECKPOINT_S)
-            offset = self._applier.acted
-            if offset > self._committed_offset and self.failure is None:
-                self._committed_offset = offset
-                self._quorum.do(partial(replica.store.checkpoint, offset))
             image = self._applier.image
-            newest = max(filter(None, (replica.store.snapshot, encoded)), default=None)
-            if image.offset == offset and is_due(image, newest):
+            if is_due(image, max(filter(None, (store.snapshot, encoded)), default=None)):
+                await self._applier.wait_settled(image.offset)
                 data = await asyncio.to_thread(encode_snapshot, image)
                 encoded = at = snapshot_id(image)
-                self._quorum.do(partial(replica.store.add_snapshot, at, data))
+                self._quorum.do(partial(store.add_snapshot, at, data))
+
+
+async def _in_time(applied: Awaitable[None], offset: int) -> None:
+    try:
+        async with asyncio.timeout(READY_WAIT_MS / 1000):
+            await applied
+    except TimeoutError:
+        raise RequestTimedOut(
+            f"done at metadata offset {offset}, which this node has not reached yet"
+        ) from None

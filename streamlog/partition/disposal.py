@@ -28,9 +28,12 @@ class Disposal:
         stream_id: UUID,
         partition: Partition | None,
         reason: StreamlogError,
+        log: PartitionLog | None = None,
     ) -> None:
-        """Close it, if it is open, and move its folder away. ``reason`` is told to who waits."""
-        log: PartitionLog | None = None
+        """Close it, if it is open, and move its folder away. ``reason`` is told to who waits.
+
+        ``log``: where there is a log and no partition.
+        """
         if partition is not None:
             log = await partition.close(reason)
             log.failure = log.failure or str(reason)  # nobody needs a sync any more

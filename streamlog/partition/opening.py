@@ -1,7 +1,9 @@
 """From a folder to an open log. Blocking calls, for worker threads."""
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.errors import CorruptData, CorruptFile
@@ -10,12 +12,31 @@ from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
-from streamlog.metadata.image import Image
+from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Offsets
 from streamlog.partition.folder import Folders
 
 logger = logging.getLogger(__name__)
+
+
+class Here(NamedTuple):
+    """A partition that this node is to keep."""
+
+    stream: StreamImage
+    tp: TopicPartition
+    image: PartitionImage
+
+    def has_same_log_as(self, other: "Here | None") -> bool:
+        """Not so of a stream of the same name that was deleted."""
+        return other is not None and self.stream.stream_id == other.stream.stream_id
+
+
+def replicas_here(stream: StreamImage, node_id: NodeId) -> Iterator[Here]:
+    """Those of this stream that the node is to keep."""
+    for number, image in enumerate(stream.partitions):
+        if node_id in image.replicas:
+            yield Here(stream, TopicPartition(stream.name, number), image)
 
 
 @dataclass(frozen=True, slots=True)

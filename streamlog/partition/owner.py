@@ -470,9 +470,11 @@ class Partition:
 
     # For the registry
 
-    async def hear(self, image: PartitionImage, min_isr: int) -> bool:
-        """Lead, follow or do neither, as ``image`` says; whether another leads now, or anew."""
-        await self.syncing.wait_uncut()
+    def hear(self, image: PartitionImage, min_isr: int) -> bool:
+        """Lead, follow or do neither, as ``image`` says; whether another leads now, or anew.
+
+        Not while the log is being cut, which only a follower's is.
+        """
         state, before = self.state, self.state.high_watermark
         known = state.leader, state.leader_epoch
         replicas = state.replicas, state.isr
@@ -538,12 +540,17 @@ class Partition:
         target = min(up_to_offset, self.high_watermark)
         await shorten(self, target, self._surroundings.upkeep)
 
+    def fence(self, error: StreamlogError) -> None:
+        """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""
+        if not self.closed:
+            self.reader.closed = self.syncing.closed = True
+            self.subjects.close()
+            self.state.fail(error)
+            self._watchers.changed()
+
     async def close(self, error: StreamlogError) -> PartitionLog:
         """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
-        self.reader.closed = self.syncing.closed = True
-        self.subjects.close()
-        self.state.fail(error)
-        self._watchers.changed()
+        self.fence(error)
         await self.syncing.wait_quiet()
         self.syncing.ended()
         return self._log

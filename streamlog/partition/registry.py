@@ -1,11 +1,16 @@
-"""All partitions of the node: opened, led, reconfigured, closed and deleted as the image says."""
+"""All partitions of the node: opened, led, reconfigured, closed and deleted as the image says.
+
+What an image says of who leads, in which epoch, and of which stream a log is, takes effect when it
+is applied, and waits for nothing: from then on no partition that is led no longer acknowledges
+anything. Files are opened and moved away by tasks of their own, see ``converging``.
+"""
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import TypeVar
 from uuid import UUID
 
 from streamlog.client.security import NO_SECURITY, Security
@@ -18,25 +23,25 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
     StreamNotFound,
-    Unavailable,
 )
 from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
 from streamlog.log.shared_sync import SharedSync
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image import Image, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
 from streamlog.partition.compaction import Compaction
+from streamlog.partition.converging import Behind, Converging, Leaving
 from streamlog.partition.disk_space import DiskSpace, Reserve
 from streamlog.partition.disposal import Disposal
 from streamlog.partition.flusher import Flusher
 from streamlog.partition.folder import Folders
 from streamlog.partition.key_change import KeyChange
-from streamlog.partition.limits import log_settings
-from streamlog.partition.opening import Opening, open_log, sweep
+from streamlog.partition.opener import WORKERS, Opened, Opener
+from streamlog.partition.opening import Here, replicas_here, sweep
 from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
 from streamlog.partition.resting import Resting
@@ -49,29 +54,16 @@ from streamlog.partition.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
 
-WORKERS: Final = 8
-"""Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
-which several syncs at once are little more than one."""
-_OPENED_AT_ONCE: Final = 64
-"""Logs that one worker opens in one go."""
-
-_HEARD_AT_ONCE: Final = 100
-"""Partitions that hear of a change before others have their turn of the event loop."""
-
 T = TypeVar("T")
-Opened = tuple[Opening, PartitionLog | StreamlogError]
-
-
-class Here(NamedTuple):
-    """A partition that this node is to keep."""
-
-    stream: StreamImage
-    tp: TopicPartition
-    image: PartitionImage
+Listener = Callable[[TopicPartition], None]
 
 
 class Registry:
-    """The node's partitions. ``open``; ``run`` as a task, ``reconcile`` each change; ``close``."""
+    """The node's partitions. ``open``; ``run`` as a task, ``apply`` each change; ``close``.
+
+    Invariant: a partition in ``_partitions`` is of the stream, and of the replica, that the newest
+    image has here, and leads only in the epoch which that image says.
+    """
 
     def __init__(
         self,
@@ -108,7 +100,14 @@ class Registry:
         self._trimming = Trimming(self.partitions)
         self._key_change = KeyChange(self.partitions, self._workers, files, metrics)
         self._disposal = Disposal(self._folders, self._workers)
-        self._heard: dict[TopicPartition, PartitionImage] = {}  # what was last acted on
+        self._wanted: dict[TopicPartition, Here] = {}  # by the newest image
+        self._heard: dict[TopicPartition, Here] = {}  # what each has acted on
+        self._converging = Converging(self._catch_up)
+        self._opener = Opener(
+            self._folders, self._checkpoints, self._upkeep, self._workers, settings,
+            disk=disk, files=files, spawn=self._converging.spawn,
+        )  # fmt: skip
+        self._listeners: list[Listener] = []
         self._cluster = cluster
         self._replication: Replication | None = None
         if cluster is not None:
@@ -139,10 +138,15 @@ class Registry:
             health_changed=self._health_changed,
             indexes=IndexKeeping(settings.subject_index_bytes),
         )
-        self._image: Image | None = None  # as last acted on
-        self._changing = asyncio.Lock()
+        self._image: Image | None = None  # the newest
         self._may_open = asyncio.Event()
         self._closed = False
+
+    def add_listener(self, listener: Listener) -> None:
+        """``listener`` is called when a partition does what the newest image says of it later than
+        that was applied, as its log had to be opened or cut first; or when it went offline instead.
+        """
+        self._listeners.append(listener)
 
     def partition(self, tp: TopicPartition) -> Partition:
         """Raises PartitionNotFound, or what has put the partition offline before it was open."""
@@ -173,8 +177,8 @@ class Registry:
     async def open(self, image: Image, recently_deleted: frozenset[UUID] = frozenset()) -> None:
         """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed.
 
-        Nothing is led yet: a node that starts leads in new epochs, of which ``reconcile`` hears
-        when it has registered.
+        Nothing is led yet: a node that starts leads in new epochs, of which ``apply`` hears when it
+        has registered.
         """
         self._flusher.open()
         if type(self._disk) is OsDisk:  # no other is known to write nothing but to its files
@@ -191,44 +195,53 @@ class Registry:
         self._disposal.remove_later(leftovers)
         gone = self._missing_folders(image)
         streams = image.streams.values()
-        await self._open_missing(
-            [here for stream in streams for here in self._replicas_here(stream)]
-        )
+        here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
+        self._wanted = {it.tp: it for it in here}
+        await self._opener.open_all(here, self._opened)
         for tp in gone:
             if tp in self._partitions:
                 self._partitions[tp].following.is_short = True
         await self._upkeep.write_checkpoints()
 
-    async def reconcile(self, old: Image, new: Image) -> None:
-        """Be as ``new`` says when this returns. A failing disk puts partitions offline, no more."""
-        async with self._changing:
-            if self._closed:
-                return
-            wanted: list[Here] = []
-            disposals: list[Coroutine[Any, Any, None]] = []
-            for before, after in new.changes(old):
-                if after is None:
-                    assert before is not None, "a change has two sides"
-                    gone = StreamNotFound(f"stream {before.name!r} is deleted")
-                    disposals += self._delete(before, range(len(before.partitions)), gone)
-                    continue
-                if before is not None:
-                    moved = NotLeader(f"stream {before.name!r} is kept by other nodes")
-                    disposals += self._delete(before, self._kept_before(before, after), moved)
-                wanted.extend(self._replicas_here(after))
-            await asyncio.gather(*disposals)
-            await self._open_missing(wanted)
-            for done, here in enumerate(sorted(wanted, key=self._is_busy)):
-                await self._hear(here, new)
-                if done % _HEARD_AT_ONCE == _HEARD_AT_ONCE - 1:
-                    await asyncio.sleep(0)
-            if any(self._is_ailing(here.tp) for here in wanted):
-                self._tell_offline()
-            self._image = new
+    def apply(self, old: Image, new: Image) -> None:
+        """Whoever leads no longer, or is deleted, acknowledges nothing after this; what is open
+        does as ``new`` says. What has to be opened follows, see ``settled``.
+        """
+        if self._closed:
+            return
+        self._image = new
+        is_ailing = False
+        for before, after in new.changes(old):
+            if after is None:
+                if before is None:
+                    raise AssertionError("a change has one side at least")
+                gone = StreamNotFound(f"stream {before.name!r} is deleted")
+                self._leave(before, range(len(before.partitions)), gone)
+                continue
+            if before is not None:
+                moved = NotLeader(f"stream {before.name!r} is kept by other nodes")
+                self._leave(before, self._kept_before(before, after), moved)
+            for here in replicas_here(after, self._node_id):
+                self._wanted[here.tp] = here
+                partition = self._partitions.get(here.tp)
+                if partition is not None and not partition.state.cutting:
+                    self._hear(here, partition)
+                elif here.tp not in self._offline:
+                    self._converging.add(here.tp)
+                is_ailing = is_ailing or self._is_ailing(here.tp)
+        if is_ailing:
+            self._tell_offline()
+
+    async def settled(self, stream: str | None = None) -> None:
+        """Return when the partitions of ``stream``, or all, that have to be opened, cut or moved
+        away by now are. A failing disk puts partitions offline, no more.
+        """
+        await self._converging.settled(stream)
 
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._converging.run())
             group.create_task(self._flusher.run())
             group.create_task(self._upkeep.run())
             group.create_task(self._space.run())
@@ -244,85 +257,84 @@ class Registry:
 
     async def close(self) -> None:
         """Sync everything, write the checkpoints, close the logs. May be called again."""
-        async with self._changing:
-            if self._closed:
-                return
-            self._closed = True
-            self._key_change.close()
-            partitions = list(self._partitions.values())
-            for partition in partitions:
-                partition.syncing.sync_soon()
-            for partition in partitions:
-                await partition.syncing.wait_synced()
-            logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
-            await self._upkeep.write_checkpoints()
-            await self._in_worker(lambda: _close_all(logs))
-            self._partitions.clear()
-            self._flusher.close()
-            await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
-            self._files.close()
+        if self._closed:
+            return
+        self._closed = True
+        await self._converging.settled()
+        self._key_change.close()
+        partitions = list(self._partitions.values())
+        for partition in partitions:
+            partition.syncing.sync_soon()
+        for partition in partitions:
+            await partition.syncing.wait_synced()
+        logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
+        await self._upkeep.write_checkpoints()
+        await self._in_worker(lambda: _close_all(logs))
+        self._partitions.clear()
+        self._flusher.close()
+        await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
+        self._files.close()
 
     def _shared_sync(self) -> SharedSync | None:
         return SharedSync.open(self._data_dir)
 
-    def _replicas_here(self, stream: StreamImage) -> Iterator[Here]:
-        for number, image in enumerate(stream.partitions):
-            if self._node_id in image.replicas:
-                yield Here(stream, TopicPartition(stream.name, number), image)
+    async def _catch_up(self, behind: Behind) -> None:
+        """Until nothing is left to be opened, cut or moved away; see ``Converging``."""
+        tp = behind.tp
+        while behind.leaving or not self._closed:
+            if behind.leaving:
+                stream_id, partition, why, log = behind.leaving[0]
+                await self._disposal.dispose(tp, stream_id, partition, why, log)
+                self._upkeep.dropped(tp)
+                del behind.leaving[0]
+                continue
+            here, partition = self._wanted.get(tp), self._partitions.get(tp)
+            if here is None or tp in self._offline:
+                return
+            if partition is None:
+                self._opened_late(behind, here, await self._opener.open(here))
+            elif partition.state.cutting:
+                await partition.syncing.wait_uncut()
+            else:
+                if self._heard.get(tp) is not here:
+                    self._hear(here, partition)
+                self._tell_listeners(tp)
+                return
 
-    async def _open_missing(self, wanted: Iterable[Here]) -> None:
-        missing = [
-            (stream, tp)
-            for stream, tp, _ in wanted
-            if tp not in self._partitions and tp not in self._offline
-        ]
-        new = [tp for _, tp in missing if not self._has_folder(tp)]
-        try:
-            await self._upkeep.forget_strangers(new)
-        except Unavailable as error:
-            for tp in new:
-                self._could_not_open(tp, error)
-            missing = [(stream, tp) for stream, tp in missing if tp not in self._offline]
-        openings = [
-            Opening(
-                tp,
-                stream.stream_id,
-                log_settings(stream.config, self._settings),
-                self._checkpoints.get(tp),
-            )
-            for stream, tp in missing
-        ]
-        configs = {tp: stream.config for stream, tp in missing}
-        size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
-        chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
-        for done in asyncio.as_completed([self._in_worker(self._opener(c)) for c in chunks]):
-            for opening, result in await done:
-                if isinstance(result, StreamlogError):
-                    self._could_not_open(opening.tp, result)
-                    continue
-                self._metrics.corrupt_batches.inc(len(result.recovery.damages))
-                partition = self._partitions[opening.tp] = self._new_partition(
-                    opening.tp,
-                    result,
-                    configs[opening.tp],
-                    self._surroundings,
-                    topic_id=opening.stream_id.bytes,
-                    high_watermark=opening.offsets.high_watermark,
-                )
-                partition.following.is_short = result.log_end_offset < opening.offsets.kept_end
+    def _opened_late(self, behind: Behind, asked: Here, opened: Opened) -> None:
+        """Perhaps nobody wants it any more."""
+        here, (_, result) = self._wanted.get(asked.tp), opened
+        if here is not None and asked.has_same_log_as(here) and not self._closed:
+            self._opened(here, opened)
+            if asked.tp in self._offline:
+                self._tell_offline()
+                self._tell_listeners(asked.tp)
+        elif not isinstance(result, StreamlogError):
+            if self._closed and here is not None and asked.has_same_log_as(here):
+                result.close()
+                return
+            gone = StreamNotFound(f"{asked.tp} is not kept here any more")
+            behind.leaving.insert(0, Leaving(asked.stream.stream_id, None, gone, result))
 
-    def _opener(self, openings: list[Opening]) -> Callable[[], list[Opened]]:
-        def open_all() -> list[Opened]:
-            opened: list[Opened] = []
-            for opening in openings:
-                try:
-                    log = open_log(opening, self._folders, self._disk, self._files)
-                    opened.append((opening, log))
-                except StreamlogError as error:
-                    opened.append((opening, error))
-            return opened
+    def _opened(self, here: Here, opened: Opened) -> None:
+        opening, result = opened
+        if isinstance(result, StreamlogError):
+            self._could_not_open(here.tp, result)
+            return
+        self._metrics.corrupt_batches.inc(len(result.recovery.damages))
+        partition = self._partitions[here.tp] = self._new_partition(
+            here.tp,
+            result,
+            here.stream.config,
+            self._surroundings,
+            topic_id=opening.stream_id.bytes,
+            high_watermark=opening.offsets.high_watermark,
+        )
+        partition.following.is_short = result.log_end_offset < opening.offsets.kept_end
 
-        return open_all
+    def _tell_listeners(self, tp: TopicPartition) -> None:
+        for listener in self._listeners:
+            listener(tp)
 
     def _could_not_open(self, tp: TopicPartition, error: StreamlogError) -> None:
         self._offline[tp] = error
@@ -334,48 +346,42 @@ class Registry:
             extra["remedy"] = "give this node the key, and start it again; docs/encryption.md"
         logger.error("partition offline", extra=extra)
 
-    def _is_busy(self, here: Here) -> bool:
-        """Its log is being cut: others need not wait for that."""
-        partition = self._partitions.get(here.tp)
-        return partition is not None and partition.state.cutting
-
-    async def _hear(self, here: Here, image: Image) -> None:
-        partition = self._partitions.get(here.tp)
-        if partition is None:
-            return
-        if partition.config != here.stream.config:
-            partition.configure(here.stream.config)
-        is_new = await partition.hear(here.image, here.stream.min_isr(here.tp.partition))
+    def _hear(self, here: Here, partition: Partition) -> None:
+        image, tp = self._image, here.tp
+        if image is None:
+            raise AssertionError("open comes first")
+        config, known = here.stream.config, self._heard.get(tp)
+        if partition.config is not config and partition.config != config:
+            partition.configure(config)
+        is_new = partition.hear(here.image, here.stream.min_isr(tp.partition))
         tell_change(
-            here.tp,
-            self._heard.get(here.tp),
+            tp,
+            None if known is None else known.image,
             here.image,
             node_id=self._node_id,
             end_offset=partition.log_end_offset,
             metrics=self._metrics,
         )
-        self._heard[here.tp] = here.image
+        self._heard[tp] = here
         if self._replication is not None:
             self._replication.heard(partition, image, is_new=is_new)
 
-    def _delete(
-        self, stream: StreamImage, numbers: Iterable[int], why: StreamlogError
-    ) -> Iterator[Coroutine[Any, Any, None]]:
-        """Whoever looks finds nothing from now on; what is yielded moves the files away."""
+    def _leave(self, stream: StreamImage, numbers: Iterable[int], why: StreamlogError) -> None:
+        """Whoever looks finds nothing from now on, and nobody is acknowledged anything; the files
+        are moved away later.
+        """
         for number in numbers:
             tp = TopicPartition(stream.name, number)
+            if self._wanted.pop(tp, None) is None:
+                continue
             self._offline.pop(tp, None)
             self._heard.pop(tp, None)
             if self._replication is not None:
                 self._replication.gone(tp)
             partition = self._partitions.pop(tp, None)
-            yield self._dispose(tp, stream.stream_id, partition, why)
-
-    async def _dispose(
-        self, tp: TopicPartition, stream_id: UUID, partition: Partition | None, why: StreamlogError
-    ) -> None:
-        await self._disposal.dispose(tp, stream_id, partition, why)
-        self._upkeep.dropped(tp)
+            if partition is not None:
+                partition.fence(why)
+            self._converging.add(tp).leaving.append(Leaving(stream.stream_id, partition, why))
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
         """Partitions that were this node's and are no longer."""
@@ -414,26 +420,12 @@ class Registry:
         while True:
             await self._may_open.wait()
             self._may_open.clear()
-            async with self._changing:
-                if not self._closed:
-                    await self._open_what_found_no_room()
-
-    async def _open_what_found_no_room(self) -> None:
-        image = self._image
-        assert image is not None, "open comes first"
-        wanted = [
-            here
-            for stream in image.streams.values()
-            for here in self._replicas_here(stream)
-            if isinstance(self._offline.get(here.tp), StorageFull)
-            and here.image.leader != self._node_id
-        ]
-        for here in wanted:
-            del self._offline[here.tp]
-        await self._open_missing(wanted)
-        for here in wanted:
-            await self._hear(here, image)
-        if wanted:
+            for here in [self._wanted[tp] for tp in self._offline if tp in self._wanted]:
+                is_full = isinstance(self._offline[here.tp], StorageFull)
+                if is_full and here.image.leader != self._node_id and not self._closed:
+                    del self._offline[here.tp]
+                    self._converging.add(here.tp)
+            await self._converging.settled()
             self._tell_offline()
 
     def _is_ailing(self, tp: TopicPartition) -> bool:
@@ -456,7 +448,7 @@ class Registry:
         """Those that were there and are gone: their records are lost, and that is said."""
         gone: list[TopicPartition] = []
         for stream in image.streams.values():
-            for _, tp, _ in self._replicas_here(stream):
+            for _, tp, _ in replicas_here(stream, self._node_id):
                 lost = self._checkpoints.get(tp).high_watermark
                 if lost and not self._has_folder(tp):
                     gone.append(tp)

@@ -86,7 +86,8 @@ class Ingest:
 
     async def become(self, image: Image) -> None:
         old, self.image = self.image, image
-        await self.source.reconcile(old, image)
+        self.source.apply(old, image)
+        await self.source.settled(None)
 
 
 @pytest.fixture

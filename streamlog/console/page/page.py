@@ -59,7 +59,7 @@ class Partitions(Protocol):
 
 
 class Page:
-    """``run`` as a task, ``reconcile`` at each change of the image; ``routes`` for the site."""
+    """``run`` as a task, ``apply`` at each change of the image; ``routes`` for the site."""
 
     def __init__(
         self,
@@ -116,7 +116,7 @@ class Page:
             for service in (self._live.run, self._ends.run, self.groups.run):
                 group.create_task(_steadily(service))
 
-    async def reconcile(self, old: Image, new: Image) -> None:
+    def apply(self, old: Image, new: Image) -> None:
         try:
             self._live.changed(old, new)
         except Exception:

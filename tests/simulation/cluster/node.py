@@ -123,9 +123,10 @@ class ClusterNode:
         self.spawn(self.metadata.run())
         await self.metadata.register(self._registration())
         self._runs.told()
-        await self.metadata.attach(self.registry.reconcile, self._open_partitions)
+        registry, source = self.registry, self.source
+        await self.metadata.attach(registry.apply, self._open_partitions, registry.settled)
         self.spawn(self.registry.run())
-        await self.metadata.attach(self.source.reconcile, self._begin_ingest)
+        await self.metadata.attach(source.apply, self._begin_ingest, source.settled)
         self.spawn(self.source.run())
         self.ready = True
         await self.metadata.join()
@@ -206,10 +207,12 @@ class ClusterNode:
 
     async def _open_partitions(self, image: Image) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
-        await self.registry.reconcile(Image(image.cluster_id), image)
+        self.registry.apply(Image(image.cluster_id), image)
 
     async def _begin_ingest(self, image: Image) -> None:
-        await self.source.reconcile(Image(image.cluster_id), image)
+        self.source.apply(Image(image.cluster_id), image)
+        self.registry.add_listener(self.source.look)
+        await self.source.settled(None)
 
     @property
     def is_at_work(self) -> bool:

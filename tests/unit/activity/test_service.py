@@ -8,7 +8,7 @@ from pydantic import ValidationError
 from streamlog.activity.activity_stream import config_of
 from streamlog.activity.service import ACTIVITY, ActivityService
 from streamlog.config import ActivitySection
-from streamlog.errors import PartitionNotFound
+from streamlog.errors import StorageFailed
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
@@ -56,7 +56,7 @@ class Host:
             self.partition.is_leader = partition.leader == NODE
             self.partition.leader_epoch = partition.leader_epoch
             self.partition.changed()
-        await self.service.reconcile(self._seen, image)
+        self.service.apply(self._seen, image)
         self._seen = image
 
     async def lead(self, leader: NodeId) -> None:
@@ -120,10 +120,10 @@ async def test_a_partition_that_is_offline_is_told_of(
     await until(lambda: ACTIVITY_STREAM in host.metadata.image.streams)
 
     def offline(tp: TopicPartition) -> OffsetsPartition:
-        raise PartitionNotFound(f"{tp} is not here")
+        raise StorageFailed(f"{tp} cannot be opened")
 
     host.partitions.partition = offline  # type: ignore[method-assign]
-    await host.service.reconcile(Image("c"), host.metadata.image)
+    host.service.apply(Image("c"), host.metadata.image)
     await until(lambda: "activity cannot be told here" in caplog.text)
 
 

@@ -61,21 +61,21 @@ def led(
 async def test_a_streams_life() -> None:
     world, empty = World(), Image("c")
     image = created(replicas=2, min_isr=2)
-    await world.telling.reconcile(empty, image)
+    world.telling.apply(empty, image)
     assert await world.told() == ["CREATED.orders", "LEADER_ELECTED.orders"]
     other = led(image, "orders", leader=2, isr=(2,), epoch=1, offset=2)
-    await world.telling.reconcile(image, other)
+    world.telling.apply(image, other)
     assert await world.told() == ["LEADER_ELECTED.orders", "QUORUM_LOST.orders"]
     gone = other.apply(StreamDeleted(name="orders", stream_id=ID), offset=3, epoch=1)
-    await world.telling.reconcile(other, gone)
+    world.telling.apply(other, gone)
     assert await world.told() == ["DELETED.orders"]
 
 
 async def test_nobody_else_tells_and_nobody_is_told_of_internal_streams() -> None:
     world = World()
-    await world.telling.reconcile(Image("c"), created(OFFSETS_STREAM))
+    world.telling.apply(Image("c"), created(OFFSETS_STREAM))
     world.is_controller = False
-    await world.telling.reconcile(Image("c"), created())
+    world.telling.apply(Image("c"), created())
     assert await world.told() == []
 
 

@@ -84,3 +84,31 @@ async def test_nobody_is_waited_for_who_is_not_there(nats: FakeNats, listening: 
 
 async def refuse(_: asyncio.StreamWriter) -> bool:
     return False
+
+
+async def test_who_waits_for_nats_to_hear_waits_for_one_round_trip_at_most(
+    nats: FakeNats, listening: Listening
+) -> None:
+    await heard_by(nats, 1)
+    await until(lambda: listening.is_heard)
+    await listening.wait_heard()
+    nats.mute = True
+    listening.begin([Source("b", "")], Inflow(value_bytes_max=1000))
+    waiting = [asyncio.create_task(listening.wait_heard()) for _ in range(3)]
+    await asyncio.wait(waiting)  # it does not answer, and is not waited for any longer
+    assert not listening.is_heard
+    nats.mute = False
+    await until(lambda: listening.is_heard)
+    pings = nats.pings
+    await listening.wait_heard()
+    assert nats.pings == pings, "nothing was said since"
+
+
+async def test_nobody_waits_for_nats_after_the_end(nats: FakeNats, listening: Listening) -> None:
+    await heard_by(nats, 1)
+    nats.taking.clear()
+    listening.begin([Source("b", "")], Inflow(value_bytes_max=1000))
+    waiting = asyncio.create_task(listening.wait_heard())
+    await asyncio.sleep(0)
+    await listening.close()
+    await waiting

@@ -132,16 +132,18 @@ async def test_listeners_have_acted_before_the_caller_is_answered(start: Start) 
     async def begin(_image: Image) -> None:
         pass
 
-    def listener(name: str) -> Callable[[Image, Image], Awaitable[None]]:
-        async def listen(old: Image, new: Image) -> None:
-            await asyncio.sleep(0)
-            heard.append((name, len(old.streams), len(new.streams)))
+    def listener(name: str) -> Callable[[Image, Image], None]:
+        return lambda old, new: heard.append((name, len(old.streams), len(new.streams)))
 
-        return listen
+    async def settled(stream: str | None) -> None:
+        await asyncio.sleep(0)
+        asked.append((stream, len(heard)))
 
+    asked: list[tuple[str | None, int]] = []
     for name in ("a", "b"):
-        await member.service.attach(listener(name), begin)
+        await member.service.attach(listener(name), begin, settled)
     await member.service.create_stream(config("s"))
+    assert asked == [("s", 2), ("s", 2)]
     assert heard == [("a", 0, 1), ("b", 0, 1)]
     await member.service.create_stream(config("s"))
     assert len(heard) == 2, "no change, no call"

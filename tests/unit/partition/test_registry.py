@@ -142,7 +142,7 @@ async def test_a_deletion_that_a_kill_cut_short_is_carried_out(world: World) -> 
         await world.create("s")
         await publish(registry.partition(tp("s")), b"old")
     stream_id = world.image.stream("s").stream_id
-    world.listeners.clear()  # killed after the record was synced
+    world.registries.clear()  # killed after the record was synced
     await world.delete("s")
     await world.create("s")
     world.deleted = frozenset({stream_id})
@@ -167,7 +167,7 @@ async def test_a_folder_of_an_unknown_stream_is_kept_and_told(
         await world.create("s")
         await world.create("t")
         await publish(registry.partition(tp("s")), b"precious")
-    world.listeners.clear()
+    world.registries.clear()
     await world.delete("s")  # as if the metadata had never heard of it
     with caplog.at_level(logging.ERROR):
         async with world.node():

@@ -49,7 +49,7 @@ async def groups() -> AsyncIterator[KafkaNode]:
         running = asyncio.create_task(node.groups.run())
         await node.metadata.create_stream(StreamConfig.of(name="flights", partitions=2))
         assert (await node.groups.find(GROUP)).node is not None
-        await node.groups.reconcile(Image(CLUSTER_ID), node.metadata.image)
+        node.groups.apply(Image(CLUSTER_ID), node.metadata.image)
         async with asyncio.timeout(10):
             while node.groups.statistics().loading:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0)

@@ -106,7 +106,7 @@ class World:
 
     async def become(self, new: Image) -> None:
         old, self.image = self.image, new
-        await self.page.reconcile(old, new)
+        self.page.apply(old, new)
 
     def url(self, path: str) -> str:
         return f"http://127.0.0.1:{self.site.port}{path}"

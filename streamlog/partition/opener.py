@@ -1,0 +1,115 @@
+"""Logs are opened by worker threads, those that are asked for in one turn together."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from concurrent.futures import Executor
+from typing import Any, Final
+
+from streamlog.config import LogSection
+from streamlog.errors import StreamlogError, Unavailable
+from streamlog.log.disk import Disk
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.partition.checkpoints import Checkpoints
+from streamlog.partition.folder import Folders
+from streamlog.partition.limits import log_settings
+from streamlog.partition.opening import Here, Opening, open_log
+from streamlog.partition.upkeep import Upkeep
+
+WORKERS: Final = 8
+"""Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
+which several syncs at once are little more than one."""
+_OPENED_AT_ONCE: Final = 64
+"""Logs that one worker opens in one go."""
+
+Opened = tuple[Opening, PartitionLog | StreamlogError]
+Told = Callable[[Here, Opened], None]
+
+
+class Opener:
+    """``open`` one of many, which go together, or ``open_all``."""
+
+    def __init__(
+        self,
+        folders: Folders,
+        checkpoints: Checkpoints,
+        upkeep: Upkeep,
+        workers: Executor,
+        settings: LogSection,
+        *,
+        disk: Disk,
+        files: FilePool,
+        spawn: Callable[[Coroutine[Any, Any, None]], None],
+    ) -> None:
+        """``spawn`` runs what nobody waits for by itself."""
+        self._folders = folders
+        self._checkpoints = checkpoints
+        self._upkeep = upkeep
+        self._workers = workers
+        self._settings = settings
+        self._disk = disk
+        self._files = files
+        self._spawn = spawn
+        self._asked: list[tuple[Here, asyncio.Future[Opened]]] = []
+
+    async def open(self, here: Here) -> Opened:
+        """The log, or why it cannot be opened. Others that are asked for by now go with it."""
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Opened] = loop.create_future()
+        if not self._asked:
+            loop.call_soon(self._launch)
+        self._asked.append((here, answer))
+        return await answer
+
+    async def open_all(self, wanted: Sequence[Here], told: Told) -> None:
+        """``told`` of each as soon as it is open or has failed, in any order."""
+        here_of = {here.tp: here for here in wanted}
+        failed = await self._forget_strangers(wanted)
+        for here, error in failed:
+            told(here, (self._opening(here), error))
+        skipped = {here.tp for here, _ in failed}
+        openings = [self._opening(here) for here in wanted if here.tp not in skipped]
+        size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
+        chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
+        loop = asyncio.get_running_loop()
+        jobs = [loop.run_in_executor(self._workers, self._open_some, it) for it in chunks]
+        for done in asyncio.as_completed(jobs):
+            for opened in await done:
+                told(here_of[opened[0].tp], opened)
+
+    def _launch(self) -> None:
+        asked, self._asked = self._asked, []
+        answers = {here.tp: answer for here, answer in asked}
+
+        def told(here: Here, opened: Opened) -> None:
+            if not answers[here.tp].done():
+                answers[here.tp].set_result(opened)
+
+        self._spawn(self.open_all([here for here, _ in asked], told))
+
+    def _opening(self, here: Here) -> Opening:
+        return Opening(
+            here.tp,
+            here.stream.stream_id,
+            log_settings(here.stream.config, self._settings),
+            self._checkpoints.get(here.tp),
+        )
+
+    async def _forget_strangers(self, wanted: Sequence[Here]) -> list[tuple[Here, StreamlogError]]:
+        """Those without a folder, of which a checkpoint still speaks and cannot be rewritten."""
+        new = [here for here in wanted if not self._folders.path(here.tp).exists()]
+        try:
+            await self._upkeep.forget_strangers([here.tp for here in new])
+        except Unavailable as error:
+            return [(here, error) for here in new]
+        return []
+
+    def _open_some(self, openings: list[Opening]) -> list[Opened]:
+        opened: list[Opened] = []
+        for opening in openings:
+            try:
+                log = open_log(opening, self._folders, self._disk, self._files)
+                opened.append((opening, log))
+            except StreamlogError as error:
+                opened.append((opening, error))
+        return opened
