@@ -4,6 +4,7 @@ An offset counts when it is in the log, and so committed there; until then the o
 Writes are told of in the order in which they were asked for, so that what a later one says holds.
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 from uuid import UUID
@@ -67,7 +68,8 @@ class Commits:
             table.answer(token, outcome)
             self._drop_if_idle(group)
             return
-        group.writing.update(accepted.keys())
+        for place, value in accepted.items():
+            group.writing.setdefault(place, deque()).append(value.topic_id)
         table.offsets_count += len(accepted)
         self._write(group, accepted, outcome, token)
 
@@ -228,7 +230,7 @@ class Commits:
             gone = [
                 place
                 for place in _places(group)
-                if place[0] in ids and _is_of_another(group.offsets.get(place), ids[place[0]])
+                if place[0] in ids and _is_any_of_another(group, place, ids[place[0]])
             ]
             self._forget(group, gone, _nothing)
 
@@ -308,7 +310,7 @@ def _found(group: Group, place: PartitionId, *, stable: bool) -> FoundOffset:
 
 
 def _settle(group: Group, place: PartitionId) -> None:
-    group.writing[place] -= 1
+    group.writing[place].popleft()
     if not group.writing[place]:
         del group.writing[place]
 
@@ -321,11 +323,15 @@ def _tombstones(group: Group, places: Iterable[PartitionId]) -> list[KeptRecord]
     return [offset_record(OffsetKey(group.name, *place), None) for place in places]
 
 
-def _is_of_another(committed: Committed | None, stream_id: UUID | None) -> bool:
-    """Not of the stream with this id. One that does not tell is of whatever has the name."""
+def _is_any_of_another(group: Group, place: PartitionId, stream_id: UUID | None) -> bool:
+    """What is committed, or on its way, is not of the stream with this id. What does not tell is of
+    whatever has the name.
+    """
     if stream_id is None:
         return True
-    return committed is not None and committed.topic_id not in (NO_TOPIC_ID, stream_id)
+    committed, known = group.offsets.get(place), (NO_TOPIC_ID, stream_id)
+    is_other = committed is not None and committed.topic_id not in known
+    return is_other or any(it not in known for it in group.writing.get(place, ()))
 
 
 def _nothing(_error: ErrorCode) -> None:

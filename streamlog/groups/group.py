@@ -12,9 +12,10 @@ States, and where each may come from::
 ``rebalance``, ``membership`` and ``commits`` move it; what is here keeps its parts together.
 """
 
-from collections import Counter
+from collections import Counter, deque
 from enum import Enum
 from typing import Final
+from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
@@ -80,8 +81,10 @@ class Group:
         """Somebody has joined since that delay began."""
         self.offsets: dict[PartitionId, Committed] = {}
         """What is committed."""
-        self.writing: Counter[PartitionId] = Counter()
-        """Commits that are on their way to the log."""
+        self.writing: dict[PartitionId, deque[UUID]] = {}
+        """Commits that are on their way to the log, in order, by the id of the stream that each is
+        of: one of the same name may have taken its place before the commit is there.
+        """
 
     # Its state
 

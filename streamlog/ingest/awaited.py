@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from streamlog.ingest.answers import Answers
-from streamlog.ingest.refusal import Refusal
+from streamlog.ingest.refusal import NOT_LEADER, Refusal
 from streamlog.ingest.room import Room
 
 OVERHEAD_BYTES = 64
@@ -16,6 +16,12 @@ class WatchedPartition(Protocol):
     """What is needed of ``partition.owner.Partition``."""
 
     @property
+    def is_leader(self) -> bool: ...
+
+    @property
+    def leader_epoch(self) -> int: ...
+
+    @property
     def high_watermark(self) -> int: ...
 
     def add_watcher(self, watcher: Callable[[], None]) -> None: ...
@@ -24,7 +30,12 @@ class WatchedPartition(Protocol):
 
 
 class Awaited:
-    """Each is given when what it tells of is committed; else its publisher is refused.
+    """Each is given when what it tells of is committed by this leader; else its publisher is
+    refused.
+
+    A high watermark alone tells nothing: under another leader the log may be cut, and other records
+    have the same offsets. So each waits in one leader epoch, and what is not committed when that
+    ends is refused; the next leader knows whether it has the record.
 
     Of a repeated message that is the first one of its id, which may be of a read just before, or
     what a former leader appended: nobody but its retry then waits for it. Of a batch it is the last
@@ -32,9 +43,16 @@ class Awaited:
     """
 
     def __init__(
-        self, partition: WatchedPartition, *, stream: str, answers: Answers, room: Room
+        self,
+        partition: WatchedPartition,
+        *,
+        leader_epoch: int,
+        stream: str,
+        answers: Answers,
+        room: Room,
     ) -> None:
         self._partition = partition
+        self._leader_epoch = leader_epoch
         self._stream = stream
         self._answers = answers
         self._room = room
@@ -46,6 +64,9 @@ class Awaited:
 
     def add(self, reply: bytes, offset: int, answer: bytes) -> None:
         """Given at once if the message at ``offset`` is committed, else in time."""
+        if not self._is_led:
+            self._answers.refuse_one(self._stream, reply, NOT_LEADER)
+            return
         if offset < self._partition.high_watermark:
             self._answers.acknowledge_one(reply, answer, offset)
             return
@@ -67,13 +88,22 @@ class Awaited:
         self._watch_no_longer_than_needed()
 
     def _moved(self) -> None:
-        """The partition has changed: perhaps its high watermark."""
+        """The partition has changed: perhaps its high watermark, perhaps its leader."""
+        if not self._is_led:
+            self.refuse(0, NOT_LEADER)
+            return
         high_watermark = self._partition.high_watermark
         while self._waiting and self._waiting[0][0] < high_watermark:
             offset, reply, answer = heapq.heappop(self._waiting)
             self._room.give_back(_size(reply, answer))
             self._answers.acknowledge_one(reply, answer, offset)
         self._watch_no_longer_than_needed()
+
+    @property
+    def _is_led(self) -> bool:
+        """Here, and in the epoch in which the answers were asked for."""
+        partition = self._partition
+        return partition.is_leader and partition.leader_epoch == self._leader_epoch
 
     def _watch_no_longer_than_needed(self) -> None:
         if not self._waiting:

@@ -128,7 +128,9 @@ class Inlet:
         self._room = room
         self._metrics = metrics
         self._now_ms = now_ms
-        self._awaited = Awaited(partition, stream=self._stream, answers=answers, room=room)
+        self._awaited = Awaited(
+            partition, leader_epoch=leader_epoch, stream=self._stream, answers=answers, room=room
+        )
         self._rollups = Rollups(partition, self.sequences.index)
         self.batching = Batching(
             partition,

@@ -313,3 +313,28 @@ async def test_a_stop_answers_those_whose_commit_does_not_come(
     await until(lambda: bool(partition.waiting))
     await ingest.source.stop()
     assert (await answer)["error"]["err_code"] == 10008  # type: ignore[index]
+
+
+@pytest.mark.parametrize("change", ["follows", "leads again"])
+async def test_a_repetition_is_no_duplicate_where_another_leader_has_cut_the_log(
+    ingest: Ingest, nc: Client, change: str
+) -> None:
+    """The record is a former leader's, so that nobody but its repetition waits for it.
+
+    The partition hears first that another one leads, cuts its log, and fetches other records up to
+    and beyond that offset.
+    """
+    partition = ingest.add("orders")
+    await ingest.lead(ONE, 1, "orders")
+    first = publish(nc, message_id="a")
+    await until(lambda: bool(partition.waiting))
+    partition.fail(NotLeader("node 2 leads"))
+    assert "error" in await first
+    await ingest.lead(TWO, 2)
+    await ingest.lead(ONE, 3)
+    await until(lambda: ingest.source.has_settled(ingest.image))
+    again = publish(nc, message_id="a")
+    await until(lambda: bool(partition.watchers))
+    partition.is_leader, partition.leader_epoch = change == "leads again", 4
+    partition.move(12)
+    assert (await again)["error"]["err_code"] == 10008  # type: ignore[index]

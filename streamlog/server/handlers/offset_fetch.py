@@ -16,6 +16,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.access.rules import Operation
+from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.reply import Reply
 from streamlog.groups.requests import FoundOffset, PartitionId
 from streamlog.server.asker import Asker
@@ -57,8 +58,34 @@ def _group(
     if error is not ErrorCode.none or isinstance(coordinator, ErrorCode):
         told = _failed(topics or (), error) if version < _WHOLE_ERROR_FROM else []
         return {"group_id": group, "error_code": error, "topics": told}
-    found = _seen(coordinator.fetch(group, _places(topics), stable=stable), topics, context)
+    found = coordinator.fetch(group, _places(topics), stable=stable)
+    found = _seen(_of_today(found, topics, context), topics, context)
     return {"group_id": group, "error_code": ErrorCode.none, "topics": _topics(found)}
+
+
+def _of_today(
+    found: dict[PartitionId, FoundOffset], topics: Iterable[Message] | None, context: Context
+) -> dict[PartitionId, FoundOffset]:
+    """What was committed of a deleted stream is nothing to the one that has its name now.
+
+    The coordinator removes it, which may fail. This node's image is no older than the one by which
+    it was committed: whoever coordinated then had not heard of this node's leadership.
+    """
+    streams = context.metadata.image.streams
+    others = {
+        place
+        for place, it in found.items()
+        if it.committed is not None
+        and it.committed.topic_id != NO_TOPIC_ID
+        and (stream := streams.get(place[0])) is not None
+        and stream.stream_id != it.committed.topic_id
+    }
+    if not others:
+        return found
+    if topics is None:
+        return {place: it for place, it in found.items() if place not in others}
+    nothing = FoundOffset(None, ErrorCode.none)
+    return {place: nothing if place in others else it for place, it in found.items()}
 
 
 def _seen(

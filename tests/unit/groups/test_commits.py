@@ -312,6 +312,29 @@ def test_one_of_the_same_name_is_another() -> None:
     assert world.committed() is None
 
 
+def test_what_is_on_its_way_to_the_log_was_meant_for_the_stream_of_before() -> None:
+    """It is deleted and created again in one change of the image."""
+    world = GroupWorld()
+    world.commits = False
+    late = world.commit(7)
+    world.carry_out(world.coordinator.streams_changed({"t": UUID(int=8)}))
+    world.commit_log()
+    assert told(late) is NONE
+    assert world.committed() is None
+    world.crash()
+    assert world.committed() is None
+
+
+def test_what_is_on_its_way_stays_where_the_stream_does() -> None:
+    world = GroupWorld()
+    world.commits = False
+    late = world.commit(7)
+    world.carry_out(world.coordinator.streams_changed({"t": TOPIC_ID}))
+    world.commit_log()
+    assert told(late) is NONE
+    assert world.committed() == 7
+
+
 def test_a_new_coordinator_forgets_streams_that_went_meanwhile() -> None:
     world = GroupWorld()
     world.commit(5)

@@ -1,5 +1,7 @@
 import asyncio
 
+import pytest
+
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.awaited import OVERHEAD_BYTES, Awaited
 from streamlog.ingest.refusal import NOT_LEADER
@@ -16,7 +18,11 @@ class Waiters:
         self.room = Room(inflight_bytes_max=1000, stall_ms_max=1, metrics=metrics)
         self.answers = Answers(self.written.append, metrics)
         self.awaited = Awaited(
-            self.partition, stream="orders", answers=self.answers, room=self.room
+            self.partition,
+            leader_epoch=0,
+            stream="orders",
+            answers=self.answers,
+            room=self.room,
         )
 
     def move(self, high_watermark: int) -> None:
@@ -58,3 +64,18 @@ async def test_refused_from_an_offset_on() -> None:
     assert world.told() == ["a"]
     assert (world.room.taken_bytes, world.partition.watchers) == (0, [])
     await asyncio.sleep(0)
+
+
+@pytest.mark.parametrize("change", ["follows", "leads again"])
+async def test_nothing_is_committed_by_the_high_watermark_of_another_epoch(change: str) -> None:
+    world = Waiters()
+    world.awaited.add(b"a", 11, b"{}")
+    world.partition.is_leader, world.partition.leader_epoch = change == "leads again", 1
+    world.move(15)
+    world.answers.flush()
+    assert [b"10008" in line for line in world.written] == [True]
+    assert (len(world.awaited), world.room.taken_bytes, world.partition.watchers) == (0, 0, [])
+    world.written.clear()
+    world.awaited.add(b"b", 11, b"{}")
+    world.answers.flush()
+    assert [b"10008" in line for line in world.written] == [True]

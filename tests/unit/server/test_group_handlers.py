@@ -205,6 +205,20 @@ async def test_an_offset_is_not_told_by_who_cannot_say_that_it_leads(groups: Kaf
     assert codes(await ask(groups, r.OFFSET_FETCH, 1, asked)) == [16]
 
 
+@pytest.mark.parametrize("every", [False, True])
+async def test_an_offset_of_a_deleted_stream_is_none_of_the_one_that_has_its_name(
+    groups: KafkaNode, every: bool
+) -> None:
+    """Even where the coordinator could not remove it."""
+    await ask(groups, r.OFFSET_COMMIT, 9, commit_of(5))
+    await groups.metadata.delete_stream("flights")
+    await groups.metadata.create_stream(StreamConfig.of(name="flights", partitions=2))
+    topics = None if every else [{"name": "flights", "partition_indexes": [0]}]
+    answer = await ask(groups, r.OFFSET_FETCH, 7, {"group_id": GROUP, "topics": topics})
+    found = [it["committed_offset"] for topic in answer["topics"] for it in topic["partitions"]]
+    assert found == ([] if every else [-1])
+
+
 async def test_a_commit_that_takes_too_long_is_told_so_and_counts_later(groups: KafkaNode) -> None:
     log_of(groups).commits = False
     groups.groups.settings = IMPATIENT
