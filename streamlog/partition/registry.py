@@ -112,14 +112,8 @@ class Registry:
         self._replication: Replication | None = None
         if cluster is not None:
             cluster.lease.add_listener(self._lease_changed)
-            self._replication = Replication(
-                node_id=node_id,
-                cluster=cluster,
-                settings=replication or ReplicationSection(),
-                partitions=self.partitions,
-                workers=self._workers,
-                metrics=metrics,
-                security=security,
+            self._replication = self._replicated(
+                cluster, replication or ReplicationSection(), security
             )
             self._upkeep.begins_later = self._replication.begins_later
         self._space = DiskSpace(
@@ -141,6 +135,19 @@ class Registry:
         self._image: Image | None = None  # the newest
         self._may_open = asyncio.Event()
         self._closed = False
+
+    def _replicated(
+        self, cluster: Cluster, settings: ReplicationSection, security: Security
+    ) -> Replication:
+        return Replication(
+            node_id=self._node_id,
+            cluster=cluster,
+            settings=settings,
+            partitions=self.partitions,
+            workers=self._workers,
+            metrics=self._metrics,
+            security=security,
+        )
 
     def add_listener(self, listener: Listener) -> None:
         """``listener`` is called when a partition does what the newest image says of it later than
