@@ -82,6 +82,8 @@ class Recovery:
     def run(self) -> Recovered:
         """Read, cut, rebuild, sync."""
         self._disk.make_directory(self._directory)
+        # What a killed process has renamed or removed counts from now on.
+        self._disk.sync_directory(self._directory)
         self._bound_recovery_point()
         self._find_segments()
         active = self._recover_tail() if self._segments else None

@@ -30,8 +30,13 @@ class StoredVote:
 
 
 def read_vote(disk: Disk, directory: Path) -> StoredVote | None:
-    """None where there is no file. CorruptFile if it is not what was written. Raises OSError."""
+    """None where there is no file. CorruptFile if it is not what was written. Raises OSError.
+
+    What it says is durable: a vote that a killed process had only renamed into its place is
+    answered again without being written.
+    """
     path = directory / NAME
+    disk.sync_directory(str(directory))
     try:
         checksum, _, body = disk.read_small(str(path)).partition(b"\n")
     except FileNotFoundError:

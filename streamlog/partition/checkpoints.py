@@ -52,6 +52,8 @@ class Checkpoints:
     """The files, and what they said last."""
 
     def __init__(self, data_dir: Path, disk: Disk) -> None:
+        self._data_dir = data_dir
+        self._disk = disk
         self._files = tuple(
             OffsetCheckpoint(data_dir / name, disk)
             for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY)
@@ -69,7 +71,11 @@ class Checkpoints:
         return dict(self._written)
 
     def load(self) -> None:
-        """Read the files; a damaged one counts as empty, and that is said. Raises OSError."""
+        """Read the files; a damaged one counts as empty, and that is said. Raises OSError.
+
+        What they say counts as durable: a process that was killed may have renamed one, no more.
+        """
+        self._disk.sync_directory(str(self._data_dir))
         columns = [_load(file) for file in self._files]
         names = {tp for column in columns for tp in column}
         self._written = {tp: Offsets(*(column.get(tp, 0) for column in columns)) for tp in names}

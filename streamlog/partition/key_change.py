@@ -10,9 +10,11 @@ import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from functools import partial
+from pathlib import Path
 from typing import Final, TypeVar
 
 from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.rewrapping import Rewrapping, is_outdated
 from streamlog.log.files import FilePool
 from streamlog.log.segment import Segment
@@ -42,11 +44,16 @@ class KeyChange:
         workers: Executor,
         files: FilePool,
         metrics: NodeMetrics,
+        unopened: Callable[[], Iterable[Path]] = tuple,
     ) -> None:
+        """``unopened``: folders of partitions that could not be opened. Their keys stay as they
+        are, and count.
+        """
         self._partitions = partitions
         self._workers = workers
         self._files = files
         self._metrics = metrics
+        self._unopened = unopened
         self._closed = False
 
     def close(self) -> None:
@@ -59,15 +66,18 @@ class KeyChange:
                 await self._change_all()
 
     async def _change_all(self) -> None:
-        while outdated := await self._outdated():
-            self._metrics.old_data_keys.set(len(outdated))
+        while True:
+            outdated = await self._outdated()
+            out_of_reach = await self._in_worker(self._out_of_reach)
+            self._metrics.old_data_keys.set(len(outdated) + out_of_reach)
+            if not outdated and not out_of_reach:
+                break
             done = [await self._is_changed(*each) for each in outdated].count(True)
             if done:
                 extra = {"count": done, "key": self._files.keys.current}
                 logger.info("data keys are under the current key now", extra=extra)
             else:
                 await asyncio.sleep(AGAIN_S)
-        self._metrics.old_data_keys.set(0)
 
     async def _outdated(self) -> list[tuple[Partition, Segment]]:
         found = []
@@ -76,6 +86,16 @@ class KeyChange:
             if keyed:
                 found += [(partition, it) for it in await self._in_worker(partial(self._of, keyed))]
         return found
+
+    def _out_of_reach(self) -> int:
+        """Blocking. A folder that cannot be read counts as one key."""
+        count = 0
+        for folder in self._unopened():
+            try:
+                count += sum(it.key_name != self._files.keys.current for it in data_keys(folder))
+            except OSError:
+                count += 1
+        return count
 
     def _of(self, keyed: list[Segment]) -> list[Segment]:
         """Blocking. A damaged key is nobody's any more; one that cannot be read counts."""

@@ -98,7 +98,7 @@ class Registry:
         self._resting = Resting(settings, self.partitions)
         self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
         self._trimming = Trimming(self.partitions)
-        self._key_change = KeyChange(self.partitions, self._workers, files, metrics)
+        self._key_change = KeyChange(self.partitions, self._workers, files, metrics, self._unopened)
         self._disposal = Disposal(self._folders, self._workers)
         self._wanted: dict[TopicPartition, Here] = {}  # by the newest image
         self._heard: dict[TopicPartition, Here] = {}  # what each has acted on
@@ -180,6 +180,10 @@ class Registry:
         """Partitions that cannot be written to, and why."""
         failed = {p.tp: p.failure for p in self._partitions.values() if p.failure is not None}
         return {**self._offline, **failed}
+
+    def _unopened(self) -> list[Path]:
+        folders = [self._folders.path(tp) for tp in tuple(self._offline)]
+        return [folder for folder in folders if folder.exists()]
 
     async def open(self, image: Image, recently_deleted: frozenset[UUID] = frozenset()) -> None:
         """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed.

@@ -1,5 +1,7 @@
-"""Which keys a folder needs, by what stands in it; nothing is opened, locked or decrypted."""
+"""Which keys a folder needs, by what is in it; nothing is opened, locked or decrypted."""
 
+import errno
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -17,14 +19,33 @@ class Found(NamedTuple):
 
 
 def data_keys(path: Path) -> Iterator[Found]:
-    """All below ``path``, those beside segments that were kept aside included. Raises OSError."""
+    """All below ``path``, those beside segments that were kept aside included. Raises OSError.
+
+    Each folder is synced before: a file that was renamed over an older one counts when a power cut
+    cannot bring the older one back, for whoever asks may be about to destroy a key.
+    """
+    synced: set[Path] = set()
     for pattern in (f"*{KEY_SUFFIX}", f"*{KEY_SUFFIX}{DAMAGED_SUFFIX}"):
         for file in sorted(path.rglob(pattern)):
             if base_offset_of(file.name) is None:
                 continue
+            if file.parent not in synced:
+                _sync(file.parent)
+                synced.add(file.parent)
             try:
                 yield Found(file, key_file.decode(file.read_bytes(), str(file)).key_name)
             except CorruptFile:
                 yield Found(file, None)
             except FileNotFoundError:
                 continue  # retention was quicker
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.EROFS):  # nothing can be pending there
+            raise
+    finally:
+        os.close(descriptor)

@@ -12,14 +12,22 @@ from streamlog.log.segments import Segments
 
 
 def is_outdated(segment: Segment, files: FilePool) -> bool:
-    """Its data key is under another key than the current one. Blocking. Raises CorruptFile,
-    OSError.
+    """Its data key is under another key than the current one, or may be after a power cut.
+    Blocking. Raises CorruptFile, OSError.
     """
-    return segment.key is not None and segment.key.wrapped().key_name != files.keys.current
+    key = segment.key
+    if key is None:
+        return False
+    return key.is_doubtful or key.wrapped().key_name != files.keys.current
 
 
 class Rewrapping:
-    """Of one segment's data key, in three steps. A crash leaves the old file or the new one."""
+    """Of one segment's data key, in three steps. A crash leaves the old file or the new one.
+
+    It is done after the third: until the folder is synced a power cut brings the old file back. A
+    key whose folder could not be synced is doubtful, and is wrapped again; opening a log syncs its
+    folder, so nothing is left of the doubts of an earlier process.
+    """
 
     def __init__(self, segment: Segment, files: FilePool) -> None:
         assert segment.key is not None
@@ -49,6 +57,7 @@ class Rewrapping:
         if self._segment not in segments or self._segment.key is not self._key:
             self.abandon()
             return False
+        self._key.is_doubtful = True
         self._files.disk.rename(self._temporary, self._key.path)
         self._files.forget(self._key.path)
         return True
@@ -56,6 +65,7 @@ class Rewrapping:
     def finish(self) -> None:
         """A worker's: from here on it outlives a power cut. Raises OSError."""
         self._files.disk.sync_directory(self._key.path.rpartition("/")[0])
+        self._key.is_doubtful = False
 
     def abandon(self) -> None:
         """In place of ``commit``."""

@@ -13,11 +13,12 @@ KEY_MISSING: Final = "its segment's data key is missing"
 class SegmentKey:
     """A segment's data key, in a file beside it, and the cipher by it once somebody needs that."""
 
-    __slots__ = ("_cipher", "_pool", "is_unsynced", "path")
+    __slots__ = ("_cipher", "_pool", "is_doubtful", "is_unsynced", "path")
 
     def __init__(self, pool: FilePool, path: str, cipher: BatchCipher | None = None) -> None:
         self.path = path
         self.is_unsynced = False  # its file was written since the last ticket
+        self.is_doubtful = False  # its file was replaced, and a power cut may undo that
         self._pool = pool
         self._cipher = cipher
 

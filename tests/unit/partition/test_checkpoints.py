@@ -1,4 +1,6 @@
 import logging
+from contextlib import suppress
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from streamlog.partition.checkpoints import (
     Checkpoints,
     Offsets,
 )
+from tests.simulation.disk import PowerCut, SimDisk
 
 A, B = TopicPartition("a", 0), TopicPartition("b", 1)
 
@@ -41,6 +44,25 @@ def test_only_what_changes_is_written(tmp_path: Path) -> None:
     after = {name: (tmp_path / name).stat().st_ino for name in (HIGH_WATERMARK, LOG_START)}
     assert before[LOG_START] == after[LOG_START]
     assert at(tmp_path).get(A) == Offsets(6, 0, 6)
+
+
+def test_what_was_read_outlives_a_power_cut() -> None:
+    """The process before was killed between a new file's name and the sync of the folder: this one
+    deletes and reports by what it reads.
+    """
+    for seed, calls in product(range(4), range(40)):
+        disk, folder = SimDisk(seed), Path("/data")
+        disk.make_directory(str(folder))
+        Checkpoints(folder, disk).write({A: Offsets(1, 1, 1)})
+        disk.calls_left = calls
+        with suppress(PowerCut):
+            Checkpoints(folder, disk).write({A: Offsets(9, 9, 9)})
+        disk.kill()
+        read, again = Checkpoints(folder, disk), Checkpoints(folder, disk)
+        read.load()
+        disk.crash()
+        again.load()
+        assert again.get(A) == read.get(A)
 
 
 def test_a_forgotten_name_is_gone_from_the_files(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """A change of keys, at each moment of which somebody may pull the plug."""
 
 import contextlib
+import errno
 from dataclasses import replace
 
 import pytest
@@ -26,10 +27,10 @@ def opened(disk: SimDisk, keys: KeyRing) -> tuple[PartitionLog, FilePool]:
     return log, files
 
 
-def filled(seed: int = 0) -> tuple[SimDisk, list[bytes]]:
+def filled(seed: int = 0, count: int = 40) -> tuple[SimDisk, list[bytes]]:
     disk = SimDisk(seed)
     log = open_log(disk, HIDDEN)
-    batches = [append(log, [b"%d" % at * 40]) for at in range(40)]
+    batches = [append(log, [b"%d" % at * 40]) for at in range(count)]
     sync(log)
     log.close()
     return disk, batches
@@ -74,6 +75,63 @@ def test_a_power_cut_leaves_one_key_or_the_other(calls: int) -> None:
     log, files = opened(disk, BOTH)
     assert [data for _, data in read_batches(log)] == batches
     assert not any(name.endswith(".tmp") for name in disk.names(str(FOLDER)))
+
+
+def done_is_told(log: PartitionLog, files: FilePool) -> None:
+    """As ``KeyChange``: again and again, until nothing is outdated."""
+    for _ in range(20):
+        left = outdated(log, files)
+        if not left:
+            return
+        for segment in left:
+            change = Rewrapping(segment, files)
+            with contextlib.suppress(OSError):
+                change.prepare()
+                if change.commit(log.segments):
+                    change.finish()
+    raise AssertionError("it has no end")
+
+
+def check_without_the_old_key(disk: SimDisk, batches: list[bytes]) -> None:
+    disk.crash()
+    log, _ = opened(disk, KeyRing({"k2": K2}, "k2"))
+    assert [data for _, data in read_batches(log)] == batches
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("count", [1, 40])
+def test_done_is_not_told_by_who_finds_what_a_killed_process_has_renamed(
+    count: int, seed: int
+) -> None:
+    """The old key is removed when a process says that nothing is left; then the power fails."""
+    for calls in range(100):
+        disk, batches = filled(seed, count)
+        log, files = opened(disk, BOTH)
+        disk.calls_left = calls
+        try:
+            changed(log, files)
+        except PowerCut:
+            disk.kill()
+        else:
+            break
+        log, files = opened(disk, BOTH)
+        done_is_told(log, files)
+        check_without_the_old_key(disk, batches)
+    assert calls > 4
+
+
+@pytest.mark.parametrize("operation", ["sync_directory", "rename", "sync", "pwrite", "create"])
+@pytest.mark.parametrize("skip", range(4))
+def test_done_is_not_told_after_an_error_of_the_disk(operation: str, skip: int) -> None:
+    for seed in range(4):
+        disk, batches = filled(seed)
+        log, files = opened(disk, BOTH)
+        disk.fail(operation, errno.EIO, skip=skip)
+        with contextlib.suppress(OSError):
+            changed(log, files)
+        disk.fail(operation, errno.EIO, skip=skip)
+        done_is_told(log, files)
+        check_without_the_old_key(disk, batches)
 
 
 def test_a_segment_that_goes_meanwhile_does_not_come_back() -> None:
