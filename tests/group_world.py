@@ -72,6 +72,8 @@ class GroupWorld:
         self.refuse: ErrorCode | None = None
         """What becomes of appends, if they fail at once."""
         self.numbers = count(1)
+        self.since_ms = 0
+        """As the next coordinator is told."""
         self.coordinator = self._coordinator([])
 
     @property
@@ -79,7 +81,13 @@ class GroupWorld:
         return Now(self.ms, WALL_MS + self.ms)
 
     def _coordinator(self, groups: list[Any]) -> Coordinator:
-        return Coordinator(self.settings, lambda: f"id{next(self.numbers)}", groups, now=self.now)
+        return Coordinator(
+            self.settings,
+            lambda: f"id{next(self.numbers)}",
+            groups,
+            now=self.now,
+            since_ms=self.since_ms,
+        )
 
     def carry_out(self, effects: list[Effect]) -> None:
         todo = list(effects)

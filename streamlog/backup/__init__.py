@@ -5,7 +5,8 @@ alone says what belongs to it. Files of record batches (*pieces*) have the form 
 only ever grows at its end, and is not touched again once it is full. So whatever ends a backup in
 the middle, the manifest from before still holds, and the next run goes on from there.
 
-Reading order: ``manifest`` and ``placement`` (pure), ``folder``, ``piece``; ``source`` with its two
-kinds, ``served`` (a running cluster) and ``kept`` (nodes' data folders); ``taking`` and
-``checking``; ``stream_restore`` (into a running cluster), ``cluster_restore`` (folders alone).
+Reading order: ``manifest``, ``placement`` and ``group_offsets`` (pure), ``folder``, ``piece``,
+``kept_metadata``; ``source`` with its two kinds, ``served`` (a running cluster) and ``kept``
+(nodes' data folders); ``taking`` and ``checking``; ``restored_groups``; ``stream_restore`` (into a
+running cluster), ``cluster_restore`` (folders alone).
 """

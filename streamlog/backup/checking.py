@@ -4,11 +4,15 @@ import hashlib
 from dataclasses import dataclass, field
 
 from streamlog.backup.folder import BackupFolder
+from streamlog.backup.group_offsets import Ends, too_far
+from streamlog.backup.kept_metadata import image_in
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.piece import check_piece, opener_of
-from streamlog.errors import StreamlogError
+from streamlog.backup.restored_groups import groups_of
+from streamlog.errors import EncryptionKeyMissing, StreamlogError
 from streamlog.log.disk import storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.metadata.stream import OFFSETS_STREAM
 
 
 @dataclass
@@ -20,6 +24,10 @@ class Checked:
     unopened: int = 0
     """Encrypted files whose keys were not given: what is in them was not decrypted."""
     problems: list[str] = field(default_factory=list)
+    too_far: list[str] = field(default_factory=list)
+    """Offsets that groups have committed above the end of the records: the backup is whole, and a
+    restore lowers them.
+    """
 
 
 def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> Checked:
@@ -29,7 +37,28 @@ def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> Checked:
     for stream in folder.manifest.streams:
         for partition in stream.partitions:
             _partition(folder, stream, partition, checked, keys or KeyRing())
+    if not checked.problems:
+        _groups(folder, checked, keys or KeyRing())
     return checked
+
+
+def _groups(folder: BackupFolder, checked: Checked, keys: KeyRing) -> None:
+    """Those of a cluster that would be made of this backup: what else is here is of no stream in
+    it any more.
+    """
+    image = image_in(folder)
+    names = {} if image is None else image.streams
+    found = [folder.manifest.by_id(it.stream_id) for it in names.values()]
+    streams = {it.name: it for it in found if it is not None}
+    offsets = streams.get(OFFSETS_STREAM)
+    if offsets is None:
+        return
+    for partition in offsets.partitions:
+        try:
+            groups = groups_of(folder, offsets, partition, keys)
+        except EncryptionKeyMissing:  # it was counted
+            return
+        checked.too_far += map(str, too_far(groups, Ends(streams.values())))
 
 
 def _metadata(folder: BackupFolder, checked: Checked) -> None:

@@ -12,9 +12,12 @@ from pathlib import Path
 from typing import Final
 
 from streamlog.backup.folder import BackupFolder
-from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
-from streamlog.backup.piece import batches_of, check_piece, checked_content
+from streamlog.backup.group_offsets import Ends
+from streamlog.backup.kept_metadata import image_in
+from streamlog.backup.manifest import PartitionBackup, StreamBackup
+from streamlog.backup.piece import batches_of, check_piece
 from streamlog.backup.placement import directory_id, node_file, placements, restored_image
+from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
@@ -27,8 +30,9 @@ from streamlog.log.mark import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
 from streamlog.metadata.data_dir import FORMAT_VERSION
 from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot, snapshot_id
+from streamlog.metadata.snapshot import encode_snapshot, snapshot_id
 from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.stream import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition
 
 RESTORING: Final = "restoring"
@@ -75,18 +79,15 @@ def restore_cluster(
     _check_keys(streams, keys)
     for path in paths.values():
         _check_free(path, folder)
-    for stream in streams.values():
-        for partition in stream.partitions:
-            for piece in partition.pieces:
-                check_piece(folder.partition(stream, partition.number) / piece.name, piece, keys)
+    last_id = max((_check_pieces(folder, it, keys) for it in streams.values()), default=-1)
     cluster_id = cluster_id or old.cluster_id
-    image = restored_image(old, nodes, cluster_id, folder.manifest)
+    image = restored_image(old, nodes, cluster_id, folder.manifest, last_producer_id=last_id)
     placed = placements(old, nodes)
     done = RestoredCluster(cluster_id, len(streams), 0)
     for node_id, path in sorted(paths.items()):
         kept = [tp for tp, replicas in placed.items() if node_id in replicas]
         with storage_errors(str(path)):
-            data_dir = _NewDataDir(folder, path, keys)
+            data_dir = _NewDataDir(folder, path, keys, Ends(streams.values()))
             data_dir.begin()
             for tp in kept:
                 data_dir.write_partition(streams[tp.stream], tp)
@@ -97,15 +98,13 @@ def restore_cluster(
 
 
 def _image(folder: BackupFolder) -> Image:
-    metadata = folder.manifest.metadata
-    if metadata is None:
+    image = image_in(folder)
+    if image is None:
         raise InvalidRequest(
             f"{folder.path} was never finished: it has no metadata; single streams of it can be"
             " restored into a running cluster"
         )
-    path = folder.metadata / metadata.name
-    whole = Piece(**metadata.model_dump(exclude={"offset", "epoch"}), base_offset=0, next_offset=0)
-    return decode_snapshot(b"".join(checked_content(path, whole)), str(path))
+    return image
 
 
 def _covered(folder: BackupFolder, image: Image) -> dict[str, StreamBackup]:
@@ -122,6 +121,21 @@ def _covered(folder: BackupFolder, image: Image) -> dict[str, StreamBackup]:
             )
         found[name] = backup
     return found
+
+
+def _check_pieces(folder: BackupFolder, stream: StreamBackup, keys: KeyRing) -> int:
+    """The highest producer id in any record: one may be newer than the metadata. -1: there is none.
+
+    Raises CorruptFile, EncryptionKeyMissing, Unavailable.
+    """
+    return max(
+        (
+            check_piece(folder.partition(stream, partition.number) / piece.name, piece, keys)
+            for partition in stream.partitions
+            for piece in partition.pieces
+        ),
+        default=-1,
+    )
 
 
 def _check_keys(streams: Mapping[str, StreamBackup], keys: KeyRing) -> None:
@@ -149,8 +163,9 @@ def _check_free(path: Path, folder: BackupFolder) -> None:
 class _NewDataDir:
     """One node's folder in the making. What fails raises OSError or StreamlogError."""
 
-    def __init__(self, backup: BackupFolder, path: Path, keys: KeyRing) -> None:
+    def __init__(self, backup: BackupFolder, path: Path, keys: KeyRing, ends: Ends) -> None:
         self.size_bytes = 0
+        self._record_ends = ends
         self._backup = backup
         self._path = path
         self._disk = OsDisk()
@@ -180,12 +195,15 @@ class _NewDataDir:
         self._disk.write_small(str(where / METADATA_NAME), encode_mark(stream.stream_id))
         log = PartitionLog.open(where, _settings(stream), disk=self._disk, files=self._files)
         with contextlib.closing(log):
-            self._write_log(log, self._backup.partition(stream, tp.partition), partition)
-        self._ends[tp] = partition.next_offset
+            self._write_log(log, stream, partition)
+            self._ends[tp] = log.log_end_offset
         self._starts[tp] = min(partition.log_start_offset, partition.next_offset)
         self.size_bytes += partition.size_bytes
 
-    def _write_log(self, log: PartitionLog, source: Path, partition: PartitionBackup) -> None:
+    def _write_log(
+        self, log: PartitionLog, stream: StreamBackup, partition: PartitionBackup
+    ) -> None:
+        source = self._backup.partition(stream, partition.number)
         log.truncate_fully_to(partition.start_offset)
         waiting, erases = bytearray(), False
         for piece in partition.pieces:
@@ -201,12 +219,27 @@ class _NewDataDir:
         if log.log_end_offset != partition.next_offset:
             problem = f"ends at offset {log.log_end_offset}, not {partition.next_offset}"
             raise CorruptFile(f"{source}: {problem}")
+        if stream.name == OFFSETS_STREAM:
+            self._write_groups(log, stream, partition)
         ticket = log.begin_sync()
         if ticket is not None:
             ticket.run()
             log.finish_sync(ticket)
         if erases:
             _note_erasures(log)
+
+    def _write_groups(
+        self, log: PartitionLog, stream: StreamBackup, partition: PartitionBackup
+    ) -> None:
+        groups = groups_of(self._backup, stream, partition, self._files.keys)
+        for batch in carried_on(
+            groups,
+            self._record_ends,
+            offset=log.log_end_offset,
+            leader_epoch=max(partition.last_epoch, 0),
+            time_ms=self._backup.manifest.finished_ms or 0,
+        ):
+            _append(log, bytearray(batch))
 
     def finish(self, node_id: NodeId, image: Image) -> None:
         """From here on a node takes it for its own."""

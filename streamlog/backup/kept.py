@@ -16,6 +16,7 @@ from streamlog.errors import (
     InvalidRequest,
     OffsetOutOfRange,
     PartitionNotFound,
+    StreamNotFound,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
@@ -140,10 +141,17 @@ class KeptFolders:
         end = epochs.end_offset_for(epoch, 2**63 - 1)
         return end.end_offset if end.epoch == epoch else None
 
+    async def confirm(self, stream: StreamImage) -> None:
+        for number in range(len(stream.partitions)):
+            place = self._places.get(TopicPartition(stream.name, number))
+            if place is not None and not _is_of(place, stream):
+                raise StreamNotFound(f"{place} is no longer of stream {stream.name}")
+
     async def batches(
-        self, tp: TopicPartition, start: int, stop: int
+        self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
-        for batch in _read(self._places[tp], start, stop, self._keys):
+        place = self._places[TopicPartition(stream.name, number)]
+        for batch in _read(place, start, stop, self._keys):
             yield batch
 
 

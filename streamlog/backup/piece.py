@@ -15,7 +15,13 @@ from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX, segment_stem
 from streamlog.log.scan import BatchPlace, scan
-from streamlog.record.batch import ENCRYPTED, BatchHeader, check_batch, read_header
+from streamlog.record.batch import (
+    ENCRYPTED,
+    HEADER_BYTES,
+    BatchHeader,
+    check_batch,
+    read_header,
+)
 from streamlog.record.compression import Buffer
 
 PIECE_BYTES: Final = 128 * 1024 * 1024
@@ -185,11 +191,13 @@ def keys_of(folder: BackupFolder, stream: StreamBackup) -> set[str]:
     return names
 
 
-def check_piece(path: Path, piece: Piece, keys: KeyRing | None = None) -> None:
-    """File and batches are what they were; with ``keys`` what is encrypted opens as well.
+def check_piece(path: Path, piece: Piece, keys: KeyRing | None = None) -> int:
+    """File and batches are what they were; with ``keys`` what is encrypted opens as well. The
+    highest producer id in it, -1 where there is none.
 
     Raises CorruptFile, EncryptionKeyMissing, Unavailable.
     """
+    last_producer_id = -1
     with storage_errors(str(path)):
         for _ in checked_content(path, piece):
             pass
@@ -200,6 +208,8 @@ def check_piece(path: Path, piece: Piece, keys: KeyRing | None = None) -> None:
                 if not isinstance(item, BatchPlace):
                     raise CorruptFile(f"{path}: position {item.position}: {item.problem}")
                 offset = item.next_offset
+                header = read_header(file.pread(HEADER_BYTES, item.position))
+                last_producer_id = max(last_producer_id, header.producer_id)
         finally:
             file.close()
         if piece.encrypted:
@@ -209,6 +219,17 @@ def check_piece(path: Path, piece: Piece, keys: KeyRing | None = None) -> None:
     if piece.encrypted and keys is not None:
         for _ in batches_of(path, piece, keys):
             pass
+    return last_producer_id
+
+
+def kept_batches(
+    folder: BackupFolder, stream: StreamBackup, partition: PartitionBackup, keys: KeyRing
+) -> Iterator[tuple[BatchHeader, Buffer]]:
+    """All of a partition that was still in the cluster. Raises as ``batches_of`` does."""
+    where = folder.partition(stream, partition.number)
+    for piece in partition.pieces:
+        if piece.next_offset > partition.log_start_offset:
+            yield from batches_of(where / piece.name, piece, keys)
 
 
 def batches_of(path: Path, piece: Piece, keys: KeyRing) -> Iterator[tuple[BatchHeader, Buffer]]:

@@ -14,6 +14,7 @@ from streamlog.backup.manifest import Manifest
 from streamlog.metadata.entries import PartitionImage, StreamImage, partition_changed
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import (
+    LeaderEpochsReserved,
     MetadataLogBegun,
     MetadataRecord,
     NodeDraining,
@@ -21,6 +22,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     PartitionChanged,
+    ProducerIdsAllocated,
     VotersChanged,
 )
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -32,10 +34,17 @@ _OF_THE_OLD: Final = (
     NodeFull,
     VotersChanged,
     MetadataLogBegun,
+    ProducerIdsAllocated,
+    LeaderEpochsReserved,
 )
 """Nodes register anew, the voters are those of the configuration, and the metadata log is another:
-its first controller names it.
+its first controller names it. Ids and epochs go on above.
 """
+LEADER_EPOCHS_APART: Final = 1_000_000
+QUORUM_EPOCHS_APART: Final = 1_000_000
+OFFSETS_APART: Final = 2**32
+PRODUCER_IDS_APART: Final = 2**32
+"""How far above the backup a restored cluster goes on: further than the old one can have come."""
 
 
 def directory_id(manifest: Manifest, cluster_id: str, node_id: NodeId) -> UUID:
@@ -44,14 +53,31 @@ def directory_id(manifest: Manifest, cluster_id: str, node_id: NodeId) -> UUID:
 
 
 def restored_image(
-    image: Image, nodes: Sequence[NodeId], cluster_id: str, manifest: Manifest
+    image: Image,
+    nodes: Sequence[NodeId],
+    cluster_id: str,
+    manifest: Manifest,
+    *,
+    last_producer_id: int = -1,
 ) -> Image:
     """``image`` as of the new cluster: all partitions on ``nodes``, each replica in sync, none led.
 
-    Its epoch is newer than any in the backup.
+    The old cluster went on after the backup, and its clients may live on; a node of it may be
+    started by mistake. So whatever is counted goes on far above the backup: the epochs and offsets
+    of the metadata log, leader epochs, and producer ids, of which records newer than the metadata
+    may have some (``last_producer_id``). What the first controller adds to that: see
+    ``controller.begin_log``.
     """
-    records = list(_records(image, nodes, cluster_id, manifest))
-    return Image(cluster_id).restored(records, offset=image.offset + 1, epoch=image.epoch + 1)
+    epoch = max(_epochs(image, manifest)) + LEADER_EPOCHS_APART
+    end = max(image.producer_ids_end, last_producer_id + 1) + PRODUCER_IDS_APART
+    records = [
+        ProducerIdsAllocated(node_id=NO_LEADER, end=end),
+        LeaderEpochsReserved(end=epoch),
+        *_records(image, nodes, cluster_id, manifest, epoch),
+    ]
+    return Image(cluster_id).restored(
+        records, offset=image.offset + OFFSETS_APART, epoch=image.epoch + QUORUM_EPOCHS_APART
+    )
 
 
 def placements(image: Image, nodes: Sequence[NodeId]) -> dict[TopicPartition, tuple[NodeId, ...]]:
@@ -77,7 +103,7 @@ def _streams(image: Image) -> Iterator[StreamImage]:
 
 
 def _records(
-    image: Image, nodes: Sequence[NodeId], cluster_id: str, manifest: Manifest
+    image: Image, nodes: Sequence[NodeId], cluster_id: str, manifest: Manifest, leader_epoch: int
 ) -> Iterator[MetadataRecord]:
     placed = placements(image, nodes)
     for node_id in sorted(nodes):
@@ -95,23 +121,24 @@ def _records(
             continue
         if isinstance(record, PartitionChanged):
             tp = TopicPartition(record.stream, record.partition)
-            stream = image.stream(tp.stream)
-            last_epoch = _last_epoch(manifest, stream, tp.partition)
-            anew = _anew(stream.partition(tp.partition), placed[tp], last_epoch)
+            anew = _anew(image.stream(tp.stream).partition(tp.partition), placed[tp], leader_epoch)
             yield partition_changed(tp.stream, tp.partition, anew)
         else:
             yield record
 
 
-def _last_epoch(manifest: Manifest, stream: StreamImage, number: int) -> int:
-    backup = manifest.by_id(stream.stream_id)
-    partition = backup.partition(number) if backup is not None else None
-    return -1 if partition is None else partition.last_epoch
+def _epochs(image: Image, manifest: Manifest) -> Iterator[int]:
+    """All leader epochs that are known of."""
+    yield image.leader_epochs_end
+    for stream in image.streams.values():
+        yield from (partition.leader_epoch for partition in stream.partitions)
+    for backup in manifest.streams:
+        yield from (partition.last_epoch for partition in backup.partitions)
 
 
-def _anew(old: PartitionImage, replicas: tuple[NodeId, ...], last_epoch: int) -> PartitionImage:
-    epoch = max(old.leader_epoch, last_epoch) + 1
-    return PartitionImage(replicas, NodeId(NO_LEADER), epoch, replicas, old.partition_epoch + 1)
+def _anew(old: PartitionImage, replicas: tuple[NodeId, ...], leader_epoch: int) -> PartitionImage:
+    epoch = old.partition_epoch + 1
+    return PartitionImage(replicas, NodeId(NO_LEADER), leader_epoch, replicas, epoch)
 
 
 def node_file(cluster_id: str, node_id: NodeId, folder_id: UUID, format_version: int) -> bytes:

@@ -2,13 +2,14 @@
 
 import contextlib
 from collections.abc import AsyncGenerator
+from uuid import UUID
 
 from streamlog.backup.source import Batch, Extent
 from streamlog.client.cluster import Cluster
 from streamlog.client.patience import patiently
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
-from streamlog.errors import CorruptData
+from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.commands import ExportMetadata, encode_command
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
@@ -65,11 +66,22 @@ class ServedCluster:
         check(found["error_code"], str(tp))
         return found["end_offset"] if found["leader_epoch"] == epoch else None
 
+    async def confirm(self, stream: StreamImage) -> None:
+        """A name may be given again, an id never is."""
+
+        async def ask() -> UUID | None:
+            self._cluster.forget(stream.name)
+            return (await self._cluster.topic(stream.name)).topic_id
+
+        if await patiently(ask, PATIENCE_MS, about=stream.name) != stream.stream_id:
+            raise StreamNotFound(f"{stream.name} was deleted, and another stream has its name")
+
     async def batches(
-        self, tp: TopicPartition, start: int, stop: int
+        self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
+        tp, topic_id = TopicPartition(stream.name, number), stream.stream_id
         async with (
-            PartitionReader(self._cluster, tp, Offset(start)) as reader,
+            PartitionReader(self._cluster, tp, Offset(start), topic_id=topic_id) as reader,
             contextlib.aclosing(reader.batches(stop=stop)) as found,
         ):
             async for header, batch in found:

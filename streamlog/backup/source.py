@@ -30,10 +30,17 @@ class Source(Protocol):
 
     async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent: ...
 
+    async def confirm(self, stream: StreamImage) -> None:
+        """What was read by the stream's name until now was of this stream. Raises StreamNotFound
+        where it is gone, or another has its name.
+        """
+
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         """Where the records of ``epoch``, or of the last one before it, end; None: not known."""
 
-    def batches(self, tp: TopicPartition, start: int, stop: int) -> AsyncGenerator[Batch, None]:
+    def batches(
+        self, stream: StreamImage, number: int, start: int, stop: int
+    ) -> AsyncGenerator[Batch, None]:
         """Whole batches with right checksums, as they were appended, dense, from the one with
         ``start`` on; the last may reach over ``stop``.
         """

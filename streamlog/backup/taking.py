@@ -3,7 +3,10 @@
 import contextlib
 import hashlib
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Final
+from uuid import UUID
 
 from streamlog import __version__
 from streamlog.backup.folder import BackupFolder
@@ -24,11 +27,16 @@ from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
+from streamlog.metadata.records import MetadataRecord, PartitionChanged, StreamCreated
 from streamlog.metadata.snapshot import encode_snapshot, snapshot_id, snapshot_path
+from streamlog.metadata.stream import is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compacted import gap_from, is_gap
 from streamlog.record.compression import Buffer
+
+CATCH_UP_ROUNDS: Final = 5
+"""Looks for streams that have come while others were copied."""
 
 
 @dataclass(frozen=True)
@@ -75,23 +83,23 @@ async def take(
     """
     image = await source.image()
     _check_cluster(folder, image)
-    streams = [image.stream(name) for name in sorted(wish.names or image.streams)]
-    sealed = {it.stream_id for it in streams if await _is_sealed(folder, source, it, wish)}
-    keys = keys or KeyRing()
-    if sealed and keys.current is None:
-        raise _in_need_of_a_key([it.name for it in streams if it.stream_id in sealed])
+    streams = _in_order(image.stream(name) for name in wish.names or image.streams)
+    run = _Run(folder, source, wish, keys or KeyRing(), Taken(image.cluster_id))
+    await run.check_keys(streams)
     folder.tidy()
-    taken = Taken(image.cluster_id)
     for stream in streams:
-        by = keys if stream.stream_id in sealed else None
-        await _take_stream(folder, source, stream, taken, anew=wish.anew, prune=wish.prune, keys=by)
+        await run.take(stream)
     if not wish.names:
-        _finish(folder, image, prune=wish.prune)
+        _finish(folder, await run.catch_up(), prune=wish.prune)
     folder.tidy()
-    taken.size_bytes = sum(
-        partition.size_bytes for it in folder.manifest.streams for partition in it.partitions
-    )
-    return taken
+    return run.done()
+
+
+def _in_order(streams: Iterable[StreamImage]) -> list[StreamImage]:
+    """The nodes' own first: the records that a group has committed are there before its commit, so
+    a copy of them that is made after that of the commit has them.
+    """
+    return sorted(streams, key=lambda it: (not is_internal(it.name), it.name))
 
 
 def _check_cluster(folder: BackupFolder, image: Image) -> None:
@@ -103,14 +111,6 @@ def _check_cluster(folder: BackupFolder, image: Image) -> None:
         )
 
 
-async def _is_sealed(folder: BackupFolder, source: Source, stream: StreamImage, wish: Wish) -> bool:
-    """What is taken of it is to be encrypted."""
-    if wish.in_clear:
-        return False
-    backup = folder.manifest.by_id(stream.stream_id)
-    return (backup is not None and backup.is_encrypted) or await source.is_sealed(stream)
-
-
 def _in_need_of_a_key(names: list[str]) -> InvalidRequest:
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     are = "are" if more else "is"
@@ -120,73 +120,171 @@ def _in_need_of_a_key(names: list[str]) -> InvalidRequest:
     )
 
 
-async def _take_stream(
-    folder: BackupFolder,
-    source: Source,
-    stream: StreamImage,
-    taken: Taken,
-    *,
-    anew: bool,
-    prune: bool,
-    keys: KeyRing | None,
-) -> None:
-    """Committed as a whole; a partition that fails stays as it was. ``keys``: to encrypt it by."""
-    backup = folder.manifest.by_id(stream.stream_id) or StreamBackup(
-        stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms
-    )
-    backup = backup.model_copy(update={"config": stream.config})
-    if anew:  # beside the old one, which holds until this is whole
-        backup = backup.model_copy(update={"partitions": (), "generation": backup.generation + 1})
-    partitions = {it.number: it for it in backup.partitions}
-    problems = []
-    for number in range(len(stream.partitions)):
-        tp = TopicPartition(stream.name, number)
+class _Run:
+    """What one run has taken of which stream, and what was wrong."""
+
+    def __init__(
+        self, folder: BackupFolder, source: Source, wish: Wish, keys: KeyRing, taken: Taken
+    ) -> None:
+        self._folder = folder
+        self._source = source
+        self._wish = wish
+        self._keys = keys
+        self._taken = taken
+        self._seen: dict[UUID, int] = {}
+        """Streams that were tried, and how many partitions they had."""
+        self._problems: dict[UUID, list[str]] = {}
+        """Of those in which something is wrong."""
+
+    async def check_keys(self, streams: Iterable[StreamImage]) -> None:
+        """Raises InvalidRequest where one is to be encrypted, and there is no key."""
+        names = [it.name for it in streams if await self._is_sealed(it)]
+        if names and self._keys.current is None:
+            raise _in_need_of_a_key(names)
+
+    async def take(self, stream: StreamImage) -> None:
+        self._seen[stream.stream_id] = len(stream.partitions)
+        problems: list[str] = []
         try:
-            extent = await source.extent(stream, tp)
-            known = backup.partition(number)
-            if known is None or not known.pieces:
-                known = PartitionBackup(number=number, log_start_offset=extent.log_start_offset)
-            writer = PieceWriter(folder.partition(backup, number), known, keys)
-            with contextlib.closing(writer):
-                await _check_history(source, tp, known, extent)
-                partitions[number] = await _take_partition(source, tp, writer, extent)
-            taken.new_bytes += writer.written_bytes
-            taken.new_offsets += writer.new_offsets
+            await self._take(stream, problems)
         except StorageFull:
             raise
         except StreamlogError as error:
-            problems.append(f"{stream.name}/{number}: {' '.join(str(error).split())}")
-    taken.problems += problems
-    taken.partitions += len(stream.partitions) - len(problems)
-    if problems and anew:
-        return
-    kept = [partitions[number] for number in sorted(partitions)]
-    if prune:
-        kept = [_pruned(it) for it in kept]
-    backup = backup.model_copy(update={"partitions": tuple(kept)})
-    named = folder.manifest.model_copy(update={"cluster_id": taken.cluster_id})
-    folder.commit(named.with_stream(backup))
-    taken.streams += 1
+            problems = [f"{stream.name}: {_line(error)}"]
+        self._problems[stream.stream_id] = problems
+
+    async def catch_up(self) -> Image:
+        """The metadata, without streams and partitions that the backup does not have.
+
+        Streams come, go and grow while others are copied. Those that have come are copied, too; if
+        there are always more, the last ones are for the next run. Those that are gone are none of
+        a cluster that is made of this backup.
+        """
+        for _ in range(CATCH_UP_ROUNDS):
+            image = await self._source.image()
+            more = _in_order(it for it in image.streams.values() if not self._has(it))
+            for stream in more:
+                await self.take(stream)
+            if not more:
+                break
+        newest = await self._source.image()
+        here = {it.stream_id for it in newest.streams.values()}
+        for stream_id in self._seen.keys() - here:
+            self._problems.pop(stream_id)
+            self._seen.pop(stream_id)
+        return without_others(image, self._seen)
+
+    def done(self) -> Taken:
+        taken = self._taken
+        taken.problems = [it for problems in self._problems.values() for it in problems]
+        taken.size_bytes = sum(
+            partition.size_bytes
+            for stream in self._folder.manifest.streams
+            for partition in stream.partitions
+        )
+        return taken
+
+    def _has(self, stream: StreamImage) -> bool:
+        return self._seen.get(stream.stream_id, -1) >= len(stream.partitions)
+
+    async def _is_sealed(self, stream: StreamImage) -> bool:
+        """What is taken of it is to be encrypted."""
+        if self._wish.in_clear:
+            return False
+        backup = self._folder.manifest.by_id(stream.stream_id)
+        is_encrypted = backup is not None and backup.is_encrypted
+        return is_encrypted or await self._source.is_sealed(stream)
+
+    async def _take(self, stream: StreamImage, problems: list[str]) -> None:
+        """Committed as a whole; a partition that fails stays as it was. Raises StreamlogError, as
+        StreamNotFound for a stream that was deleted meanwhile: then all stays as it was.
+        """
+        folder, taken, keys = self._folder, self._taken, None
+        if await self._is_sealed(stream):
+            if self._keys.current is None:
+                raise _in_need_of_a_key([stream.name])
+            keys = self._keys
+        backup = folder.manifest.by_id(stream.stream_id) or StreamBackup(
+            stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms
+        )
+        backup = backup.model_copy(update={"config": stream.config})
+        if self._wish.anew:  # beside the old one, which holds until this is whole
+            anew = {"partitions": (), "generation": backup.generation + 1}
+            backup = backup.model_copy(update=anew)
+        partitions = {it.number: it for it in backup.partitions}
+        for number in range(len(stream.partitions)):
+            try:
+                partitions[number] = await self._take_partition(stream, backup, number, keys)
+            except StorageFull:
+                raise
+            except StreamlogError as error:
+                problems.append(f"{stream.name}/{number}: {_line(error)}")
+        await self._source.confirm(stream)
+        taken.partitions += len(stream.partitions) - len(problems)
+        if problems and self._wish.anew:
+            return
+        kept = [partitions[number] for number in sorted(partitions)]
+        if self._wish.prune:
+            kept = [_pruned(it) for it in kept]
+        backup = backup.model_copy(update={"partitions": tuple(kept)})
+        named = folder.manifest.model_copy(update={"cluster_id": taken.cluster_id})
+        folder.commit(named.with_stream(backup))
+        taken.streams += 1
+
+    async def _take_partition(
+        self, stream: StreamImage, backup: StreamBackup, number: int, keys: KeyRing | None
+    ) -> PartitionBackup:
+        source, tp = self._source, TopicPartition(stream.name, number)
+        extent = await source.extent(stream, tp)
+        known = backup.partition(number)
+        if known is None or not known.pieces:
+            known = PartitionBackup(number=number, log_start_offset=extent.log_start_offset)
+        writer = PieceWriter(self._folder.partition(backup, number), known, keys)
+        with contextlib.closing(writer):
+            await _check_history(source, tp, known, extent)
+            if extent.high_watermark > writer.next_offset:
+                await _copy(source, stream, number, writer, extent)
+            pieces = writer.finish()
+        self._taken.new_bytes += writer.written_bytes
+        self._taken.new_offsets += writer.new_offsets
+        return PartitionBackup(
+            number=number,
+            log_start_offset=extent.log_start_offset,
+            last_epoch=writer.last_epoch,
+            pieces=pieces,
+        )
+
+
+def _line(error: StreamlogError) -> str:
+    return " ".join(str(error).split())
+
+
+def without_others(image: Image, partitions: Mapping[UUID, int]) -> Image:
+    """``image`` with no other streams than these, and no more partitions of each."""
+    counts = {
+        it.name: min(partitions[it.stream_id], len(it.partitions))
+        for it in image.streams.values()
+        if it.stream_id in partitions
+    }
+    records = list[MetadataRecord]()
+    for record in image.records():
+        match record:
+            case StreamCreated(config=config):
+                if config.name in counts:
+                    config = config.changed(partitions=counts[config.name])
+                    records.append(record.model_copy(update={"config": config}))
+            case PartitionChanged():
+                if record.partition < counts.get(record.stream, 0):
+                    records.append(record)
+            case _:
+                records.append(record)
+    return Image(image.cluster_id).restored(records, offset=image.offset, epoch=image.epoch)
 
 
 def _pruned(partition: PartitionBackup) -> PartitionBackup:
     start = partition.log_start_offset
     pieces = tuple(it for it in partition.pieces if it.next_offset > start)
     return partition.model_copy(update={"pieces": pieces})
-
-
-async def _take_partition(
-    source: Source, tp: TopicPartition, writer: PieceWriter, extent: Extent
-) -> PartitionBackup:
-    if extent.high_watermark > writer.next_offset:
-        await _copy(source, tp, writer, extent)
-    pieces = writer.finish()
-    return PartitionBackup(
-        number=tp.partition,
-        log_start_offset=extent.log_start_offset,
-        last_epoch=writer.last_epoch,
-        pieces=pieces,
-    )
 
 
 async def _check_history(
@@ -209,9 +307,12 @@ async def _check_history(
         )
 
 
-async def _copy(source: Source, tp: TopicPartition, writer: PieceWriter, extent: Extent) -> None:
+async def _copy(
+    source: Source, stream: StreamImage, number: int, writer: PieceWriter, extent: Extent
+) -> None:
     start = max(writer.next_offset, extent.log_start_offset)
-    async with contextlib.aclosing(source.batches(tp, start, extent.high_watermark)) as found:
+    batches = source.batches(stream, number, start, extent.high_watermark)
+    async with contextlib.aclosing(batches) as found:
         async for header, batch in found:
             if not writer.is_empty and header.base_offset < start:
                 header, batch = _rest(header, batch, start)  # noqa: PLW2901

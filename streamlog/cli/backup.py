@@ -139,6 +139,8 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
             print(
                 f"{checked.unopened} encrypted files were not decrypted: their keys were not given"
             )
+        for text in checked.too_far:
+            print(f"{text}; a restore lowers it to that")
         print(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
     if checked.problems:
         raise CorruptData(f"{backup} is damaged; take what is wrong again (backup take --anew)")

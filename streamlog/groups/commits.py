@@ -287,6 +287,7 @@ class Commits:
             return False
         if committed.expire_ms is not None:
             return now.wall_ms >= committed.expire_ms
+        since_ms = max(since_ms, self._table.since_ms)
         return now.wall_ms - since_ms >= self._table.settings.offsets_retention_ms
 
     def _drop_if_idle(self, group: Group) -> None:

@@ -51,9 +51,13 @@ class Coordinator:
         groups: Iterable[Group] = (),
         *,
         now: Now,
+        since_ms: int = 0,
     ) -> None:
-        """``groups``: as read from the log; their members' sessions begin now."""
-        self._table = table = GroupTable(settings, new_id, groups)
+        """``groups``: as read from the log; their members' sessions begin now. ``since_ms``: wall
+        clock; nothing expires for what it was before: nobody could commit while the cluster was
+        lost.
+        """
+        self._table = table = GroupTable(settings, new_id, groups, since_ms=since_ms)
         self._rebalance = Rebalance(table)
         self._joining = Joining(table, self._rebalance)
         self._membership = Membership(table, self._rebalance)

@@ -250,8 +250,9 @@ class GroupService:
     async def _load(self, shard: Shard) -> None:
         groups = await self._loading.load(shard)
         if groups is not None and not shard.closed:
-            streams = self._metadata.image.streams
-            shard.begin(groups, {name: stream.stream_id for name, stream in streams.items()})
+            image = self._metadata.image
+            ids = {name: stream.stream_id for name, stream in image.streams.items()}
+            shard.begin(groups, ids, since_ms=image.log.begun_ms if image.log is not None else 0)
 
     def _stream_gone(self, name: str, new: Image) -> None:
         stream = new.streams.get(name)

@@ -84,11 +84,15 @@ class Shard:
         self._unheard_since_ms: int | None = None
         """When the lease was found to be over."""
 
-    def begin(self, groups: Iterable[Group], streams: Mapping[str, UUID]) -> None:
-        """The log has been read; ``streams``: all there are, and their ids."""
+    def begin(
+        self, groups: Iterable[Group], streams: Mapping[str, UUID], *, since_ms: int = 0
+    ) -> None:
+        """The log has been read; ``streams``: all there are, and their ids; ``since_ms``: as of
+        ``Coordinator``.
+        """
         assert self.coordinator is None and not self.closed
         self.coordinator = Coordinator(
-            self._settings, lambda: str(uuid.uuid4()), groups, now=self._now()
+            self._settings, lambda: str(uuid.uuid4()), groups, now=self._now(), since_ms=since_ms
         )
         self._perform(self.coordinator.only_streams(streams))
 

@@ -31,10 +31,18 @@ class GroupTable:
     """What ``rebalance``, ``membership`` and ``commits`` share; each gathers effects here."""
 
     def __init__(
-        self, settings: GroupsSection, new_id: Callable[[], str], groups: Iterable[Group] = ()
+        self,
+        settings: GroupsSection,
+        new_id: Callable[[], str],
+        groups: Iterable[Group] = (),
+        *,
+        since_ms: int = 0,
     ) -> None:
-        """``new_id``: texts of which no two are equal."""
+        """``new_id``: texts of which no two are equal. ``since_ms``: wall clock; no age counts from
+        before.
+        """
         self.settings = settings
+        self.since_ms = since_ms
         self.new_id = new_id
         self.groups = {group.name: group for group in groups}
         self.deadlines: Deadlines[Due] = Deadlines()

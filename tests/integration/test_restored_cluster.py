@@ -6,6 +6,7 @@ newer than the metadata: a take that is interrupted leaves the same.
 
 import json
 import subprocess
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,8 @@ from tests.cluster import Cluster
 from tests.server_process import program, wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
+
+DEADLINE_S = 60.0
 
 
 class Lost:
@@ -42,6 +45,10 @@ class Lost:
     def take(self, *streams: str) -> None:
         named = [word for stream in streams for word in ("--stream", stream)]
         self.command("backup", "take", str(self.backup), *named)
+
+    def verify(self) -> str:
+        command = [program("streamlog"), "backup", "verify", str(self.backup)]
+        return subprocess.run(command, check=True, capture_output=True, text=True).stdout
 
     def restore(self) -> None:
         """The node is killed, its folder moved away, and made anew of the backup."""
@@ -70,6 +77,49 @@ def lost(tmp_path: Path) -> Iterator[Lost]:
 
 def numbered(prefix: str, count: int) -> list[bytes]:
     return [f"{prefix}-{number}".encode() for number in range(count)]
+
+
+def consume(lost: Lost, topic: str, count: int) -> list[bytes]:
+    """What a group's only member gets next; it commits what it got."""
+    from confluent_kafka import Consumer
+
+    settings = {
+        "bootstrap.servers": lost.kafka,
+        "group.id": "readers",
+        "auto.offset.reset": "earliest",
+        "enable.auto.commit": False,
+        "fetch.wait.max.ms": 50,
+    }
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    values: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    try:
+        while len(values) < count and time.monotonic() < deadline:
+            message = consumer.poll(0.2)
+            if message is not None and message.error() is None:
+                values.append(message.value())
+        consumer.commit(asynchronous=False)
+    finally:
+        consumer.close()
+    return values
+
+
+def test_a_group_skips_nothing_whose_commits_are_newer_than_the_records(lost: Lost) -> None:
+    lost.add("ORDERS")
+    kafka_producers.confluent(lost.kafka, "ORDERS", numbered("before", 2))
+    assert len(consume(lost, "ORDERS", 2)) == 2
+    lost.take()
+    kafka_producers.confluent(lost.kafka, "ORDERS", numbered("lost", 10))
+    assert len(consume(lost, "ORDERS", 10)) == 10
+    lost.take("__consumer_offsets")
+    said = lost.verify()
+    assert "group 'readers' has committed offset 12 of ORDERS/0, of which" in said
+    assert "records up to 2; a restore lowers it" in said
+    lost.restore()
+    after = numbered("after", 12)
+    kafka_producers.confluent(lost.kafka, "ORDERS", after)
+    assert consume(lost, "ORDERS", 12) == after
 
 
 @pytest.mark.parametrize("write", kafka_producers.WRITERS.values(), ids=kafka_producers.WRITERS)

@@ -8,7 +8,7 @@ import pytest
 
 from streamlog.backup.kept import KeptFolders
 from streamlog.backup.placement import node_file
-from streamlog.errors import CorruptBatch, EncryptionKeyMissing
+from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StreamNotFound
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
@@ -60,7 +60,7 @@ def keys_in(node: Path) -> list[Path]:
 
 async def taken(kept: KeptFolders, stream: StreamImage) -> list[bytes]:
     extent = await kept.extent(stream, TP)
-    found = kept.batches(TP, extent.log_start_offset, extent.high_watermark)
+    found = kept.batches(stream, 0, extent.log_start_offset, extent.high_watermark)
     return [bytes(batch) async for _, batch in found]
 
 
@@ -91,3 +91,14 @@ async def test_what_lies_there_encrypted_is_so_whatever_its_settings_say(
         key.unlink()
     assert not await kept.is_sealed(stream)
     assert await kept.is_sealed(replace(stream, config=StreamConfig.of(name="s", encrypted=True)))
+
+
+async def test_a_folder_that_came_to_be_another_streams_meanwhile_is_noticed(
+    node: Path, stream: StreamImage
+) -> None:
+    kept = KeptFolders([node], a_key_ring())
+    await kept.extent(stream, TP)
+    await kept.confirm(stream)
+    (node / "streams" / "s" / "0" / METADATA_NAME).write_bytes(encode_mark(UUID(int=99)))
+    with pytest.raises(StreamNotFound, match="no longer of stream s"):
+        await kept.confirm(stream)

@@ -1,10 +1,17 @@
 from uuid import UUID
 
 from streamlog.backup.manifest import Manifest, PartitionBackup, StreamBackup
-from streamlog.backup.placement import placements, restored_image
+from streamlog.backup.placement import (
+    LEADER_EPOCHS_APART,
+    OFFSETS_APART,
+    PRODUCER_IDS_APART,
+    QUORUM_EPOCHS_APART,
+    placements,
+    restored_image,
+)
 from streamlog.metadata.controller import create_stream
 from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord
+from streamlog.metadata.records import MetadataLogBegun, MetadataRecord, ProducerIdsAllocated
 from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -68,7 +75,27 @@ def test_no_record_is_of_a_later_epoch_than_its_leader() -> None:
         partitions=(PartitionBackup(number=1, log_start_offset=0, last_epoch=40),),
     )
     image = restored_image(old, (ONE,), "old", MANIFEST.with_stream(kept))
-    assert image.streams["one"].partitions[1].leader_epoch == 41
+    first = 40 + LEADER_EPOCHS_APART
+    assert {it.leader_epoch for s in image.streams.values() for it in s.partitions} == {first}
+    assert image.leader_epochs_end == first
+
+
+def test_whatever_is_counted_goes_on_far_above_the_backup() -> None:
+    """The old cluster went on after it."""
+    old = world()
+    old = old.apply(ProducerIdsAllocated(node_id=ONE, end=9_000), offset=old.offset, epoch=3)
+    old = old.apply(
+        MetadataLogBegun(log_id=UUID(int=1), begun_ms=1, first_producer_id=2),
+        offset=old.offset,
+        epoch=3,
+    )
+    image = restored_image(old, (ONE,), "old", MANIFEST)
+    assert image.producer_ids_end == 9_000 + PRODUCER_IDS_APART
+    assert image.offset == old.offset + OFFSETS_APART
+    assert image.epoch == old.epoch + QUORUM_EPOCHS_APART
+    assert image.log is None, "its first controller names it"
+    newer = restored_image(old, (ONE,), "old", MANIFEST, last_producer_id=50_000)
+    assert newer.producer_ids_end == 50_001 + PRODUCER_IDS_APART
 
 
 def test_each_machine_makes_the_same() -> None:

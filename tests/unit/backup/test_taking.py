@@ -12,7 +12,13 @@ from streamlog.backup.manifest import PartitionBackup
 from streamlog.backup.piece import batches_of, keys_of
 from streamlog.backup.source import Batch, Extent
 from streamlog.backup.taking import Taken, Wish, take
-from streamlog.errors import CorruptBatch, InvalidRequest, NotLeader, StreamlogError
+from streamlog.errors import (
+    CorruptBatch,
+    InvalidRequest,
+    NotLeader,
+    StreamlogError,
+    StreamNotFound,
+)
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.controller import create_stream
 from streamlog.metadata.entries import StreamImage
@@ -44,6 +50,7 @@ class FakeSource:
         self.start = 0
         self.fault: StreamlogError | None = None
         self.ends: dict[int, int] = {}
+        self.gone = False
 
     @property
     def is_encrypted(self) -> bool:
@@ -75,8 +82,12 @@ class FakeSource:
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         return self.ends.get(epoch, self.end)
 
+    async def confirm(self, stream: StreamImage) -> None:
+        if self.gone:
+            raise StreamNotFound("s was deleted")
+
     async def batches(
-        self, tp: TopicPartition, start: int, stop: int
+        self, stream: StreamImage, number: int, start: int, stop: int
     ) -> AsyncGenerator[Batch, None]:
         for batch in self.log:
             header = read_header(batch)

@@ -243,6 +243,19 @@ def test_those_of_a_group_that_lost_its_members_stay_as_long_again() -> None:
     assert (world.committed(), world.state()) == (None, None)
 
 
+def test_no_age_counts_from_before_the_cluster_was_restored() -> None:
+    """Nobody could commit while it was lost."""
+    world = GroupWorld()
+    world.commit(5)
+    world.ms += 2 * WEEK_MS
+    world.since_ms = world.now.wall_ms
+    world.crash()
+    world.wait(WEEK_MS - 600_000)
+    assert world.committed() == 5
+    world.wait(1_200_000)
+    assert world.committed() is None
+
+
 def test_what_members_do_not_read_any_more_expires() -> None:
     world = GroupWorld()
     caller = member(world)

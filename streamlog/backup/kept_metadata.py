@@ -1,0 +1,17 @@
+"""The metadata in a backup. Blocking."""
+
+from streamlog.backup.folder import BackupFolder
+from streamlog.backup.manifest import Piece
+from streamlog.backup.piece import checked_content
+from streamlog.metadata.image import Image
+from streamlog.metadata.snapshot import decode_snapshot
+
+
+def image_in(folder: BackupFolder) -> Image | None:
+    """None where no run has come to its end. Raises CorruptFile, Unavailable."""
+    metadata = folder.manifest.metadata
+    if metadata is None:
+        return None
+    path = folder.metadata / metadata.name
+    whole = Piece(**metadata.model_dump(exclude={"offset", "epoch"}), base_offset=0, next_offset=0)
+    return decode_snapshot(b"".join(checked_content(path, whole)), str(path))
