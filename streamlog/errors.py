@@ -28,6 +28,7 @@
         FencedLeaderEpoch         the caller's epoch is older than ours
         StalePartition            the caller's view of a partition is not the current one
         StaleNode                 the caller is not the node's present incarnation
+        StaleReplica              the caller's replica has been moved away since
         NodeNotFound
         NodeIdTaken               another process of this id is alive
         OtherCluster              the node asked belongs to another cluster
@@ -46,6 +47,7 @@
       Unavailable                 asking again later may help (``retriable``)
         NotLeader                 this node does not lead the partition
         UnknownLeaderEpoch        the caller's epoch is newer than ours
+        UnknownReplica            the caller's replica was assigned later than we have heard
         InconsistentTopicId       the log here is still, or yet, another stream's of that name
         Overloaded                a named limit is reached
         StorageFull               no room on the disk; nothing of the append was kept
@@ -202,6 +204,10 @@ class StaleNode(InvalidRequest):
     """Another incarnation of the node has registered; this process must not go on."""
 
 
+class StaleReplica(InvalidRequest):
+    """The replica was moved away since, perhaps back as well: what it has does not count."""
+
+
 class NodeNotFound(InvalidRequest):
     """The cluster has no node of that id."""
 
@@ -272,6 +278,10 @@ class NotLeader(Unavailable):
 
 class UnknownLeaderEpoch(Unavailable):
     """The caller's leader epoch is newer than any this node has heard of."""
+
+
+class UnknownReplica(Unavailable):
+    """The replica was assigned later than this node has heard of."""
 
 
 class InconsistentTopicId(Unavailable):

@@ -8,6 +8,8 @@ NodeId = NewType("NodeId", int)
 
 NO_LEADER: Final = NodeId(-1)
 NO_EPOCH: Final = -1
+NO_INCARNATION: Final = -1
+"""Of who keeps no replica of a partition."""
 
 KEY_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a key to encrypted streams may be called."""

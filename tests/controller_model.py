@@ -17,7 +17,7 @@ from streamlog.errors import StreamlogError
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, batches, decide
 from streamlog.metadata.image import Image, PartitionImage
-from streamlog.metadata.records import PartitionChanged, encode_record
+from streamlog.metadata.records import PartitionChanged, StreamCreated, encode_record
 from streamlog.model import NO_LEADER, NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]
@@ -63,6 +63,9 @@ class ControllerModel(RuleBasedStateMachine):
         self.copies: dict[Key, Copies] = {}
         self.number = 0
         self.log: list[bytes] = []
+        self.ids: dict[str, UUID] = {}
+        self.assigned: dict[Key, dict[NodeId, int]] = {}
+        """The incarnations of all replicas."""
         self.may_be_unclean = False
         """The command that is being carried out allows for an unclean election."""
         self.joins: set[NodeId] = set()
@@ -91,7 +94,7 @@ class ControllerModel(RuleBasedStateMachine):
             case c.UpdateStream():
                 self.may_be_unclean = command.config.unclean_election
             case c.AlterIsr():
-                self.joins = {node for change in command.changes for node, _ in change.isr}
+                self.joins = {node for change in command.changes for node, _, _ in change.isr}
         self.apply(decision, elects or set())
         self.may_be_unclean, self.joins = False, set()
         return decision
@@ -99,14 +102,28 @@ class ControllerModel(RuleBasedStateMachine):
     def apply(self, decision: Decision, elects: set[NodeId]) -> None:
         able = self.able | elects
         for batch in batches(decision, 2):
-            for record in batch:
-                if isinstance(record, PartitionChanged):
+            for offset, record in enumerate(batch, self.image.offset):
+                if isinstance(record, StreamCreated):
+                    self.ids[record.config.name] = record.stream_id
+                elif isinstance(record, PartitionChanged):
                     self.check_change(record, able)
+                    self.assign(record, offset)
             before = self.image
             self.image = before.apply_all(batch, offset=before.offset, epoch=1)
             self.log += map(encode_record, batch)
             assert list(self.image.changes(before)) == list(_slow_changes(self.image, before))
+        for _, key, partition in self.places():
+            assert (
+                dict(zip(partition.replicas, partition.incarnations, strict=True))
+                == self.assigned[key]
+            )
         self.drop_copies()
+
+    def assign(self, record: PartitionChanged, offset: int) -> None:
+        """Who comes is of this offset, whether it was there earlier or not; who stays, stays."""
+        key = Key(self.ids[record.stream], record.partition)
+        before = self.assigned.get(key, {})
+        self.assigned[key] = {node: before.get(node, offset) for node in record.replicas}
 
     def check_change(self, record: PartitionChanged, able: set[NodeId]) -> None:
         stream = self.image.streams.get(record.stream)

@@ -152,7 +152,7 @@ class World:
             partition=partition,
             leader_epoch=known.leader_epoch,
             partition_epoch=known.partition_epoch,
-            isr=tuple((NodeId(node), self.epoch(node)) for node in isr),
+            isr=tuple((it, self.epoch(it), known.incarnation(it)) for it in ids(*isr)),
         )
 
     def propose(self, *changes: c.IsrChange, leader: int) -> list[str]:

@@ -147,7 +147,7 @@ class FakeMetadata:
 
     def change(self, stream: str, index: int, **fields: Any) -> None:
         """The image's partition as the test wants it."""
-        known = self.image.stream(stream).partition(index)
+        known = replace(self.image.stream(stream).partition(index), incarnations=())
         self._apply(Decision((partition_changed(stream, index, replace(known, **fields)),)))
 
     def _apply(self, decision: Decision) -> None:

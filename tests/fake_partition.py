@@ -78,6 +78,8 @@ class FakePartition:
         self.end_watchers: list[Callable[[], None]] = []
         self.node_epochs: dict[int, int] = {}
         """Of the replicas that may fetch."""
+        self.incarnations: set[int] = set()
+        """That replicas have told."""
         self.lagging: frozenset[int] = frozenset()
         """Of these, those that are not in sync."""
         self.fetches: list[tuple[int, int]] = []
@@ -181,7 +183,9 @@ class FakePartition:
         max_bytes: int,
         *,
         log_start: int = 0,
+        incarnation: int,
     ) -> FileRange | EpochEnd:
+        self.incarnations.add(incarnation)
         if self.node_epochs.get(node_id) != node_epoch:
             raise StaleNode(f"node {node_id} is in epoch {self.node_epochs.get(node_id)}")
         end = self.epoch_end(last_epoch)

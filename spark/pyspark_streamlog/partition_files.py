@@ -28,7 +28,7 @@ class PartitionFiles:
         """Of the stream whose folder it is; empty where nothing tells. Raises CorruptFile."""
         path = f"{self._folder}/{METADATA_NAME}"
         try:
-            return str(decode_mark(read_small(self._files, path)))
+            return str(decode_mark(read_small(self._files, path)).stream_id)
         except FileNotFoundError:
             return ""
         except ValueError:

@@ -90,7 +90,8 @@ def restore_cluster(
             data_dir = _NewDataDir(folder, path, keys, Ends(streams.values()))
             data_dir.begin()
             for tp in kept:
-                data_dir.write_partition(streams[tp.stream], tp)
+                incarnation = image.stream(tp.stream).partition(tp.partition).incarnation(node_id)
+                data_dir.write_partition(streams[tp.stream], tp, incarnation)
             data_dir.finish(node_id, image)
         done.partitions += len(kept)
         done.size_bytes += data_dir.size_bytes
@@ -186,13 +187,14 @@ class _NewDataDir:
             else:
                 entry.unlink()
 
-    def write_partition(self, stream: StreamBackup, tp: TopicPartition) -> None:
+    def write_partition(self, stream: StreamBackup, tp: TopicPartition, incarnation: int) -> None:
         """As a follower would write what it fetches, epochs and all."""
         partition = stream.partition(tp.partition)
         assert partition is not None, "covered"
         where = self._path / "streams" / tp.stream / str(tp.partition)
         self._disk.make_directory(str(where))
-        self._disk.write_small(str(where / METADATA_NAME), encode_mark(stream.stream_id))
+        mark = encode_mark(stream.stream_id, incarnation)
+        self._disk.write_small(str(where / METADATA_NAME), mark)
         log = PartitionLog.open(where, _settings(stream), disk=self._disk, files=self._files)
         with contextlib.closing(log):
             self._write_log(log, stream, partition)

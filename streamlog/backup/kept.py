@@ -166,7 +166,7 @@ def _node_file(path: Path) -> NodeFile:
 
 def _is_of(folder: Path, stream: StreamImage) -> bool:
     try:
-        return decode_mark((folder / METADATA_NAME).read_bytes()) == stream.stream_id
+        return decode_mark((folder / METADATA_NAME).read_bytes()).stream_id == stream.stream_id
     except (OSError, ValueError):
         return False
 

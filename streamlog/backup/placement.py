@@ -121,7 +121,8 @@ def _records(
             continue
         if isinstance(record, PartitionChanged):
             tp = TopicPartition(record.stream, record.partition)
-            anew = _anew(image.stream(tp.stream).partition(tp.partition), placed[tp], leader_epoch)
+            old = image.stream(tp.stream).partition(tp.partition)
+            anew = _anew(old, placed[tp], leader_epoch, incarnation=image.offset)
             yield partition_changed(tp.stream, tp.partition, anew)
         else:
             yield record
@@ -136,9 +137,14 @@ def _epochs(image: Image, manifest: Manifest) -> Iterator[int]:
         yield from (partition.last_epoch for partition in backup.partitions)
 
 
-def _anew(old: PartitionImage, replicas: tuple[NodeId, ...], leader_epoch: int) -> PartitionImage:
-    epoch = old.partition_epoch + 1
-    return PartitionImage(replicas, NodeId(NO_LEADER), leader_epoch, replicas, epoch)
+def _anew(
+    old: PartitionImage, replicas: tuple[NodeId, ...], leader_epoch: int, *, incarnation: int
+) -> PartitionImage:
+    """``incarnation``: of all replicas; whoever is assigned in the new cluster has a later one."""
+    return PartitionImage(
+        replicas, NodeId(NO_LEADER), leader_epoch, replicas, old.partition_epoch + 1,
+        incarnations=(incarnation,) * len(replicas),
+    )  # fmt: skip
 
 
 def node_file(cluster_id: str, node_id: NodeId, folder_id: UUID, format_version: int) -> bytes:

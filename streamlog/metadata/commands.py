@@ -227,8 +227,9 @@ class IsrChange(BaseModel):
     partition: int
     leader_epoch: int
     partition_epoch: int
-    isr: tuple[tuple[NodeId, int], ...]
-    """Members with the node epoch in which each was seen; another one by now refuses the change."""
+    isr: tuple[tuple[NodeId, int, int], ...]
+    """Members with the node epoch in which each was seen, and with the incarnation of its replica;
+    another one by now refuses the change."""
 
 
 class AlterIsr(Command):

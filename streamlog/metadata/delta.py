@@ -262,14 +262,15 @@ class ImageDelta:
             self.touched.add(name)
         if not 0 <= number <= len(partitions):
             raise CorruptData(f"metadata record at {offset} skips partitions of {name!r}")
+        known = partitions[number] if number < len(partitions) else None
         changed = PartitionImage(
             record.replicas, record.leader, record.leader_epoch, record.isr,
             record.partition_epoch, record.adding, record.removing,
+            _incarnations(record, known, offset),
         )  # fmt: skip
-        if number == len(partitions):
+        if known is None:
             partitions.append(changed)
         else:
-            known = partitions[number]
             if record.leader_epoch < known.leader_epoch:
                 raise CorruptData(f"metadata record at {offset} takes back a leader epoch")
             if record.partition_epoch < known.partition_epoch:
@@ -298,6 +299,22 @@ def _with_epoch(partition: PartitionImage, first: int) -> PartitionImage:
     if partition.leader_epoch >= first:
         return partition
     return replace(partition, leader_epoch=first, partition_epoch=partition.partition_epoch + 1)
+
+
+def _incarnations(
+    record: PartitionChanged, known: PartitionImage | None, offset: int
+) -> tuple[int, ...]:
+    """A node that was no replica just before is assigned by this record, and by no other."""
+    if record.incarnations:
+        if len(record.incarnations) != len(record.replicas):
+            raise CorruptData(f"metadata record at {offset} does not tell all incarnations")
+        return record.incarnations
+    if known is None:
+        return (offset,) * len(record.replicas)
+    if record.replicas == known.replicas:
+        return known.incarnations
+    before = known.replicas
+    return tuple(known.incarnation(it) if it in before else offset for it in record.replicas)
 
 
 def _node(record: NodeRegistered, offset: int, *, draining: bool) -> NodeImage:

@@ -7,7 +7,7 @@ from uuid import UUID
 from streamlog.errors import PartitionNotFound
 from streamlog.metadata.records import PartitionChanged
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import NodeId
+from streamlog.model import NO_INCARNATION, NodeId
 
 
 class MetadataLog(NamedTuple):
@@ -62,6 +62,17 @@ class PartitionImage:
     partition_epoch: int
     adding: tuple[NodeId, ...] = ()
     removing: tuple[NodeId, ...] = ()
+    incarnations: tuple[int, ...] = ()
+    """Of each of ``replicas``: the metadata offset at which the node was assigned. A replica that
+    is removed and assigned again has another one, and its log of before does not count. Empty in a
+    partition that is yet to be decided upon."""
+
+    def incarnation(self, node: NodeId) -> int:
+        """NO_INCARNATION for a node that keeps no replica."""
+        for replica, incarnation in zip(self.replicas, self.incarnations, strict=False):
+            if replica == node:
+                return incarnation
+        return NO_INCARNATION
 
     @property
     def is_moving(self) -> bool:
@@ -130,4 +141,5 @@ def partition_changed(stream: str, number: int, partition: PartitionImage) -> Pa
         partition_epoch=partition.partition_epoch,
         adding=partition.adding,
         removing=partition.removing,
+        incarnations=partition.incarnations,
     )

@@ -195,7 +195,7 @@ class LeaderEpochsReserved(MetadataRecord):
 class PartitionChanged(MetadataRecord):
     """The whole state of one partition; ``partition_epoch`` grows with each change."""
 
-    VERSION: ClassVar[int] = 2
+    VERSION: ClassVar[int] = 3
 
     stream: str
     partition: int
@@ -208,6 +208,9 @@ class PartitionChanged(MetadataRecord):
     """Of ``replicas``: new ones, which a move waits for."""
     removing: tuple[NodeId, ...] = ()
     """Of ``replicas``: those that the move lets go in the end."""
+    incarnations: tuple[int, ...] = ()
+    """Of each of ``replicas``, told in snapshots. Empty: replicas that were there before keep
+    theirs, and this record's own offset is that of the others."""
 
 
 # Producers

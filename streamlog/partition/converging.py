@@ -24,6 +24,8 @@ class Leaving(NamedTuple):
     partition: Partition | None
     """Open, and fenced already; None where it was not open."""
     why: StreamlogError
+    incarnation: int | None = None
+    """Of this replica; the folder of a later one stays. None: all are gone."""
     log: PartitionLog | None = None
     """Opened when nobody wanted it any more."""
 

@@ -272,6 +272,7 @@ class LeaderFetcher:
             position.last_epoch,
             standing.log_start,
             high_watermark=standing.high_watermark,
+            incarnation=self._partitions[key].incarnation,
         )
 
     # Asking

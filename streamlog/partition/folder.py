@@ -2,9 +2,10 @@
 
 ``<data_dir>/streams/<stream>/<partition>/`` belongs to the stream whose id its
 ``partition.metadata`` names, in Kafka's form, so that a stream created anew under an old name
-never gets the old records. A folder to be deleted is first moved to ``<data_dir>/deleted/``, which
-is atomic, then removed. One whose stream nobody knows is moved to ``<data_dir>/orphans/`` and
-kept: it may be the metadata that is short.
+never gets the old records; and to the replica whose incarnation it tells, so that a replica that
+was moved away and back never gets its own. A folder to be deleted is first moved to
+``<data_dir>/deleted/``, which is atomic, then removed. One whose stream nobody knows is moved to
+``<data_dir>/orphans/`` and kept: it may be the metadata that is short.
 """
 
 import errno
@@ -14,7 +15,7 @@ from uuid import UUID
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import Disk
-from streamlog.log.mark import METADATA_NAME, decode_mark, encode_mark
+from streamlog.log.mark import METADATA_NAME, Mark, decode_mark, encode_mark
 from streamlog.model import TopicPartition
 
 
@@ -41,8 +42,9 @@ class Folders:
             ]
         return found
 
-    def claim(self, tp: TopicPartition, stream_id: UUID) -> None:
-        """Make the folder, or see that it is this stream's. Raises CorruptFile if it is another's.
+    def claim(self, tp: TopicPartition, stream_id: UUID, incarnation: int) -> None:
+        """Make the folder, or see that it is this stream's, and this replica's. Raises CorruptFile
+        if it is another's.
 
         The mark comes before any segment. A folder without one was cut short by a crash, or has
         lost it; a deleted stream's would have been moved away, so it is taken as ours.
@@ -50,16 +52,21 @@ class Folders:
         path = self.path(tp)
         self._disk.make_directory(str(path))
         try:
-            owner = self.owner(path)
+            mark = self.mark(path)
         except CorruptFile:
-            owner = None
-        if owner is None:
-            self._disk.write_small(str(path / METADATA_NAME), encode_mark(stream_id))
-        elif owner != stream_id:
-            raise CorruptFile(f"{path} belongs to stream id {owner}, not {stream_id}")
+            mark = None
+        if mark is not None and mark.stream_id != stream_id:
+            raise CorruptFile(f"{path} belongs to stream id {mark.stream_id}, not {stream_id}")
+        if mark is None or mark.incarnation is None:
+            self._disk.write_small(str(path / METADATA_NAME), encode_mark(stream_id, incarnation))
+        elif mark.incarnation != incarnation:
+            raise CorruptFile(
+                f"{path} is of the replica that was assigned at metadata offset"
+                f" {mark.incarnation}, not at {incarnation}"
+            )
 
-    def owner(self, path: Path) -> UUID | None:
-        """The id of the stream; None without a mark. Raises CorruptFile if it is unreadable."""
+    def mark(self, path: Path) -> Mark | None:
+        """Whose it is; None without a mark. Raises CorruptFile if it is unreadable."""
         file = path / METADATA_NAME
         try:
             return decode_mark(self._disk.read_small(str(file)))

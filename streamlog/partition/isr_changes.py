@@ -10,7 +10,7 @@ from uuid import UUID
 from streamlog.config import ReplicationSection
 from streamlog.errors import NoController, Overloaded, StreamlogError
 from streamlog.metadata.commands import AlterIsr, IsrChange
-from streamlog.model import NodeId
+from streamlog.model import NO_INCARNATION, NodeId
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.owner import Partition
 from streamlog.partition.surroundings import Cluster
@@ -90,6 +90,14 @@ class IsrChanges:
             return Standing(-1, is_live=False)
         return Standing(node.epoch, is_live=not node.fenced and not node.full)
 
+    def _incarnation(self, partition: Partition, node_id: NodeId) -> int:
+        """A proposal ends with a newer partition epoch, so these are the incarnations of the state
+        that it was made upon.
+        """
+        if node_id == self._node_id:
+            return partition.incarnation
+        return partition.state.incarnations.get(node_id, NO_INCARNATION)
+
     async def _put(self, asked: Asked) -> bool:
         """Whether it is worth going on at once."""
         if not asked:
@@ -101,7 +109,10 @@ class IsrChanges:
                 partition=partition.tp.partition,
                 leader_epoch=proposal.leader_epoch,
                 partition_epoch=proposal.partition_epoch,
-                isr=proposal.members,
+                isr=tuple(
+                    (node_id, node_epoch, self._incarnation(partition, node_id))
+                    for node_id, node_epoch in proposal.members
+                ),
             )
             for partition, proposal in asked
         )

@@ -91,6 +91,7 @@ class Opener:
         return Opening(
             here.tp,
             here.stream.stream_id,
+            here.incarnation,
             log_settings(here.stream.config, self._settings),
             self._checkpoints.get(here.tp),
         )

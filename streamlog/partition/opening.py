@@ -11,6 +11,7 @@ from streamlog.log.disk import Disk, storage_error
 from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.mark import Mark
 from streamlog.log.settings import LogSettings
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
@@ -26,17 +27,26 @@ class Here(NamedTuple):
     stream: StreamImage
     tp: TopicPartition
     image: PartitionImage
+    incarnation: int
+    """Of the replica."""
 
     def has_same_log_as(self, other: "Here | None") -> bool:
-        """Not so of a stream of the same name that was deleted."""
-        return other is not None and self.stream.stream_id == other.stream.stream_id
+        """Not so of a stream of the same name that was deleted, nor of a replica that was moved
+        away and back.
+        """
+        return (
+            other is not None
+            and self.stream.stream_id == other.stream.stream_id
+            and self.incarnation == other.incarnation
+        )
 
 
 def replicas_here(stream: StreamImage, node_id: NodeId) -> Iterator[Here]:
     """Those of this stream that the node is to keep."""
     for number, image in enumerate(stream.partitions):
         if node_id in image.replicas:
-            yield Here(stream, TopicPartition(stream.name, number), image)
+            tp = TopicPartition(stream.name, number)
+            yield Here(stream, tp, image, image.incarnation(node_id))
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +55,8 @@ class Opening:
 
     tp: TopicPartition
     stream_id: UUID
+    incarnation: int
+    """Of the replica."""
     settings: LogSettings
     offsets: Offsets
     """What the checkpoints say."""
@@ -54,7 +66,7 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
     """The log, recovered. Raises CorruptFile, StorageFull, StorageFailed."""
     tp, known = opening.tp, opening.offsets
     try:
-        folders.claim(tp, opening.stream_id)
+        folders.claim(tp, opening.stream_id, opening.incarnation)
     except OSError as error:
         raise storage_error(error, str(folders.path(tp))) from error
     log = PartitionLog.open(
@@ -81,21 +93,32 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
     return log
 
 
-def sweep(folders: Folders, image: Image, deleted: frozenset[UUID], node_id: NodeId) -> None:
+def sweep(
+    folders: Folders, image: Image, deleted: frozenset[UUID], node_id: NodeId
+) -> list[TopicPartition]:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 
     Those of streams in ``deleted``, and of partitions that were moved to other nodes, are
-    discarded; others are kept as orphans, for it may be the metadata that is short. If it knows
-    nothing at all while there are logs, nothing is touched.
+    discarded, also if they were moved back since: these are returned. Others are kept as orphans,
+    for it may be the metadata that is short. If it knows nothing at all while there are logs,
+    nothing is touched.
+
+    A folder of a replica that is assigned later than ``image`` knows stays where it is, and the
+    partition cannot be opened: it may be the only copy.
     """
-    strange = []
+    strange, moved_back = [], []
     for tp, path in folders.present():
-        owner = _owner(folders, tp)
+        mark = _mark(folders, tp)
+        owner = None if mark is None else mark.stream_id
         stream = image.streams.get(tp.stream)
         known = stream is not None and tp.partition < len(stream.partitions)
         if known and stream is not None and owner in (None, stream.stream_id):
-            if node_id not in stream.partitions[tp.partition].replicas:
+            partition = stream.partitions[tp.partition]
+            if node_id not in partition.replicas:
                 folders.discard(tp, owner)
+            elif _is_before(mark, partition.incarnation(node_id)):
+                folders.discard(tp, owner)
+                moved_back.append(tp)
             continue
         strange.append((tp, path, owner))
     orphans = [(tp, path, owner) for tp, path, owner in strange if owner not in deleted]
@@ -118,12 +141,17 @@ def sweep(folders: Folders, image: Image, deleted: frozenset[UUID], node_id: Nod
                 "kept": str(kept),
             },
         )
+    return moved_back
 
 
-def _owner(folders: Folders, tp: TopicPartition) -> UUID | None:
+def _is_before(mark: Mark | None, incarnation: int) -> bool:
+    return mark is not None and mark.incarnation is not None and mark.incarnation < incarnation
+
+
+def _mark(folders: Folders, tp: TopicPartition) -> Mark | None:
     """None also where the mark is damaged: the name in the metadata has to do then."""
     try:
-        return folders.owner(folders.path(tp))
+        return folders.mark(folders.path(tp))
     except CorruptFile as error:
         logger.error("folder's mark damaged", extra={"problem": str(error)})
         return None

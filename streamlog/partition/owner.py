@@ -9,7 +9,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
-from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.awaiting import COMMIT_S, replicated
 from streamlog.partition.bounds import check_room
 from streamlog.partition.clock import clock_ms
@@ -44,8 +44,8 @@ class Partition:
 
     __slots__ = (
         "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config", "erasing", "expiry",
-        "following", "producing", "reader", "state", "subjects", "surplus", "syncing", "topic_id",
-        "tp",
+        "following", "incarnation", "producing", "reader", "state", "subjects", "surplus",
+        "syncing", "topic_id", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -56,10 +56,13 @@ class Partition:
         surroundings: Surroundings,
         *,
         topic_id: bytes,
+        incarnation: int = NO_INCARNATION,
         high_watermark: int = 0,
     ) -> None:
+        """``incarnation``: of the replica whose log this is, see ``PartitionImage``."""
         self.tp = tp
         self.topic_id = topic_id
+        self.incarnation = incarnation
         self.config = config
         self.state = PartitionState(
             tp,
@@ -395,18 +398,25 @@ class Partition:
         max_bytes: int,
         *,
         log_start: int = 0,
+        incarnation: int = NO_INCARNATION,
     ) -> FileSlice | EpochEnd:
         """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
         on; that counts.
 
         What follows, up to the log end, or nothing where ``max_bytes`` is 0; or where histories
-        part, and then nothing has counted. Raises NotLeader, StaleNode, OffsetOutOfRange, and as
-        ``read``.
+        part, and then nothing has counted. Raises NotLeader, StaleNode, StaleReplica,
+        UnknownReplica, OffsetOutOfRange, and as ``read``.
         """
         self.reader.check_open()
         state, now_ms = self.state, clock_ms()
         parts = state.follower_fetch(
-            node_id, node_epoch, offset, last_epoch, now_ms, log_start=log_start
+            node_id,
+            node_epoch,
+            offset,
+            last_epoch,
+            now_ms,
+            log_start=log_start,
+            incarnation=incarnation,
         )
         if parts is not None:
             return parts
@@ -477,12 +487,14 @@ class Partition:
         """
         state, before = self.state, self.state.high_watermark
         known = state.leader, state.leader_epoch
-        replicas = state.replicas, state.isr
+        replicas = state.incarnations, state.replicas, state.isr
+        incarnations = dict(zip(image.replicas, image.incarnations, strict=False))
         if image.leader == self._surroundings.node_id:
             done = state.lead(
                 image.leader_epoch,
                 image.isr,
                 replicas=image.replicas,
+                incarnations=incarnations,
                 partition_epoch=image.partition_epoch,
                 min_isr=min_isr,
                 now_ms=clock_ms(),
@@ -495,6 +507,7 @@ class Partition:
                 image.isr,
                 leader=image.leader,
                 replicas=image.replicas,
+                incarnations=incarnations,
                 min_isr=min_isr,
             )
         if self.following.heard():
@@ -502,7 +515,7 @@ class Partition:
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
             self._watchers.changed()
-        elif replicas != (state.replicas, state.isr):
+        elif replicas != (state.incarnations, state.replicas, state.isr):
             self._watchers.replicas_changed()
         return is_new
 

@@ -197,14 +197,14 @@ class Registry:
         self._image = image
         try:
             await self._in_worker(self._checkpoints.load)
-            await self._in_worker(
+            moved_back = await self._in_worker(
                 lambda: sweep(self._folders, image, recently_deleted, self._node_id)
             )
             leftovers = await self._in_worker(self._folders.leftovers)
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
         self._disposal.remove_later(leftovers)
-        gone = self._missing_folders(image)
+        gone = self._missing_folders(image, frozenset(moved_back))
         streams = image.streams.values()
         here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
         self._wanted = {it.tp: it for it in here}
@@ -231,7 +231,7 @@ class Registry:
                 continue
             if before is not None:
                 moved = NotLeader(f"stream {before.name!r} is kept by other nodes")
-                self._leave(before, self._kept_before(before, after), moved)
+                self._leave(before, self._kept_before(before, after), moved, is_moved=True)
             for here in replicas_here(after, self._node_id):
                 self._wanted[here.tp] = here
                 partition = self._partitions.get(here.tp)
@@ -294,8 +294,10 @@ class Registry:
         tp = behind.tp
         while behind.leaving or not self._closed:
             if behind.leaving:
-                stream_id, partition, why, log = behind.leaving[0]
-                await self._disposal.dispose(tp, stream_id, partition, why, log)
+                stream_id, partition, why, incarnation, log = behind.leaving[0]
+                await self._disposal.dispose(
+                    tp, stream_id, partition, why, log, incarnation=incarnation
+                )
                 self._upkeep.dropped(tp)
                 del behind.leaving[0]
                 continue
@@ -325,7 +327,9 @@ class Registry:
                 result.close()
                 return
             gone = StreamNotFound(f"{asked.tp} is not kept here any more")
-            behind.leaving.insert(0, Leaving(asked.stream.stream_id, None, gone, result))
+            behind.leaving.insert(
+                0, Leaving(asked.stream.stream_id, None, gone, asked.incarnation, result)
+            )
 
     def _opened(self, here: Here, opened: Opened) -> None:
         opening, result = opened
@@ -339,6 +343,7 @@ class Registry:
             here.stream.config,
             self._surroundings,
             topic_id=opening.stream_id.bytes,
+            incarnation=opening.incarnation,
             high_watermark=opening.offsets.high_watermark,
         )
         partition.following.is_short = result.log_end_offset < opening.offsets.kept_end
@@ -377,9 +382,16 @@ class Registry:
         if self._replication is not None:
             self._replication.heard(partition, image, is_new=is_new)
 
-    def _leave(self, stream: StreamImage, numbers: Iterable[int], why: StreamlogError) -> None:
+    def _leave(
+        self,
+        stream: StreamImage,
+        numbers: Iterable[int],
+        why: StreamlogError,
+        *,
+        is_moved: bool = False,
+    ) -> None:
         """Whoever looks finds nothing from now on, and nobody is acknowledged anything; the files
-        are moved away later.
+        are moved away later. ``is_moved``: the stream is still there, and may be back here.
         """
         for number in numbers:
             tp = TopicPartition(stream.name, number)
@@ -392,15 +404,20 @@ class Registry:
             partition = self._partitions.pop(tp, None)
             if partition is not None:
                 partition.fence(why)
-            self._converging.add(tp).leaving.append(Leaving(stream.stream_id, partition, why))
+            incarnation = stream.partitions[number].incarnation(self._node_id)
+            leaving = Leaving(stream.stream_id, partition, why, incarnation if is_moved else None)
+            self._converging.add(tp).leaving.append(leaving)
 
     def _kept_before(self, old: StreamImage, new: StreamImage) -> list[int]:
-        """Partitions that were this node's and are no longer."""
+        """Partitions that were this node's and are no longer, or are again: then the replica is
+        another one, which begins anew.
+        """
+        here = self._node_id
         return [
             number
             for number, image in enumerate(old.partitions)
-            if self._node_id in image.replicas
-            and self._node_id not in new.partitions[number].replicas
+            if here in image.replicas
+            and image.incarnation(here) != new.partitions[number].incarnation(here)
         ]
 
     def _health_changed(self, partition: Partition) -> None:
@@ -455,13 +472,17 @@ class Registry:
     def _has_folder(self, tp: TopicPartition) -> bool:
         return self._folders.path(tp).exists()
 
-    def _missing_folders(self, image: Image) -> list[TopicPartition]:
-        """Those that were there and are gone: their records are lost, and that is said."""
+    def _missing_folders(
+        self, image: Image, moved_back: frozenset[TopicPartition]
+    ) -> list[TopicPartition]:
+        """Those that were there and are gone: their records are lost, and that is said. Not so of
+        replicas that were moved away and back, which begin anew.
+        """
         gone: list[TopicPartition] = []
         for stream in image.streams.values():
-            for _, tp, _ in replicas_here(stream, self._node_id):
+            for _, tp, _, _ in replicas_here(stream, self._node_id):
                 lost = self._checkpoints.get(tp).high_watermark
-                if lost and not self._has_folder(tp):
+                if lost and tp not in moved_back and not self._has_folder(tp):
                     gone.append(tp)
                     logger.error(
                         "partition folder is gone",

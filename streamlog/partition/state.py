@@ -4,7 +4,7 @@ No asyncio, no clock: the time is passed in, and what takes time is handed out t
 What a follower does beside that is ``following``.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 
 from streamlog.config import SyncPolicy
@@ -13,13 +13,15 @@ from streamlog.errors import (
     NotLeader,
     OffsetOutOfRange,
     StaleNode,
+    StaleReplica,
     StorageFailed,
     StorageFull,
     StreamlogError,
+    UnknownReplica,
 )
 from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
-from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.cleaning_state import CleaningState
 from streamlog.partition.pending import Acknowledgement, AwaitedStarts, Pending, PendingAppends
 from streamlog.record.codec import RecordRun
@@ -39,9 +41,8 @@ class PartitionState:
 
     __slots__ = (
         "_has_room", "_may_act", "appended_bytes", "cleaning", "compression", "cutting", "failure",
-        "high_watermark", "is_short", "isr", "leader", "leader_epoch", "log", "min_isr",
-        "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing",
-        "tp",
+        "high_watermark", "incarnations", "is_short", "isr", "leader", "leader_epoch", "log",
+        "min_isr", "node_id", "pending", "progress", "replicas", "starts", "sync", "syncing", "tp",
     )  # fmt: skip
 
     def __init__(
@@ -72,6 +73,8 @@ class PartitionState:
         self.replicas: frozenset[NodeId] = frozenset((node_id,))
         self.isr: frozenset[NodeId] = frozenset()
         """As last heard."""
+        self.incarnations: Mapping[NodeId, int] = {}
+        """Of the replicas, as last heard."""
         self.min_isr = 1
         self.is_short = True
         """Fewer replicas are in sync than must be: nothing is committed meanwhile."""
@@ -126,6 +129,7 @@ class PartitionState:
         isr: Iterable[NodeId],
         *,
         replicas: Iterable[NodeId] = (),
+        incarnations: Mapping[NodeId, int] | None = None,
         partition_epoch: int | None = None,
         min_isr: int = 1,
         now_ms: int = 0,
@@ -133,7 +137,9 @@ class PartitionState:
         """Lead in a newer epoch, or with another ISR in the same. What that commits, see
         ``settle``.
         """
+        before = self.incarnations
         self._heard(leader_epoch, self.node_id, isr, replicas, min_isr)
+        self.incarnations = incarnations or {}
         if self.progress is None or leader_epoch > self.progress.leader_epoch:
             self._fail_pending(f"{self.tp} is led in epoch {leader_epoch} now")
             self.progress = LeaderProgress(
@@ -148,6 +154,8 @@ class PartitionState:
                 now_ms=now_ms,
             )
         else:
+            now = self.incarnations
+            self.progress.forget(it for it in {*before, *now} if before.get(it) != now.get(it))
             self.progress.set_isr(
                 self.isr, partition_epoch=partition_epoch, min_isr=min_isr, now_ms=now_ms
             )
@@ -161,10 +169,12 @@ class PartitionState:
         *,
         leader: NodeId = NO_LEADER,
         replicas: Iterable[NodeId] = (),
+        incarnations: Mapping[NodeId, int] | None = None,
         min_isr: int = 1,
     ) -> None:
         """Follow ``leader`` in this epoch. What waits for a commit fails: another answers now."""
         self._heard(leader_epoch, leader, isr, replicas, min_isr)
+        self.incarnations = incarnations or {}
         self.resign(f"{self.tp} is led by another node now")
 
     def resign(self, reason: str) -> None:
@@ -293,18 +303,25 @@ class PartitionState:
         now_ms: int,
         *,
         log_start: int = 0,
+        incarnation: int = NO_INCARNATION,
     ) -> EpochEnd | None:
         """A replica says that it has all below ``offset``, the last of ``last_epoch``, from
         ``log_start`` on; counted once for each request, and ``settle`` is to follow.
 
         Where its history parts from ours it is told, and does not count. Raises NotLeader (it is no
-        replica, too), StaleNode, OffsetOutOfRange: it has to begin anew at our log start.
+        replica, too), StaleNode, StaleReplica, UnknownReplica, OffsetOutOfRange: it has to begin
+        anew at our log start.
         """
         progress = self.progress
         if self.failure is not None or progress is None:
             raise self.failure or NotLeader(f"{self.tp} is not led by this node")
         if node_id not in self.replicas or node_id == self.node_id:
             raise NotLeader(f"node {node_id} is not known as a replica of {self.tp}")
+        assigned = self.incarnations.get(node_id, NO_INCARNATION)
+        if incarnation > assigned:
+            raise UnknownReplica(f"{self.tp}: node {node_id} was assigned at {incarnation}")
+        if incarnation < assigned:
+            raise StaleReplica(f"{self.tp}: node {node_id} was assigned anew at {assigned}")
         known = progress.followers.get(node_id)
         if known is not None and node_epoch < known.node_epoch:
             raise StaleNode(f"node {node_id} has restarted since its epoch {node_epoch}")

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from streamlog.errors import StreamlogError
 from streamlog.log.slice import FileSlice
-from streamlog.model import EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.owner import Partition
 from streamlog.partition.producing import Appended
 from streamlog.partition.state import Acknowledgement
@@ -178,6 +178,7 @@ class TracedPartition(Partition):
         max_bytes: int,
         *,
         log_start: int = 0,
+        incarnation: int = NO_INCARNATION,
     ) -> FileSlice | EpochEnd:
         if self._open:  # what it has counts at once, and may end the trace
             now_ns = self.traces.now_ns()
@@ -185,7 +186,13 @@ class TracedPartition(Partition):
                 if trace.end_offset <= offset:
                     trace.replicated_ns.setdefault(node_id, now_ns)
         return await super().read_for_follower(
-            node_id, node_epoch, offset, last_epoch, max_bytes, log_start=log_start
+            node_id,
+            node_epoch,
+            offset,
+            last_epoch,
+            max_bytes,
+            log_start=log_start,
+            incarnation=incarnation,
         )
 
     def note_commit(self, trace: BatchTrace) -> None:

@@ -125,6 +125,13 @@ class LeaderProgress:
         self._count()
         return self._advance()
 
+    def forget(self, nodes: Iterable[NodeId]) -> None:
+        """Their replicas are others now: what those of before had does not count. ``set_isr``
+        follows.
+        """
+        for node_id in nodes:
+            self.followers.pop(node_id, None)
+
     def keep_only(self, replicas: Iterable[NodeId]) -> None:
         """Others are replicas no more."""
         for node_id in self.followers.keys() - set(replicas) - self.in_sync.maximal:

@@ -123,13 +123,15 @@ class LocalPartition(Protocol):
         max_bytes: int,
         *,
         log_start: int,
+        incarnation: int,
     ) -> Slice | EpochEnd:
         """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
         on; that counts.
 
         What follows, up to the log end, the first batch whole; nothing where ``max_bytes`` is 0. Or
         where histories part, and then nothing has counted.
-        Raises NotLeader, StaleNode, OffsetOutOfRange, CorruptBatch, StorageFailed.
+        Raises NotLeader, StaleNode, StaleReplica, UnknownReplica, OffsetOutOfRange, CorruptBatch,
+        StorageFailed.
         """
 
     def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:

@@ -219,6 +219,7 @@ class PartitionFetch:
             self.wanted.last_fetched_epoch,
             max(wanted_bytes, 0),
             log_start=self.wanted.log_start_offset,
+            incarnation=self.wanted.incarnation,
         )
         if isinstance(found, EpochEnd):
             self._diverging = found

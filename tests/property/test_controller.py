@@ -285,7 +285,7 @@ class ControllerMachine(ControllerModel):
         counted = set(partition.isr)
         proposal = copies.proposal
         if proposal is not None and proposal.partition_epoch == partition.partition_epoch:
-            counted |= {node for node, _ in proposal.isr}
+            counted |= {node for node, _, _ in proposal.isr}
         if commit and all(self.is_present(node) for node in counted):
             for node in counted - {partition.leader}:
                 self.fetch(key, node, partition.leader)
@@ -311,7 +311,10 @@ class ControllerMachine(ControllerModel):
         self.copies_of(key).proposal = c.IsrChange(
             stream_id=key.stream_id, stream=name, partition=key.partition,
             leader_epoch=partition.leader_epoch, partition_epoch=partition.partition_epoch,
-            isr=tuple((node, self.image.nodes[node].epoch) for node in members),
+            isr=tuple(
+                (node, self.image.nodes[node].epoch, partition.incarnation(node))
+                for node in members
+            ),
         )  # fmt: skip
 
     @rule()
@@ -358,7 +361,7 @@ class ControllerMachine(ControllerModel):
         (verdict,) = decision.result["verdicts"]
         now = self.image.streams[change.stream].partitions[key.partition]
         if verdict == "granted":
-            assert set(now.isr) <= {node for node, _ in change.isr}
+            assert set(now.isr) <= {node for node, _, _ in change.isr}
             assert not decision.records or set(now.isr) <= self.able
         else:
             assert not decision.records

@@ -243,11 +243,11 @@ def test_a_segment_that_compaction_made_one_with_its_neighbour_is_found_again(
 
 def test_a_stream_that_was_created_anew_is_not_mistaken_for_the_old_one(log: HandFolder) -> None:
     mark = log.partition() / "partition.metadata"
-    mark.write_bytes(encode_mark(UUID(int=1)))
+    mark.write_bytes(encode_mark(UUID(int=1), 0))
     strict, tasks = plan(log.path)
     lax, _ = plan(log.path, failOnDataLoss="false")
     assert read(tasks[0], strict) == expected(0, 60)
-    mark.write_bytes(encode_mark(UUID(int=2)))
+    mark.write_bytes(encode_mark(UUID(int=2), 0))
     with pytest.raises(DataLoss, match=r"offsets \[0, 60\) .*deleted, and perhaps created anew"):
         read(tasks[0], strict)
     assert read(tasks[0], lax) == []

@@ -65,7 +65,7 @@ class FileLog:
             self._folder.segment([], stream=stream, partition=number)
             mark = f"{self._count:032x}"
             path = self._folder.partition(stream, number) / "partition.metadata"
-            path.write_bytes(encode_mark(_uuid(mark)))
+            path.write_bytes(encode_mark(_uuid(mark), 0))
             self._ends[stream, number] = 0
 
     def delete(self, stream: str) -> None:

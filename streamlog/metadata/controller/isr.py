@@ -1,8 +1,12 @@
 """Leaders propose who is in sync; granted or refused one by one. Pure.
 
 The checks are those of Kafka's AlterPartition (KIP-497), with the members' node epochs (KIP-903):
-a member that has restarted since the leader heard from it may lack what it had.
+a member that has restarted since the leader heard from it may lack what it had. A member that was
+moved away and back lacks it for sure, so the incarnations of the replicas must be the current ones,
+too.
 """
+
+from dataclasses import replace
 
 from streamlog.metadata.commands import AlterIsr, IsrChange, IsrVerdict
 from streamlog.metadata.controller.decision import Decision
@@ -33,7 +37,7 @@ def _verdict(draft: Draft, leader: NodeId, change: IsrChange) -> IsrVerdict:
     if place is None:
         return "stale"
     known = place.partition
-    members = tuple(node for node, _ in change.isr)
+    members = tuple(node for node, _, _ in change.isr)
     if (known.leader, known.leader_epoch) != (leader, change.leader_epoch):
         return "stale"
     if set(members) == set(known.isr) and len(members) == len(known.isr):
@@ -43,16 +47,12 @@ def _verdict(draft: Draft, leader: NodeId, change: IsrChange) -> IsrVerdict:
     if not _may_be_in_sync(draft, known, change):
         return "refused"
     isr = tuple(node for node in known.replicas if node in members)
-    after = PartitionImage(
-        known.replicas, known.leader, known.leader_epoch, isr, known.partition_epoch,
-        known.adding, known.removing,
-    )  # fmt: skip
-    draft.put(place, finished(draft, place, after))
+    draft.put(place, finished(draft, place, replace(known, isr=isr)))
     return "granted"
 
 
 def _may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
-    members = [node for node, _ in change.isr]
+    members = [node for node, _, _ in change.isr]
     if known.leader not in members or len(set(members)) != len(members):
         return False
     return all(
@@ -60,7 +60,8 @@ def _may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> b
         and node in draft.available
         and (node not in draft.full or node in known.isr)
         and draft.image.nodes[node].epoch == node_epoch
-        for node, node_epoch in change.isr
+        and known.incarnation(node) == incarnation
+        for node, node_epoch, incarnation in change.isr
     )
 
 

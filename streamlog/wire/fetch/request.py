@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, TopicPartition
 from streamlog.wire.cursor import (
     NO_TAGS,
     Cursor,
@@ -47,8 +47,11 @@ _CLUSTER_ID_TAG: Final = 0
 _REPLICA_STATE_TAG: Final = 1
 _DIRECTORY_TAG: Final = 0
 _HIGH_WATERMARK_TAG: Final = 1
+_INCARNATION_TAG: Final = 10_000
+"""Ours; far above those that Kafka gives out. Who does not know it passes over it."""
 _REPLICA_STATE: Final = struct.Struct(">iq")
 _HIGH_WATERMARK: Final = struct.Struct(">q")
+_INCARNATION: Final = struct.Struct(">q")
 
 
 class FetchPartition(NamedTuple):
@@ -62,6 +65,7 @@ class FetchPartition(NamedTuple):
     log_start_offset: int = -1  # of a follower
     directory_id: UUID | None = None  # of a replica's folder
     high_watermark: int = NOT_TOLD  # as a follower knows it
+    incarnation: int = NO_INCARNATION  # of a replica: the metadata offset of its assignment
 
 
 class FetchTopic(NamedTuple):
@@ -165,7 +169,7 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     epoch = last_epoch = NO_EPOCH
     log_start = -1
     directory_id = None
-    high_watermark = NOT_TOLD
+    high_watermark, incarnation = NOT_TOLD, NO_INCARNATION
     if version >= 12:
         partition, epoch, offset, last_epoch, log_start, max_bytes = cursor.unpack(_PARTITION_V12)
         if tags := cursor.tags():
@@ -173,6 +177,8 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
                 directory_id = tags[_DIRECTORY_TAG].uuid()
             if _HIGH_WATERMARK_TAG in tags:
                 (high_watermark,) = tags[_HIGH_WATERMARK_TAG].unpack(_HIGH_WATERMARK)
+            if _INCARNATION_TAG in tags:
+                (incarnation,) = tags[_INCARNATION_TAG].unpack(_INCARNATION)
     elif version >= 9:
         partition, epoch, offset, log_start, max_bytes = cursor.unpack(_PARTITION_V9)
     elif version >= 5:
@@ -180,8 +186,9 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     else:
         partition, offset, max_bytes = cursor.unpack(_PARTITION_V4)
     return FetchPartition(
-        partition, offset, max_bytes, epoch, last_epoch, log_start, directory_id, high_watermark
-    )
+        partition, offset, max_bytes, epoch, last_epoch, log_start, directory_id, high_watermark,
+        incarnation,
+    )  # fmt: skip
 
 
 def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | TopicIdPartition]:
@@ -252,7 +259,7 @@ def _encode_request_tags(request: FetchRequest, version: int) -> bytes:
 
 
 def _encode_partition(wanted: FetchPartition, version: int) -> bytes:
-    number, offset, max_bytes, epoch, last_epoch, log_start, _, _ = wanted
+    number, offset, max_bytes, epoch, last_epoch, log_start, *_ = wanted
     if version >= 12:
         fixed = _PARTITION_V12.pack(number, epoch, offset, last_epoch, log_start, max_bytes)
         return fixed + _encode_partition_tags(wanted)
@@ -269,4 +276,6 @@ def _encode_partition_tags(wanted: FetchPartition) -> bytes:
         tags[_DIRECTORY_TAG] = wanted.directory_id.bytes
     if wanted.high_watermark != NOT_TOLD:
         tags[_HIGH_WATERMARK_TAG] = _HIGH_WATERMARK.pack(wanted.high_watermark)
+    if wanted.incarnation != NO_INCARNATION:
+        tags[_INCARNATION_TAG] = _INCARNATION.pack(wanted.incarnation)
     return encode_tags(tags) if tags else NO_TAGS

@@ -45,7 +45,7 @@ def node(tmp_path: Path) -> Path:
         for _ in range(count):
             log.append(a_batch(log.log_end_offset), 1_000)
         log.close()
-    (folder / METADATA_NAME).write_bytes(encode_mark(UUID(int=5)))
+    (folder / METADATA_NAME).write_bytes(encode_mark(UUID(int=5), 0))
     OffsetCheckpoint(tmp_path / "high-watermark-checkpoint", disk).write({TP: 6})
     return tmp_path
 

@@ -60,7 +60,9 @@ class Node:
         return free
 
     def mark(self, name: str) -> int:
-        return decode_mark((self.path / f"streams/{name}/0/partition.metadata").read_bytes()).int
+        return decode_mark(
+            (self.path / f"streams/{name}/0/partition.metadata").read_bytes()
+        ).stream_id.int
 
     async def close(self) -> None:
         self.disk.let_all_go()

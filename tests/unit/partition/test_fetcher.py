@@ -155,7 +155,8 @@ async def test_who_is_dropped_although_it_has_all_is_proposed_again(tmp_path: Pa
             leader_epoch=image.leader_epoch,
             partition_epoch=image.partition_epoch,
             isr=tuple(
-                (it, world.controller.epoch(it)) for it in sorted(set(image.isr) - {follower})
+                (it, world.controller.epoch(it), image.incarnation(it))
+                for it in sorted(set(image.isr) - {follower})
             ),
         )
         leader = world.leader

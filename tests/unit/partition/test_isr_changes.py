@@ -14,7 +14,7 @@ from tests.replica_world import ReplicaNode, ReplicaWorld, until
 def changes_of(node: ReplicaNode) -> list[list[int]]:
     """The in-sync replicas of each proposal, in order."""
     return [
-        [member for member, _ in change.isr]
+        [member for member, _, _ in change.isr]
         for command in node.asked
         if isinstance(command, AlterIsr)
         for change in command.changes

@@ -25,6 +25,8 @@ from tests.lone_node import started
 from tests.partition_world import tp
 
 ID, OTHER, ONE = UUID(int=1), UUID(int=2), NodeId(1)
+ASSIGNED = 3
+"""The incarnation of the replica in ``Bench.image``."""
 
 
 class Bench:
@@ -32,8 +34,10 @@ class Bench:
         self.disk = FailingDisk()
         self.folders = Folders(data_dir, self.disk)
 
-    def open(self, offsets: Offsets = NOTHING, stream_id: UUID = ID) -> int:
-        opening = Opening(tp("s"), stream_id, LogSettings(), offsets)
+    def open(
+        self, offsets: Offsets = NOTHING, stream_id: UUID = ID, incarnation: int = ASSIGNED
+    ) -> int:
+        opening = Opening(tp("s"), stream_id, incarnation, LogSettings(), offsets)
         log = open_log(opening, self.folders, self.disk, FilePool(self.disk, 8))
         log.close()
         return log.log_end_offset
@@ -83,7 +87,7 @@ def test_what_the_disk_says(bench: Bench, code: int, error: type[Exception]) -> 
 
 def test_erasures_below_a_checkpoint_that_is_older_than_a_cut_are_found(bench: Bench) -> None:
     def open_at(offsets: Offsets) -> PartitionLog:
-        opening = Opening(tp("s"), ID, LogSettings(), offsets)
+        opening = Opening(tp("s"), ID, ASSIGNED, LogSettings(), offsets)
         return open_log(opening, bench.folders, bench.disk, FilePool(bench.disk, 8))
 
     log = open_at(NOTHING)
@@ -106,6 +110,25 @@ def test_sweep_keeps_what_is_known(bench: Bench) -> None:
     assert [known for known, _ in bench.folders.present()] == [tp("s")]
 
 
+def test_sweep_discards_a_replica_that_was_moved_away_and_back(bench: Bench) -> None:
+    image = bench.image("s")
+    assert image.stream("s").partition(0).incarnation(ONE) == ASSIGNED
+    bench.open(incarnation=ASSIGNED - 1)
+    assert sweep(bench.folders, image, frozenset(), ONE) == [tp("s")]
+    assert bench.folders.present() == []
+    assert len(bench.folders.leftovers()) == 1
+    assert bench.open() == 0
+
+
+def test_sweep_keeps_a_replica_that_is_newer_than_the_metadata(bench: Bench) -> None:
+    """The metadata has lost its end: what is here may be the only copy."""
+    bench.open(incarnation=ASSIGNED + 1)
+    assert sweep(bench.folders, bench.image("s"), frozenset(), ONE) == []
+    assert [known for known, _ in bench.folders.present()] == [tp("s")]
+    with pytest.raises(CorruptFile):
+        bench.open()
+
+
 def test_sweep_keeps_a_folder_with_a_damaged_mark(bench: Bench) -> None:
     bench.open()
     (bench.folders.path(tp("s")) / METADATA_NAME).write_bytes(b"?")
@@ -114,9 +137,9 @@ def test_sweep_keeps_a_folder_with_a_damaged_mark(bench: Bench) -> None:
 
 
 def test_sweep_discards_the_deleted_and_keeps_the_unknown_apart(bench: Bench) -> None:
-    bench.folders.claim(tp("gone"), OTHER)
-    bench.folders.claim(tp("strange"), UUID(int=3))
-    bench.folders.claim(tp("s", 5), ID)  # a partition that the stream does not have
+    bench.folders.claim(tp("gone"), OTHER, 0)
+    bench.folders.claim(tp("strange"), UUID(int=3), 0)
+    bench.folders.claim(tp("s", 5), ID, 0)  # a partition that the stream does not have
     sweep(bench.folders, bench.image("s"), frozenset({OTHER}), ONE)
     assert bench.folders.present() == []
     assert [path.name.split(".")[0] for path in bench.folders.leftovers()] == ["gone"]
@@ -124,8 +147,8 @@ def test_sweep_discards_the_deleted_and_keeps_the_unknown_apart(bench: Bench) ->
 
 
 def test_sweep_touches_nothing_when_the_metadata_is_empty(bench: Bench) -> None:
-    bench.folders.claim(tp("a"), OTHER)
-    bench.folders.claim(tp("b"), UUID(int=3))
+    bench.folders.claim(tp("a"), OTHER, 0)
+    bench.folders.claim(tp("b"), UUID(int=3), 0)
     with pytest.raises(CorruptData):
         sweep(bench.folders, bench.image(), frozenset({OTHER}), ONE)
     assert len(bench.folders.present()) == 2

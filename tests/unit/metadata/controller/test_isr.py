@@ -3,7 +3,8 @@ from uuid import UUID
 import pytest
 
 from streamlog.metadata import commands as c
-from streamlog.model import NodeId
+from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.model import NO_INCARNATION, NodeId
 from tests.controller_world import World
 
 
@@ -103,3 +104,47 @@ def test_a_move_ends_with_the_change_that_has_its_replicas_in_sync(world: World)
     partition = world.partition()
     assert partition.replicas == partition.isr == (1, 2, 4)
     assert not partition.is_moving
+
+
+def test_a_replica_that_was_moved_away_and_back_is_another_one(world: World) -> None:
+    """What its node had of the stream before does not count, nor who speaks of that."""
+    before = world.partition().incarnation(NodeId(2))
+    world.alter_isr(1, 2, 3)
+    world.move(1, 3, 4)
+    world.alter_isr(1, 3, 4)
+    world.move(1, 3, 2)
+    known = world.partition()
+    assert set(known.isr) == {1, 3, 4}
+    assert known.adding == (2,)
+    assert known.incarnation(NodeId(2)) > before
+    assert known.incarnation(NodeId(4)) < known.incarnation(NodeId(2))
+    change = world.proposal(1, 2, 3, 4)
+    old = tuple((it, epoch, before if it == 2 else at) for it, epoch, at in change.isr)
+    stale = change.model_copy(update={"isr": old})
+    assert world.propose(stale, leader=1) == ["refused"]
+    assert world.partition() == known, "the move does not end by that"
+    assert world.propose(change, leader=1) == ["granted"]
+    assert set(world.partition().replicas) == {1, 2, 3}
+
+
+def test_a_cancelled_move_leaves_nothing_to_a_later_one(world: World) -> None:
+    world.move(1, 2, 4)
+    first = world.partition().incarnation(NodeId(4))
+    world.ask(c.CancelMove(stream="s", partition=0))
+    assert world.partition().incarnation(NodeId(4)) == NO_INCARNATION
+    world.move(1, 2, 4)
+    assert world.partition().incarnation(NodeId(4)) > first
+
+
+def test_whoever_stays_keeps_its_incarnation(world: World) -> None:
+    """Restarts, elections and moves of others change nothing; nor does a move that turns back."""
+    before = [world.partition().incarnation(NodeId(it)) for it in (1, 2)]
+    world.start(2)
+    world.alter_isr(1, 2, 3)
+    world.elect(2)
+    world.move(4, 2, 3)
+    assert world.partition().removing == (1,)
+    world.move(1, 2, 3)
+    world.image = decode_snapshot(encode_snapshot(world.image), "here")
+    world.elect(1)
+    assert [world.partition().incarnation(NodeId(it)) for it in (1, 2)] == before
