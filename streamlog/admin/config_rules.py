@@ -4,7 +4,7 @@
 limit" being -1. Whether streamlog can honour it is asked afterwards (``stream_config``).
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from streamlog.admin.errors import (
@@ -17,7 +17,13 @@ from streamlog.admin.errors import (
 from streamlog.admin.fields import Fields
 from streamlog.errors import InvalidSubject
 from streamlog.metadata.stream import DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX
-from streamlog.metadata.subjects import check_form, check_space, overlap
+from streamlog.metadata.subjects import (
+    SUBJECT_BYTES_MAX,
+    SUBJECTS_MAX,
+    SubjectTree,
+    check_form,
+    check_space,
+)
 
 NAME_LENGTH_MAX: Final = 255
 REPLICAS_MAX: Final = 5
@@ -239,19 +245,41 @@ def _require(config: Config, name: str, wish: str, needed: str) -> None:
 
 
 def _check_subjects(config: Config) -> None:
-    subjects = config["subjects"]
-    for i, subject in enumerate(subjects):
+    """In JetStream's order: the first subject that is wrong in any way. In linear time, since the
+    sender of the request is not known yet.
+    """
+    subjects: list[str] = config["subjects"]
+    if len(subjects) > SUBJECTS_MAX:
+        told = f"subjects: at most {SUBJECTS_MAX} are allowed, not {len(subjects)}"
+        raise Refused(invalid_config(told))
+    if any(len(subject) > SUBJECT_BYTES_MAX for subject in subjects):
+        raise Refused(invalid_config("invalid subject"))
+    overlaps = _later_overlaps(subjects)
+    seen: set[str] = set()
+    for subject, other in zip(subjects, overlaps, strict=True):
         try:
             check_form(subject)
         except InvalidSubject:
             raise Refused(invalid_config("invalid subject")) from None
-        if subject in subjects[:i]:
+        if subject in seen:
             raise Refused(invalid_config("duplicate subjects detected"))
+        seen.add(subject)
         if not config["no_ack"]:
             _check_space(subject)
-        for other in subjects[i + 1 :]:
-            if overlap(subject, other):
-                raise Refused(invalid_config(f'subject "{subject}" overlaps with "{other}"'))
+        if other is not None:
+            raise Refused(invalid_config(f'subject "{subject}" overlaps with "{subjects[other]}"'))
+
+
+def _later_overlaps(subjects: Sequence[str]) -> list[int | None]:
+    """For each subject the place of the first one after it that overlaps with it."""
+    tree, found = SubjectTree(), list[int | None]()
+    try:
+        for place in range(len(subjects) - 1, -1, -1):
+            found.append(tree.overlapping(subjects[place]))
+            tree.add(subjects[place], place)
+    except InvalidSubject as error:
+        raise Refused(invalid_config(str(error))) from None
+    return found[::-1]
 
 
 def _check_space(subject: str) -> None:

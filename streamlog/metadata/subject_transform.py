@@ -18,6 +18,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from streamlog.errors import InvalidSubject
+from streamlog.metadata.subjects import SUBJECT_BYTES_MAX
 
 ARROW: Final = " -> "
 PARTITIONS_MAX: Final = 2**31 - 1
@@ -37,7 +38,12 @@ class SubjectTransform:
     """
 
     def __init__(self, source: str, destination: str) -> None:
-        """Raises InvalidSubject."""
+        """Raises InvalidSubject. The length is limited first: taking a template apart costs more
+        than linear time.
+        """
+        for text in (source, destination):
+            if len(text) > SUBJECT_BYTES_MAX:
+                raise InvalidSubject(f"{text[:40]!r}: at most {SUBJECT_BYTES_MAX} characters")
         self.source = source or ">"
         self.destination = destination
         self._pattern = self.source.split(".")
