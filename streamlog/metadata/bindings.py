@@ -5,12 +5,16 @@ from typing import Final
 from streamlog.metadata.republish import destination_of
 from streamlog.metadata.stream import StreamConfig
 
-BINDING_SETTINGS: Final = frozenset({"subjects", "republish"})
+BINDING_SETTINGS: Final = frozenset({"subjects", "republish", "partitions", "partition_by"})
 
 
 def bound_subjects(config: StreamConfig) -> frozenset[str]:
-    """Subjects that it stores, and one that it is published under again; with wildcards."""
-    bound = set(config.subjects)
+    """Subjects that it stores, those of all its partitions, and one that it is published under
+    again; with wildcards. Partition i of a stream listens on ``subject.i``, which may be another
+    stream's subject: the right to ``subject`` does not include it.
+    """
+    numbers = range(1 if config.is_spread else config.partitions)
+    bound = {subject for number in numbers for subject in config.subjects_of(number)}
     if config.republish:
         bound.add(destination_of(config.republish))
     return frozenset(bound)

@@ -27,6 +27,10 @@ from streamlog.metadata.subjects import check_queue_group, check_subjects, parti
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
+SUBSCRIPTIONS_MAX = 20_000
+"""Subjects of all partitions of one stream. Its leaders subscribe to each of them, and the rights to
+each are checked.
+"""
 DESCRIPTION_BYTES_MAX = 4 * KIB
 METADATA_BYTES_MAX = 128 * KIB
 DUPLICATE_WINDOW_MS = 120_000
@@ -301,6 +305,11 @@ class StreamConfig(BaseModel):
         else:
             check_stream_name(self.name)
             each = 1 if self.is_spread else self.partitions
+            if len(self.subjects) * each > SUBSCRIPTIONS_MAX:
+                raise InvalidStreamConfig(
+                    f"subjects: {len(self.subjects)} subjects in {each} partitions are more than"
+                    f" {SUBSCRIPTIONS_MAX} subscriptions"
+                )
             check_subjects(self.subjects, partitions=each, answers=not self.no_ack)
             self._check_group()
         self._check_other_subjects()

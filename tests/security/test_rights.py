@@ -205,7 +205,7 @@ async def test_without_the_right_it_is_refused(node: KafkaNode, case: Case) -> N
 @pytest.mark.parametrize("case", CASES, ids=name_of)
 async def test_the_right_suffices(node: KafkaNode, case: Case) -> None:
     """What else may be wrong with it is no matter of rights."""
-    found = await codes(node, case, case.right, "read topic orders")
+    found = await codes(node, case, case.right, "read topic orders", "create topic orders.1")
     assert found.isdisjoint({TOPIC, GROUP, CLUSTER}), found
 
 
@@ -233,6 +233,37 @@ async def test_a_stream_over_somebody_elses_subject(
     case = Case(registry.CREATE_TOPICS, request, "", TOPIC)
     assert await codes(node, case, *rules) == (set() if allowed else {TOPIC})
     assert ("new" in node.metadata.image.streams) == allowed
+
+
+@pytest.mark.parametrize(
+    ("rules", "allowed"),
+    [
+        (("create topic new",), False),
+        (("create topic new", "create topic new.1"), True),
+        (("create topic new*",), True),
+        (("create cluster kafka-cluster",), True),
+    ],
+)
+async def test_partitions_bind_subjects_of_their_own(
+    node: KafkaNode, rules: tuple[str, ...], allowed: bool
+) -> None:
+    """Partition 1 listens on ``new.1``, which may be the subject of another stream."""
+    request = {"topics": [{**NEW, "num_partitions": 2}], "validate_only": False}
+    case = Case(registry.CREATE_TOPICS, request, "", TOPIC)
+    assert await codes(node, case, *rules) == (set() if allowed else {TOPIC})
+    assert ("new" in node.metadata.image.streams) == allowed
+
+
+@pytest.mark.parametrize("validate_only", [True, False])
+async def test_more_partitions_bind_more_subjects(node: KafkaNode, validate_only: bool) -> None:
+    request = {
+        "topics": [{"name": "orders", "count": 9, "assignments": None}],
+        "timeout_ms": 1_000,
+        "validate_only": validate_only,
+    }
+    case = Case(registry.CREATE_PARTITIONS, request, "", TOPIC)
+    assert await codes(node, case, "alter topic orders") == {TOPIC}
+    assert await codes(node, case, "alter topic orders", "create topic orders.*") == set()
 
 
 @pytest.mark.parametrize("key", ["subject", "streamlog.republish"])

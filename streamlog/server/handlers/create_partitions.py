@@ -17,7 +17,7 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import PARTITIONS_MAX
 from streamlog.server.assignments import Assignments, check_assignments
 from streamlog.server.context import Context
-from streamlog.server.guards import check_topic
+from streamlog.server.guards import check_bindings, check_topic
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
@@ -72,8 +72,10 @@ def _assignments(topic: Message) -> Assignments:
 async def _add(topic: Message, image: Image, validate_only: bool, context: Context) -> None:
     name, assignments = topic["name"], _assignments(topic)
     changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
+    known = image.stream(name).config
+    check_bindings(altered(known, changes), context, known)
     if validate_only:
-        config = altered(image.stream(name).config, changes)
+        config = altered(known, changes)
         controller.update_stream(image, config, assignments=assignments)
     else:
         await context.metadata.alter_stream(name, changes, assignments)
