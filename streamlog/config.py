@@ -78,7 +78,8 @@ class NatsSection(Section):
     """Where messages come from."""
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
-    """With ``tls://`` nothing is said in the clear."""
+    """With ``tls://`` nothing is said in the clear. In the environment they are divided by commas;
+    a comma in a password is written ``%2C``."""
     user: str | None = None
     """With ``password``."""
     password: SecretStr | None = None
@@ -105,6 +106,17 @@ class NatsSection(Section):
     """Between attempts to reach a server ..."""
     refused_wait_max_ms: Annotated[int, Field(ge=1)] = 5_000
     """... twice as long after each refusal in a row, but no longer."""
+
+    @field_validator("servers")
+    @classmethod
+    def _check_servers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """A password with a comma would be cut in two, and its second half taken for a host."""
+        if any("@" in each and "://" not in each for each in value):
+            raise ValueError(
+                "a server with a user needs nats:// or tls:// before it;"
+                " a comma in a password is written %2C"
+            )
+        return value
 
 
 class KafkaSection(Section):

@@ -1,5 +1,6 @@
 """What a table of settings is, and those about who gets in; ``config`` has the rest."""
 
+import json
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
@@ -19,10 +20,28 @@ ClientAuth = Literal["none", "optional", "required"]
 
 
 def split(value: object) -> object:
-    """A list in the environment is written with commas."""
+    """A list in the environment is written with commas, or as JSON where commas belong to it."""
     if isinstance(value, str):
-        value = value.replace(" ", "").split(",")
+        value = _listed(value, ",")
     return tuple(value) if isinstance(value, list) else value
+
+
+def split_at_semicolons(value: object) -> object:
+    """As above for names of principals, which may have commas: ``User:CN=a,O=b;User:Jane Doe``,
+    as in Kafka's ``super.users``.
+    """
+    if isinstance(value, str):
+        value = _listed(value, ";")
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _listed(text: str, separator: str) -> object:
+    if text.lstrip().startswith("["):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise ValueError(f"not a list in JSON: {error}") from None
+    return [item.strip() for item in text.split(separator)]
 
 
 def split_lines(value: object) -> object:
@@ -160,8 +179,9 @@ class EncryptionSection(Section):
 class AccessSection(Section):
     """Who may do what, once clients have to prove who they are."""
 
-    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
-    """As in ``User:admin``: they may do everything but what only nodes may."""
+    super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_semicolons)] = ()
+    """As in ``User:admin``: they may do everything but what only nodes may. In the environment they
+    are divided by semicolons."""
     file: Path | None = None
     """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
     count together: what either denies is denied."""

@@ -7,7 +7,6 @@ handlers that show it ask ``may_read`` first.
 """
 
 import base64
-import binascii
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
@@ -101,7 +100,7 @@ def may_read(request: web.Request, stream: str) -> bool:
 def _user_and_password(given: str) -> tuple[str, str]:
     try:
         user, colon, password = base64.b64decode(given, validate=True).decode().partition(":")
-    except (binascii.Error, UnicodeDecodeError):
+    except ValueError:  # neither base64, nor UTF-8, nor even ASCII
         colon = user = password = ""
     if not (colon and user and password):
         raise AuthenticationFailed("the Authorization header is malformed")

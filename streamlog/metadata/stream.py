@@ -28,8 +28,8 @@ from streamlog.metadata.subjects import check_queue_group, check_subjects, parti
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
 SUBSCRIPTIONS_MAX = 20_000
-"""Subjects of all partitions of one stream. Its leaders subscribe to each of them, and the rights to
-each are checked.
+"""Subjects of all partitions of one stream. Its leaders subscribe to each of them, and the rights
+to each are checked.
 """
 DESCRIPTION_BYTES_MAX = 4 * KIB
 METADATA_BYTES_MAX = 128 * KIB

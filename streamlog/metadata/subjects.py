@@ -1,6 +1,6 @@
 """The rules of NATS subjects: what is well formed, what overlaps, what is not ours. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 from streamlog.errors import InvalidSubject

@@ -35,6 +35,7 @@ def test_health_is_for_everybody(guarded: GuardedNode) -> None:
     "authorization",
     [
         None, "Bearer guessed", "Bearer ", "Bearer", f"bearer{TOKEN}", "Basic !", "Basic YQ==",
+        "Basic \xe9", "Bearer \xff", "Bearer \xe9",
         basic("admin", "wrong"), basic("stranger", "x"),
         basic("node", "node-secret-of-this-cluster"), f"Digest {TOKEN}",
     ],

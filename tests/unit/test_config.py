@@ -54,6 +54,24 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert settings.nats.servers == ("nats://a:1", "nats://b:2")
 
 
+def test_super_users_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names with blanks and commas stay whole: half of one may be another user."""
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", "User:Jane Doe; User:CN=ops,O=example")
+    assert load_settings(None).access.super_users == ("User:Jane Doe", "User:CN=ops,O=example")
+    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", '["User:a;b", "User:c"]')
+    assert load_settings(None).access.super_users == ("User:a;b", "User:c")
+
+
+def test_a_comma_in_a_password_of_nats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    monkeypatch.setenv("STREAMLOG_NATS__SERVERS", "nats://user:pass,word@host:4222")
+    with pytest.raises(ConfigError, match="%2C"):
+        load_settings(None)
+    monkeypatch.setenv("STREAMLOG_NATS__SERVERS", "nats://user:pass%2Cword@host:4222")
+    assert load_settings(None).nats.servers == ("nats://user:pass%2Cword@host:4222",)
+
+
 def test_no_file_is_needed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
     assert load_settings(None).node.data_dir == Path("/somewhere")
