@@ -284,6 +284,8 @@ class Channel:
                 raise OtherChannel(f"node {self.node!r} is no consenter of channel {self.name!r}")
             await self._follow(self)
             return
+        last = decode_block((await ledger.read(tip.number))[0].data)
+        await self.consumer.check_has(last)
         self._ordering = Ordering(
             Consenter(tip, config),
             node=self.node,

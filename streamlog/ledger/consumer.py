@@ -20,6 +20,8 @@ from streamlog.errors import (
     Unavailable,
     UnknownTopicId,
 )
+from streamlog.ledger.core.block import Block
+from streamlog.ledger.core.encoding import encode_record
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, iter_records
 
@@ -102,7 +104,8 @@ class StreamConsumer:
         """The records of a batch each, from ``offset`` on, below ``stop`` if it is given.
 
         Raises StreamLost where the stream is gone, or another has its name, or no longer has
-        ``offset``. Whatever else fails is told, and tried again for ever.
+        ``offset``, or has a hole: batches lie next to each other, whatever is erased or compacted
+        away. Whatever else fails is told, and tried again for ever.
         """
         while True:
             reader = PartitionReader(
@@ -115,7 +118,9 @@ class StreamConsumer:
             )
             try:
                 async with reader:
-                    async for _, batch in reader.batches(follow=stop is None, stop=stop):
+                    async for header, batch in reader.batches(follow=stop is None, stop=stop):
+                        if header.base_offset > offset:
+                            raise StreamLost(self._hole(offset, header.base_offset))
                         self.problem = ""
                         self.high_watermark = reader.high_watermark
                         records = [
@@ -123,10 +128,12 @@ class StreamConsumer:
                             for record in iter_records(batch)
                             if record.offset >= offset and (stop is None or record.offset < stop)
                         ]
+                        offset = max(offset, header.next_offset)
                         if records:
-                            offset = records[-1].offset + 1
                             yield Run(records, len(batch))
                 return
+            except StreamLost:
+                raise
             except OffsetOutOfRange as error:
                 raise StreamLost(self._no_longer_has(error)) from error
             except (StreamNotFound, UnknownTopicId) as error:
@@ -137,6 +144,36 @@ class StreamConsumer:
             except StreamlogError as error:  # also a batch that is damaged where it lies
                 self._tell(error)
             await asyncio.sleep(PAUSE_S)
+
+    async def check_has(self, block: Block) -> None:
+        """The stream still has the last record of the block, if it has any as old as that. After a
+        restore from a backup, or an unclean election, other records may have the offsets of those
+        that were ordered, and the next ones would be passed over.
+
+        Raises StreamLost, RequestTimedOut, StreamNotFound.
+        """
+        offset = block.metadata.end_offset - 1
+        if await self.log_end() > offset:
+            if await self.log_start() > offset:
+                return  # retention has taken it
+            async for run in self.runs(offset, stop=offset + 1):
+                if not block.data.endswith(encode_record(run.records[0])):
+                    break
+            else:
+                return  # also where it was erased
+        raise StreamLost(
+            f"stream {self.place.tp.stream!r} has not the record at offset {offset} that block"
+            f" {block.number} ends with: it was restored, or an unclean leader was elected; what"
+            " was ordered is kept, and can be delivered; order what the stream has as a channel of"
+            " another name"
+        )
+
+    def _hole(self, offset: int, next_offset: int) -> str:
+        return (
+            f"stream {self.place.tp.stream!r} has a hole: no records from {offset} to"
+            f" {next_offset - 1}; mend the replica that leads it (streamlog log verify), or have"
+            " another one lead, and start this node again"
+        )
 
     def _no_longer_has(self, error: OffsetOutOfRange) -> str:
         return (

@@ -36,6 +36,7 @@ from streamlog.ledger.files import blocks_of
 from streamlog.metadata.forwarding import Granted
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record, RecordRun, iter_records
+from streamlog.record.compacted import gap
 from tests.failing_disk import FailingDisk
 from tests.fake_partition import FakePartition
 from tests.kafka_node import KafkaNode
@@ -316,6 +317,59 @@ async def test_a_stream_that_has_lost_what_was_not_ordered_is_told_of(
     partition.log_start_offset = partition.log_end_offset
     async with served:
         assert "stream 'c' has no record" in await served.halted()
+
+
+async def test_a_hole_in_the_stream_is_not_passed_over(tmp_path: Path, node: KafkaNode) -> None:
+    """A leader has lost a segment in the midst of its log; another node may have it yet."""
+    async with ServedChannel(tmp_path, node.address) as served:
+        await served.ready()
+        partition = node.local[STREAM]
+        put(partition, Message(None, b"a"))
+        hole = partition.log_end_offset
+        run = RecordRun()
+        run.append(None, b"behind the hole")
+        partition.append_bytes(run.seal(base_offset=hole + 7, leader_epoch=0, timestamp_ms=5))
+        said = await served.halted()
+        assert f"stream 'c' has a hole: no records from {hole} to {hole + 6}" in said
+        assert b"behind the hole" not in [it for run in await served.values() for it in run]
+
+
+async def test_erased_messages_are_no_hole(tmp_path: Path, node: KafkaNode) -> None:
+    async with ServedChannel(tmp_path, node.address) as served:
+        await served.ready()
+        partition = node.local[STREAM]
+        end = partition.log_end_offset
+        partition.append_bytes(gap(end, end + 4, leader_epoch=0, max_timestamp_ms=5))
+        put(partition, Message(None, b"a"), Message(None, b"b"), Message(None, b"c"))
+        await served.height(2)
+        assert await served.values() == [[b"a", b"b", b"c"]]
+
+
+@pytest.mark.parametrize("how", ["shorter", "otherwise", "grown"])
+async def test_a_stream_that_is_not_what_was_ordered_any_more_is_told_of(
+    tmp_path: Path, node: KafkaNode, how: str
+) -> None:
+    """It was restored from a backup, or an unclean leader was elected: its end is gone, and
+    other records have the offsets of those that were ordered.
+    """
+    served = ServedChannel(tmp_path, node.address)
+    async with served:
+        await served.ready()
+        for value in (b"1", b"2", b"3"):
+            await served.broadcast(value)
+        await served.height(2)
+        block = (await served.blocks())[-1].block
+    partition, end = node.local[STREAM], block.metadata.end_offset
+    kept = [it for it in partition.batches if it.next_offset < end]
+    partition.batches[:] = kept
+    partition.log_end_offset = partition.high_watermark = kept[-1].next_offset
+    if how != "shorter":
+        put(partition, *(Message(None, b"another") for _ in range(end - kept[-1].next_offset)))
+    if how == "grown":
+        put(partition, *(Message(None, b"more") for _ in range(10)))
+    async with served:
+        assert "has not the record" in await served.halted()
+        assert await served.values() == [[b"1", b"2", b"3"]]
 
 
 async def test_a_damaged_ledger_is_mended_out_of_the_stream(
