@@ -99,6 +99,6 @@ async def test_a_folder_that_came_to_be_another_streams_meanwhile_is_noticed(
     kept = KeptFolders([node], a_key_ring())
     await kept.extent(stream, TP)
     await kept.confirm(stream)
-    (node / "streams" / "s" / "0" / METADATA_NAME).write_bytes(encode_mark(UUID(int=99)))
+    (node / "streams" / "s" / "0" / METADATA_NAME).write_bytes(encode_mark(UUID(int=99), 0))
     with pytest.raises(StreamNotFound, match="no longer of stream s"):
         await kept.confirm(stream)
