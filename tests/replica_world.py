@@ -65,6 +65,7 @@ class ReplicaNode:
         self.offline: set[TopicPartition] = set()
         self.full = False
         self._world = world
+        (world.path / str(node_id)).mkdir(parents=True, exist_ok=True)
         quiet = {"sync_interval_ms": SLOW_MS, "retention_check_ms": SLOW_MS}
         self.registry = Registry(
             world.path / str(node_id),
