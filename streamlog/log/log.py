@@ -4,11 +4,12 @@ from pathlib import Path
 from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
-from streamlog.log.disk import Disk, storage_error, storage_errors
+from streamlog.log.disk import Disk, is_full, storage_error, storage_errors
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
 from streamlog.log.intake import from_offset, next_batch, next_run
 from streamlog.log.layout import EPOCHS_NAME
+from streamlog.log.manifest import Synced
 from streamlog.log.quarantine import keep_aside
 from streamlog.log.recovery import Recovered, Recovery
 from streamlog.log.report import telling_of
@@ -38,8 +39,8 @@ class PartitionLog:
     __slots__ = (
         "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
-        "log_end_offset", "log_start_offset", "recovery", "recovery_limit", "recovery_point",
-        "settings",
+        "log_end_offset", "log_start_offset", "manifest", "recovery", "recovery_limit",
+        "recovery_point", "settings",
     )  # fmt: skip
 
     def __init__(
@@ -53,6 +54,7 @@ class PartitionLog:
         self.settings = settings  # may be replaced at any time
         self.recovery = recovered.report
         self.recovery_limit = recovered.recovery_limit  # of the checkpoint
+        self.manifest = recovered.manifest  # what its folder must hold
         self.epochs = recovered.epochs
         self.erasures = Erasures()  # who opens the log has them loaded
         self.failure = ""  # why nothing can be appended until the log is opened again
@@ -116,7 +118,24 @@ class PartitionLog:
     @property
     def damaged_from(self) -> int | None:
         """The first offset that is known to be damaged: segments are checked when first read."""
-        return self._segments.damaged_from
+        return self._segments.damaged_from(self.log_start_offset)
+
+    def lost_files(self) -> list[tuple[Segment, str]]:
+        """Segments whose files are not there any more, or are too short, with what is wrong.
+
+        From any thread, beside whatever else is done: who asks has to look whether they are still
+        the log's. Raises OSError.
+        """
+        segments = [(it, it.path, it.size_bytes) for it in tuple(self._segments)]
+        sizes = self._disk.sizes(self._directory)
+        lost = []
+        for segment, path, size_bytes in segments:
+            found = sizes.get(path.rpartition("/")[2])
+            if found is None:
+                lost.append((segment, "the file is missing"))
+            elif found < size_bytes:
+                lost.append((segment, f"the file has {found} bytes, and {size_bytes} were stored"))
+        return lost
 
     def append(self, batch: bytes, now_ms: int) -> None:
         """Write one batch, which must begin at the log end offset; all of it or nothing.
@@ -236,8 +255,29 @@ class PartitionLog:
             return None
         end = self.log_end_offset
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
+        manifest = (self.manifest, self._synced()) if self._manifest_is_behind else None
         with storage_errors(self._directory):
-            return self._unsynced.begin(end, self.epochs.encode(), self.fail)
+            return self._unsynced.begin(end, self.epochs.encode(), manifest, self.fail)
+
+    @property
+    def _manifest_is_behind(self) -> bool:
+        return self.manifest.is_behind(
+            log_start_offset=self.log_start_offset,
+            active_offset=self._active.segment.base_offset,
+            count=len(self._segments),
+        )
+
+    def _synced(self) -> Synced:
+        """What the manifest says once all is synced."""
+        known = self.manifest.stored
+        new = self._segments.since(known.active_offset) if known else list(self._segments)
+        return Synced(
+            self.manifest.era,
+            self.log_start_offset,
+            self._active.segment.base_offset,
+            self.log_end_offset,
+            tuple(segment.as_sealed() for segment in new if segment.sealed),
+        )
 
     def finish_sync(self, ticket: SyncTicket) -> int:
         """Take back the ticket, which has run; all below the offset returned is synced."""
@@ -329,15 +369,17 @@ class PartitionLog:
         with storage_errors(self._directory):
             return latest_time(self._segments.sealed()[-1])
 
-    def advance_log_start(self, offset: int) -> list[str]:
+    def advance_log_start(self, offset: int, *, is_kept: bool = False) -> list[str]:
         """Nothing below ``offset`` is read any more, and segments wholly below are removed; their
-        file names. The caller has made the offset durable: what is missing below it is no damage.
+        file names.
 
+        ``is_kept``: the caller has made the offset durable, so what is missing below it is no
+        damage; else this does, before any file goes.
         Raises Unavailable where a file cannot be removed; the offset has advanced all the same.
         """
         assert offset <= self.log_end_offset
         self.log_start_offset = max(self.log_start_offset, offset)
-        return self._remove_below(self.log_start_offset)
+        return self._remove_below(self.log_start_offset, is_kept=is_kept)
 
     def retained_start(self, now_ms: int, high_watermark: int) -> int:
         """Where the log begins once the segments are gone that the limits no longer keep. Raises
@@ -358,12 +400,15 @@ class PartitionLog:
             )
         return max(self.log_start_offset, segments[count - 1].next_offset if count else 0)
 
-    def _remove_below(self, offset: int) -> list[str]:
+    def _remove_below(self, offset: int, *, is_kept: bool = False) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
         removed: list[str] = []
         if self.is_swapping:
             return removed  # they go the next time
         with storage_errors(self._directory):
+            first = self._segments.first
+            if first.size_bytes and first.next_offset <= offset and not is_kept:
+                self._keep_log_start(offset)
             while len(self._segments) > 1 and self._segments.first.next_offset <= offset:
                 removed.append(self._remove(self._segments.drop_first()))
             active = self._active.segment
@@ -376,7 +421,16 @@ class PartitionLog:
                 removed.append(self._remove(self._segments.drop_first()))
         if self.epochs.advance_start(self.log_start_offset):
             self._unsynced.epochs = True
+        self._unsynced.manifest |= self._manifest_is_behind
         return removed
+
+    def _keep_log_start(self, offset: int) -> None:
+        """Where the disk is full files go all the same: that is what makes room. Raises OSError."""
+        try:
+            self.manifest.begin_at(offset)
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def _remove(self, segment: Segment) -> str:
         self._unsynced.segments.pop(segment, None)
@@ -401,6 +455,7 @@ class PartitionLog:
             self.truncate_fully_to(offset)
             return
         try:
+            self.manifest.end_at(offset, self._segments.floor(offset).base_offset)
             while self._segments.last.base_offset > offset:
                 self._remove(self._segments.drop_last())
             self._active = cut_segment(self._pool, self._segments.last, offset)
@@ -416,16 +471,34 @@ class PartitionLog:
 
         Raises StorageFailed, and has failed then.
         """
+        damaged_from = self.damaged_from
         for segment in self._segments:
-            if segment.damages:
+            if segment.damages and segment.size_bytes:
                 keep_aside(self._pool, self._directory, segment)
-        if self.damaged_from is not None:
-            self.truncate_to(self.damaged_from)
+        if damaged_from is None:
+            return
+        self._make_missing()
+        if damaged_from <= self.log_start_offset:
+            self.truncate_fully_to(self.log_start_offset)
+        else:
+            self.truncate_to(damaged_from)
+
+    def _make_missing(self) -> None:
+        """Empty files in place of those that are gone, which can be cut. Raises StorageFailed."""
+        try:
+            sizes = self._disk.sizes(self._directory)
+            for segment in self._segments:
+                if segment.path.rpartition("/")[2] not in sizes:
+                    self._pool.create(segment.path)
+        except OSError as error:
+            self.fail(f"{self._directory}: truncation failed: {error}")
+            raise StorageFailed(self.failure) from error
 
     def truncate_fully_to(self, offset: int) -> None:
         """Forget all records; the next one gets ``offset``. Raises as above."""
         segment = self._new_segment(offset)
         try:
+            self.manifest.begin_anew(offset)
             while len(self._segments) > 1:
                 self._remove(self._segments.drop_last())
             self._remove(self._segments.last)
@@ -436,8 +509,9 @@ class PartitionLog:
             raise StorageFailed(self.failure) from error
         self._segments = Segments([segment])
         self._active = ActiveSegment.empty(self._pool, segment)
+        self.log_start_offset = offset
         self._end_at(offset, epochs_kept_to=0)
-        self.log_start_offset = self.recovery_point = offset  # there is nothing to be synced
+        self.recovery_point = offset  # there is nothing to be synced
 
     def _end_at(self, offset: int, *, epochs_kept_to: int) -> None:
         """The log ends there now, also for a sync that is running and for the epochs."""
@@ -452,9 +526,10 @@ class PartitionLog:
         try:  # at once: what is of no use any more could pass for what is
             if is_below_checkpoint:
                 self.recovery_limit.lower(offset)
+            self.manifest.lower_start(self.log_start_offset)
             if self.epochs.truncate(epochs_kept_to):
                 self.beside.write(EPOCHS_NAME, self.epochs.encode())
-        except Unavailable as error:
+        except (OSError, Unavailable) as error:
             self.fail(str(error))
             raise StorageFailed(self.failure) from error
 

@@ -1,4 +1,8 @@
-"""How a log is opened: what may be torn is read and cut, what is damaged is rebuilt."""
+"""How a log is opened: what may be torn is read and cut, what is damaged is rebuilt.
+
+The folder is held against its manifest first; see ``manifest``. For a file that is missing an empty
+one is made, so that the log is in one piece: reads of its offsets end with an error.
+"""
 
 import contextlib
 import logging
@@ -23,6 +27,13 @@ from streamlog.log.layout import (
     base_offset_of,
     segment_base_offsets,
     segment_stem,
+)
+from streamlog.log.manifest import (
+    NO_SEGMENT,
+    UNKNOWN_BYTES,
+    Manifest,
+    ManifestFile,
+    SealedSegment,
 )
 from streamlog.log.recovery_limit import RecoveryLimit
 from streamlog.log.report import RecoveryReport
@@ -50,6 +61,7 @@ class Recovered:
     epochs_are_stored: bool
     log_start_offset: int
     recovery_limit: RecoveryLimit
+    manifest: ManifestFile
     report: RecoveryReport
 
 
@@ -74,6 +86,10 @@ class Recovery:
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
         self._limit = RecoveryLimit(Beside(disk, directory))
+        self._manifest = ManifestFile(disk, directory)
+        self._expected: dict[int, SealedSegment] = {}  # by base offset
+        self._keyless: set[int] = set()  # segments without a file of a data key, or an empty one
+        self._is_known = log_start_offset > 0 or recovery_point > 0  # that it was there before
         self._segments: list[Segment] = []  # in order; what is removed is taken out
         self._epoch_starts: list[tuple[int, int]] = []  # as the batches that were read have it
         self._epochs_read_from = OFFSET_MAX  # the batches from there on have told theirs
@@ -86,9 +102,11 @@ class Recovery:
         self._disk.sync_directory(self._directory)
         self._bound_recovery_point()
         self._find_segments()
+        self._check_files()
         active = self._recover_tail() if self._segments else None
         end = active.segment.next_offset if active else self._log_start_offset
         self.report.lost_synced = max(0, self._recovery_point - end)
+        self.report.lost_end |= self.report.lost_synced > 0
         if active is not None and end < self._log_start_offset:
             self._remove(list(reversed(self._segments)))
             active = None
@@ -98,6 +116,7 @@ class Recovery:
         if active.segment.next_offset < self._recovery_point:
             self._limit.lower(active.segment.next_offset)
         segments = Segments(self._segments)
+        self._store_manifest(segments)
         epochs, stored = self._recover_epochs(active.segment.next_offset)
         _tell(self._directory, self.report)
         return Recovered(
@@ -107,6 +126,7 @@ class Recovery:
             epochs_are_stored=stored,
             log_start_offset=max(self._log_start_offset, segments.first.base_offset),
             recovery_limit=self._limit,
+            manifest=self._manifest,
             report=self.report,
         )
 
@@ -126,16 +146,115 @@ class Recovery:
         self._recovery_point = self._limit.bound(self._recovery_point)
 
     def _find_segments(self) -> None:
+        manifest = self._load_manifest()
         sizes = self._disk.sizes(self._directory)
-        if settle_cleanings(self._disk, self._directory, sizes, self.report):
+        if settle_cleanings(self._disk, self._directory, sizes, self.report, self._manifest):
             sizes = self._disk.sizes(self._directory)
+            manifest = self._manifest.stored or manifest
+        sizes |= self._replace_missing(manifest, sizes)
         bases = segment_base_offsets(sizes)
         self._remove_strays(sizes, set(bases))
         for base, end in zip(bases, [*bases[1:], bases[-1]] if bases else [], strict=True):
             stem = segment_stem(base)
             size, has_key = sizes[stem + LOG_SUFFIX], stem + KEY_SUFFIX in sizes
+            if not sizes.get(stem + KEY_SUFFIX):
+                self._keyless.add(base)
             self._segments.append(self._segment(base, end, size, has_key=has_key))
         self._remove([s for s in self._segments[:-1] if s.next_offset <= self._log_start_offset])
+
+    def _load_manifest(self) -> Manifest:
+        """What it says; where there is none, of nothing."""
+        try:
+            self._manifest.load()
+        except CorruptFile as error:
+            self._is_known = True
+            self.report.rebuilt.append(self._manifest.path)
+            logger.error("manifest damaged", extra={"problem": str(error)})
+        known = self._manifest.stored or Manifest()
+        self._is_known |= self._manifest.stored is not None
+        self._log_start_offset = max(self._log_start_offset, known.log_start_offset)
+        self._recovery_point = max(self._recovery_point, known.active_offset, known.synced_end)
+        return known
+
+    def _replace_missing(self, manifest: Manifest, sizes: dict[str, int]) -> dict[str, int]:
+        """Empty files for those segments of which nothing is left, so that no offset is without
+        one.
+        """
+        start, bases = self._log_start_offset, segment_base_offsets(sizes)
+        expected = [it for it in manifest.sealed if it.end_offset > start]
+        self._expected = {it.base_offset: it for it in expected}
+        missing = [it.base_offset for it in expected if it.base_offset not in bases]
+        active = manifest.active_offset
+        if active not in (NO_SEGMENT, *bases) and not any(active < it <= start for it in bases):
+            self.report.lost_end = True
+            logger.error("active segment missing", extra={"file": self._path(active)})
+            missing.append(active)
+        first = min([*bases, *missing], default=start)
+        if first > start and self._is_known:
+            self._expected[start] = SealedSegment(start, first, UNKNOWN_BYTES)
+            missing.append(start)
+        for base in missing:
+            self._disk.create(self._path(base)).close()
+        if missing:
+            self._disk.sync_directory(self._directory)
+        return dict.fromkeys((segment_stem(base) + LOG_SUFFIX for base in missing), 0)
+
+    def _path(self, base_offset: int) -> str:
+        return f"{self._directory}/{segment_stem(base_offset)}{LOG_SUFFIX}"
+
+    def _check_files(self) -> None:
+        """Sealed segments below the recovery point that are not what they must be are damaged;
+        others are read anyway. Without a manifest the ends of all are looked at.
+        """
+        is_blind = self._manifest.stored is None
+        for segment in self._segments[:-1]:
+            expected = self._expected.get(segment.base_offset)
+            if expected is not None:
+                has_key = segment.base_offset not in self._keyless
+                if problem := _problem(segment, expected, has_key=has_key):
+                    self._damaged(segment, expected.size_bytes, problem)
+                continue
+            is_synced = segment.next_offset <= self._recovery_point
+            if is_blind and is_synced and not _ends_in_order(segment):
+                self._damaged(segment, UNKNOWN_BYTES, "records are missing")
+
+    def _damaged(self, segment: Segment, size_bytes: int, problem: str) -> None:
+        """Nothing is believed of a file of another size: it may be another log's, or an older one,
+        whose checksums are right. One of the right size is read, to find what is left of it.
+        """
+        size = segment.size_bytes
+        if size and size_bytes in (UNKNOWN_BYTES, size):
+            segment.verify()
+        else:
+            damage = Damage(0, size, segment.base_offset, segment.next_offset, problem)
+            tell_damage(segment.path, damage)
+            segment.damages, segment.unverified_bytes = (damage,), 0
+        self.report.damages += [(segment.path, damage) for damage in segment.damages]
+
+    def _store_manifest(self, segments: Segments) -> None:
+        """As the folder is now. A full disk is no reason not to open."""
+        known = self._manifest.stored
+        sealed = tuple(
+            self._expected[it.base_offset]
+            if it.base_offset in self._expected and it.damages
+            else it.as_sealed()
+            for it in segments.sealed()
+        )
+        active = segments.last
+        if known is None:
+            is_needed = bool(sealed) or self._manifest.path in self.report.rebuilt
+            is_needed |= active.base_offset > 0
+        else:
+            is_needed = (known.active_offset, known.sealed) != (active.base_offset, sealed)
+            is_needed &= bool(sealed) or known.active_offset != NO_SEGMENT
+        if not is_needed:
+            return
+        start, end = self._log_start_offset, active.next_offset
+        try:
+            self._manifest.write(Manifest(start, active.base_offset, end, sealed))
+        except OSError as error:
+            if not is_full(error):
+                raise
 
     def _segment(
         self, base_offset: int, next_offset: int, size_bytes: int, *, has_key: bool
@@ -354,6 +473,25 @@ class Recovery:
             self._pool.remove(*segment.paths)
             self._segments.remove(segment)
             self.report.removed.append(segment_stem(segment.base_offset) + LOG_SUFFIX)
+
+
+def _problem(segment: Segment, expected: SealedSegment, *, has_key: bool) -> str:
+    """Why it is not the segment that was stored, as far as the folder tells that."""
+    if not segment.size_bytes:
+        return "the file is missing, or was emptied"
+    if expected.size_bytes == UNKNOWN_BYTES:
+        return "it was damaged before"
+    if segment.size_bytes != expected.size_bytes:
+        return f"it has {segment.size_bytes} bytes, and {expected.size_bytes} were stored"
+    if expected.has_key and not has_key:
+        return "its data key is missing"
+    return ""
+
+
+def _ends_in_order(segment: Segment) -> bool:
+    """Where the next one begins, and its file with that. Raises OSError."""
+    places = [(it.next_offset, it.end_position) for it in segment.tail()]
+    return places[-1:] == [(segment.next_offset, segment.size_bytes)]
 
 
 def _tell(directory: str, report: RecoveryReport) -> None:

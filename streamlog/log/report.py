@@ -28,6 +28,10 @@ class RecoveryReport:
     """Files that were damaged or missing, and have been made anew from the batches."""
     removed: list[str] = field(default_factory=list)
     """Files after the cut, below the log start, or of no segment."""
+    lost_end: bool = False
+    """The active segment is missing, or ends below what was synced: nobody knows how much was
+    there.
+    """
     damages: list[tuple[str, Damage]] = field(default_factory=list)
     """By file: batches below the recovery point that are damaged; kept, never served."""
 

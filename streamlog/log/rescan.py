@@ -99,6 +99,8 @@ def _walk_headers(file: DiskFile, segment: Segment, found: Rescan) -> bool:
     ):
         if isinstance(place, Damage):
             return False
+        if place.attributes & ENCRYPTED and segment.key is None:
+            return False
         if found.last is None and entry is not None:
             fits = place.next_offset - 1 == segment.base_offset + entry[0]
             if not fits or times is None or times[0] < place.max_timestamp_ms:

@@ -19,6 +19,7 @@ from streamlog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_stem,
 )
+from streamlog.log.manifest import UNKNOWN_BYTES, SealedSegment
 from streamlog.log.scan import (
     BatchPlace,
     Damage,
@@ -150,6 +151,11 @@ class Segment:
     def verified(self) -> bool:
         return not self.unverified_bytes
 
+    def as_sealed(self) -> SealedSegment:
+        """As the manifest names it. One that is known to be damaged is looked at by each start."""
+        size_bytes = UNKNOWN_BYTES if self.damages else self.size_bytes
+        return SealedSegment(self.base_offset, self.next_offset, size_bytes, self.key is not None)
+
     def key_problem(self) -> str:
         """Why nobody can read what is encrypted in it; see ``segment_key``. Raises OSError."""
         return key_problem(self._pool.disk, self.key_path) if self.key else KEY_MISSING
@@ -258,6 +264,8 @@ class Segment:
         pooled = self._pool.pin(self.path)
         try:
             stop = self._stop(pooled.file, position, max_bytes, upper_offset)
+            if pooled.file.size() < stop:
+                raise CorruptBatch(f"{self.path}: the file is too short")
         except BaseException:
             self._pool.unpin(pooled)
             raise

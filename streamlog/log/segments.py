@@ -36,10 +36,10 @@ class Segments:
     def size_bytes(self) -> int:
         return self._sealed_bytes + self._segments[-1].size_bytes
 
-    @property
-    def damaged_from(self) -> int | None:
-        """The first offset that is known to be damaged."""
-        return next((it.damages[0].offset for it in self._segments if it.damages), None)
+    def damaged_from(self, start: int) -> int | None:
+        """The first offset that is known to be damaged, of a log that begins at ``start``."""
+        damages = (damage for it in self._segments for damage in it.damages)
+        return next((it.offset for it in damages if it.end_offset > start), None)
 
     def sealed(self) -> list[Segment]:
         return self._segments[:-1]

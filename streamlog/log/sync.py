@@ -4,14 +4,15 @@ from collections.abc import Callable
 from streamlog.errors import StorageFailed
 from streamlog.log.disk import Disk, DiskFile, is_full
 from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.manifest import ManifestFile, Synced
 from streamlog.log.segment import Segment
 
 
 class SyncTicket:
     """One sync of what a log had not synced at a moment: made by the owner, run by a worker thread.
 
-    Content first, then what refers to it (epochs, the folder's entries). All below ``end_offset``
-    is synced once ``run`` has returned and the log has taken the ticket back.
+    Content first, then what refers to it (epochs, the folder's entries, the manifest). All below
+    ``end_offset`` is synced once ``run`` has returned and the log has taken the ticket back.
     """
 
     def __init__(
@@ -23,17 +24,22 @@ class SyncTicket:
         end_offset: int,
         epochs: tuple[str, bytes] | None,
         directory: str | None,
+        manifest: tuple[ManifestFile, Synced] | None,
         on_failure: Callable[[str], None],
     ) -> None:
-        """Takes over one pin of each file. ``epochs``: the checkpoint's path and new content."""
+        """Takes over one pin of each file. ``epochs``: the checkpoint's path and new content;
+        ``manifest``: what it is to say.
+        """
         self.end_offset = end_offset  # lowered by the owner if the log is cut meanwhile
         self.done = False
         self.epochs_are_stored = True
+        self.manifest_is_stored = True
         self._disk = disk
         self._pool = pool
         self._files = files
         self._epochs = epochs
         self._directory = directory
+        self._manifest = manifest
         self._on_failure = on_failure
         self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
 
@@ -43,9 +49,9 @@ class SyncTicket:
         return [pooled.file for pooled in self._files]
 
     @property
-    def stores_epochs(self) -> bool:
-        """It replaces a small file as well, with syncs of its own."""
-        return self._epochs is not None
+    def replaces_files(self) -> bool:
+        """Small ones, with syncs of its own."""
+        return self._epochs is not None or self._manifest is not None
 
     def run(self, *, is_synced: bool = False) -> None:
         """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends.
@@ -60,6 +66,8 @@ class SyncTicket:
                 self._write_epochs(*self._epochs)
             if self._directory is not None and not is_synced:
                 self._disk.sync_directory(self._directory)
+            if self._manifest is not None:
+                self._write_manifest(*self._manifest)
         except OSError as error:
             problem = f"sync failed: {error.strerror or error}"
             self._on_failure(problem)
@@ -87,6 +95,16 @@ class SyncTicket:
                 raise
             self.epochs_are_stored = False
 
+    def _write_manifest(self, manifest: ManifestFile, synced: Synced) -> None:
+        """Nor here: less is known of the folder until the next ticket tries again."""
+        end_offset = min(synced.end_offset, self.end_offset)
+        try:
+            manifest.note_synced(synced._replace(end_offset=end_offset))
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self.manifest_is_stored = False
+
 
 class Unsynced:
     """What a log has written and not yet synced, and the ticket that is out for some of it."""
@@ -98,6 +116,7 @@ class Unsynced:
         "_pool",
         "epochs",
         "folder",
+        "manifest",
         "segments",
         "ticket",
     )
@@ -105,6 +124,7 @@ class Unsynced:
     def __init__(self, disk: Disk, pool: FilePool, directory: str, epochs_path: str) -> None:
         self.folder = False  # entries have come or gone
         self.epochs = False  # the checkpoint is behind
+        self.manifest = False  # likewise
         self.segments: dict[Segment, None] = {}  # written, or sealed, since the last ticket
         self.ticket: SyncTicket | None = None
         self._disk = disk
@@ -113,12 +133,16 @@ class Unsynced:
         self._epochs_path = epochs_path
 
     def __bool__(self) -> bool:
-        return bool(self.segments) or self.folder or self.epochs
+        return bool(self.segments) or self.folder or self.epochs or self.manifest
 
     def begin(
-        self, end_offset: int, epochs: bytes, on_failure: Callable[[str], None]
+        self,
+        end_offset: int,
+        epochs: bytes,
+        manifest: tuple[ManifestFile, Synced] | None,
+        on_failure: Callable[[str], None],
     ) -> SyncTicket:
-        """A ticket for all of it. Raises OSError."""
+        """A ticket for all of it. ``manifest``: where it is behind. Raises OSError."""
         assert self.ticket is None, "the last ticket has not been taken back"
         keys = [it.key for it in self.segments if it.key is not None and it.key.is_unsynced]
         self.folder |= bool(keys)
@@ -129,18 +153,20 @@ class Unsynced:
             end_offset=end_offset,
             epochs=(self._epochs_path, epochs) if self.epochs else None,
             directory=self._directory if self.folder else None,
+            manifest=manifest,
             on_failure=on_failure,
         )
         for key in keys:
             key.is_unsynced = False
         self.segments.clear()
-        self.folder = self.epochs = False
+        self.folder = self.epochs = self.manifest = False
         return self.ticket
 
     def finish(self) -> None:
         """The ticket is back and done."""
         assert self.ticket is not None
         self.epochs |= not self.ticket.epochs_are_stored
+        self.manifest |= not self.ticket.manifest_is_stored
         self.ticket = None
 
     def abandon(self, segments: list[Segment]) -> None:
@@ -152,7 +178,7 @@ class Unsynced:
             for segment in segments:
                 if segment.key is not None:
                     segment.key.is_unsynced = True
-            self.folder = self.epochs = True
+            self.folder = self.epochs = self.manifest = True
 
     def _pin(self) -> list[PooledFile]:
         """A sealed segment's indexes are synced with it, a new data key always."""

@@ -328,6 +328,7 @@ class MetadataStore:
         )
         if installing:
             self._begin_log_at(log, offset)
+        _pass_over_damage(log, offset)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise CorruptData(
                 f"{directory} has offsets {log.log_start_offset} to {log.log_end_offset}, and the"
@@ -378,6 +379,23 @@ class MetadataStore:
         except CorruptFile as error:
             logger.error("vote damaged", extra={"problem": str(error)})
             self.vote_damage = str(error)
+
+
+def _pass_over_damage(log: PartitionLog, snapshot_end: int) -> None:
+    """What a snapshot has need not be in the log as well: it begins later then. Raises CorruptData
+    where more is missing.
+    """
+    start = log.log_start_offset
+    for segment in log.segments:
+        for _, _, offset, end_offset, problem in segment.damages:
+            if end_offset > snapshot_end:
+                raise CorruptData(
+                    f"{segment.path}: offsets [{offset}, {end_offset}) are damaged: {problem}; and"
+                    f" the newest whole snapshot ends at {snapshot_end}"
+                )
+            start = max(start, end_offset)
+    if start > log.log_start_offset:
+        log.advance_log_start(start)
 
 
 def first_vote(directory_id: UUID | None, *, last_epoch: int) -> StoredVote:

@@ -141,13 +141,14 @@ class Flusher:
     def _sync_together(self, shared: SharedSync) -> None:
         """What comes meanwhile waits for the next one, so that it covers the more.
 
-        Logs that store a new epoch, as all do after a start, keep the other threads busy.
+        Logs that store a new epoch, as all do after a start, or a manifest keep the other
+        threads busy.
         """
         count = min(len(self._to_sync), TOGETHER_MAX)
         all_begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
-        begun = [it for it in all_begun if not it[1].stores_epochs]
+        begun = [it for it in all_begun if not it[1].replaces_files]
         for partition, ticket in all_begun:
-            if ticket.stores_epochs:
+            if ticket.replaces_files:
                 self._sync_alone(partition, ticket)
         if begun:
             started = time.perf_counter()

@@ -351,7 +351,10 @@ class Partition:
         self._surroundings.upkeep.offsets_changed(self)
 
     def shortened(self) -> None:
-        """The log begins later."""
+        """The log begins later, perhaps after what was damaged."""
+        if self.following.is_damaged and self._log.damaged_from is None:
+            self.following.is_damaged = False
+            self.health_changed()
         self._watchers.changed()
 
     def begin_later(self, offset: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from typing import TypeVar
 
-from streamlog.errors import NotLeader, StorageFailed
+from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
 from streamlog.log.scan import Damage
 from streamlog.log.segment import Segment
@@ -79,6 +79,9 @@ class Reader:
                 part = self._log.read(offset, max_bytes, upper(), verify=_must_be_verified)
             except _NotVerifiedError as found:
                 segment = found.segment
+            except (CorruptBatch, StorageFailed):
+                await self.check_files()
+                raise
             else:
                 return await self._decrypted(part) if part.is_encrypted else part
             await self._verify(segment)
@@ -126,9 +129,34 @@ class Reader:
 
     async def scrub(self, bytes_per_s: int) -> None:
         """Check all segments again, one after the other, no faster than that."""
-
+        await self.check_files()
         for segment in tuple(self._log.segments):
             await self._scrub(segment, lambda size: time.sleep(size / bytes_per_s))
+
+    async def check_files(self) -> None:
+        """See whether all files are there, and as long as they must be; what is in a file that is
+        not counts as damaged.
+        """
+        if self.closed or self._log.is_swapping:
+            return
+        cuts = {segment: segment.cuts for segment in self._log.segments}
+        try:
+            lost = await asyncio.to_thread(self._log.lost_files)
+        except OSError as error:
+            logger.warning(
+                "folder cannot be read",
+                extra={"file": self._log.beside.directory, "problem": error.strerror},
+            )
+            return
+        for segment, problem in lost:
+            is_there = segment in self._log.segments and cuts.get(segment) == segment.cuts
+            if self.closed or self._log.is_swapping or not is_there or segment.damages:
+                continue
+            start, end = segment.base_offset, segment.next_offset
+            segment.unverified_bytes = 0
+            segment.note_damages((Damage(0, segment.size_bytes, start, end, problem),))
+            segment.let_go()
+            self._tell(segment)
 
     async def recheck(self, offset: int) -> None:
         """Check the segment with ``offset``, at once."""
@@ -146,6 +174,7 @@ class Reader:
             if not self.closed and segment in self._log.segments:
                 extra = {"file": segment.path, "problem": error.strerror or str(error)}
                 logger.error("segment cannot be checked", extra=extra)
+                await self.check_files()
             return
         self._metrics.scrubbed_bytes.inc(size_bytes)
         is_there = segment in self._log.segments and segment.cuts == cuts
@@ -179,6 +208,7 @@ class Reader:
             await asyncio.get_running_loop().run_in_executor(self._workers, segment.verify)
         except StorageFailed:
             if segment.next_offset > self._log.log_start_offset:
+                await self.check_files()
                 raise
             return  # deleted meanwhile
         self.check_open()

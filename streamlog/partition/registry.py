@@ -346,7 +346,8 @@ class Registry:
             incarnation=opening.incarnation,
             high_watermark=opening.offsets.high_watermark,
         )
-        partition.following.is_short = result.log_end_offset < opening.offsets.kept_end
+        is_cut = result.log_end_offset < opening.offsets.kept_end
+        partition.following.is_short = is_cut or result.recovery.lost_end
 
     def _tell_listeners(self, tp: TopicPartition) -> None:
         for listener in self._listeners:

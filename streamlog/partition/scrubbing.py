@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
 from streamlog.config import LogSection
@@ -12,6 +12,10 @@ from streamlog.partition.owner import Partition
 
 logger = logging.getLogger(__name__)
 
+FILES_MS: Final = 300_000
+"""Between two looks at which files are there."""
+FILES_PAUSE_S: Final = 0.005
+"""Between two partitions then, so that many cost little."""
 FIRST_MS: Final = 600_000
 """A node that has just started has other things to do."""
 
@@ -28,11 +32,22 @@ class Scrubbing:
         interval_ms = self._settings.scrub_interval_ms
         if not interval_ms:
             return
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._every(min(interval_ms, FILES_MS), self._check_files))
+            group.create_task(self._every(interval_ms, self._scrub_all))
+
+    async def _every(self, interval_ms: int, work: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(min(interval_ms, FIRST_MS) / 1000)
         while True:
             started = time.monotonic()
-            await self._scrub_all()
+            await work()
             await asyncio.sleep(max(0.0, started + interval_ms / 1000 - time.monotonic()))
+
+    async def _check_files(self) -> None:
+        """Names and sizes only: what is missing need not wait until all has been read."""
+        for partition in tuple(self._partitions()):
+            await partition.reader.check_files()
+            await asyncio.sleep(FILES_PAUSE_S)
 
     async def _scrub_all(self) -> None:
         for partition in tuple(self._partitions()):

@@ -59,6 +59,7 @@ class Swap:
         present = set(log.segments.sealed())
         is_same = all(it in present and not it.damages for it in self._old)
         is_same &= [segment.cuts for segment in self._old] == self._cuts
+        is_same &= log.manifest.names(self._old[-1].next_offset)
         if not is_same or log.failed or log.is_swapping:
             self._cleaned.abandon()
             return False
@@ -78,6 +79,15 @@ class Swap:
             self._cleaned.abandon()
             raise storage_error(error, self._swap_path) from error
         self._checked(lambda: self._disk.sync_directory(self._directory))
+        try:
+            self._log.manifest.note_swapped(self._new.as_sealed())
+        except OSError as error:
+            if not is_full(error):
+                self._log.fail(str(error))
+                raise StorageFailed(str(error)) from error
+            self._checked(self._take_back)
+            self._log.is_swapping = False
+            raise storage_error(error, self._swap_path) from error
 
     def replace(self) -> None:
         """The owner's."""
@@ -116,6 +126,10 @@ class Swap:
         self.settle()
         self.finish()
         return True
+
+    def _take_back(self) -> None:
+        self._disk.unlink(self._swap_path)
+        self._disk.sync_directory(self._directory)
 
     def _segment(self) -> Segment:
         """Written by this process, so it need not be verified; its indexes are in memory."""

@@ -15,12 +15,17 @@ from streamlog.log.layout import (
     segment_base_offsets,
     segment_stem,
 )
+from streamlog.log.manifest import ManifestFile, SealedSegment
 from streamlog.log.report import RecoveryReport
 from streamlog.log.scan import Damage, scan
 
 
 def settle_cleanings(
-    disk: Disk, directory: str, names: Mapping[str, int], report: RecoveryReport
+    disk: Disk,
+    directory: str,
+    names: Mapping[str, int],
+    report: RecoveryReport,
+    manifest: ManifestFile,
 ) -> bool:
     """Before the folder, which has ``names`` with their sizes, is read as a log; whether it has
     others now. Raises OSError; may be called again then.
@@ -34,21 +39,31 @@ def settle_cleanings(
         disk.unlink(f"{directory}/{name}")
         report.removed.append(name)
     for name in swaps:
-        _settle(disk, directory, name, names[name], report)
+        _settle(disk, directory, name, report, manifest)
     return bool(cleaned or swaps)
 
 
-def _settle(disk: Disk, directory: str, name: str, size_bytes: int, report: RecoveryReport) -> None:
+def _settle(
+    disk: Disk,
+    directory: str,
+    name: str,
+    report: RecoveryReport,
+    manifest: ManifestFile,
+) -> None:
     base = base_offset_of(name)
     if base is None:
         return
     path, final = f"{directory}/{name}", segment_stem(base) + LOG_SUFFIX
     names = disk.sizes(directory)
+    size_bytes = names[name]
     end, is_whole = _end_of(disk, path, size_bytes, base)
     if not is_whole and final in names:
         disk.unlink(path)  # what it was made of is still there
         report.removed.append(name)
         return
+    if is_whole and manifest.names(end):  # before nothing says any more that this was a cleaning
+        has_key = segment_stem(base) + KEY_SUFFIX in names
+        manifest.note_swapped(SealedSegment(base, end, size_bytes, has_key))
     replaced = [it for it in segment_base_offsets(names) if base <= it < end]
     for old in sorted({base, *replaced}, reverse=True):
         stem = f"{directory}/{segment_stem(old)}"

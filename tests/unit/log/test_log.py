@@ -5,6 +5,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch, OffsetOutOfRange, StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
@@ -35,7 +36,7 @@ def test_a_new_log_is_empty(disk: SimDisk, log: PartitionLog) -> None:
 def test_a_log_may_begin_at_any_offset(disk: SimDisk) -> None:
     log = open_log(disk, log_start_offset=4711)
     assert (log.log_start_offset, log.log_end_offset) == (4711, 4711)
-    assert names(disk) == [f"{4711:020d}.log"]
+    assert names(disk) == [f"{4711:020d}.log", MANIFEST_NAME]
 
 
 def test_what_is_appended_lies_in_the_file_as_it_came(disk: SimDisk, log: PartitionLog) -> None:

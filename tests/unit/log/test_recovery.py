@@ -6,6 +6,7 @@ import pytest
 
 from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk
@@ -16,12 +17,16 @@ SETTINGS = LogSettings(segment_bytes=4 * SIZE, index_interval_bytes=SIZE)
 
 @pytest.fixture
 def disk() -> SimDisk:
-    """Ten batches of two records in segments 0, 8 and 16; epochs 0 from 0, 1 from 10; closed."""
+    """Ten batches of two records in segments 0, 8 and 16; epochs 0 from 0, 1 from 10; closed.
+
+    Nothing of it is known to be synced but what the recovery point says: it has no manifest.
+    """
     disk = SimDisk()
     log = open_log(disk, SETTINGS)
     for i in range(10):
         append(log, 2, timestamp_ms=1_000 + i, epoch=int(i >= 5))
     log.close()
+    disk.remove(f"{FOLDER}/{MANIFEST_NAME}")
     return disk
 
 
@@ -48,6 +53,7 @@ def flip(disk: SimDisk, file: str, position: int) -> None:
 
 
 def test_after_a_clean_stop_only_the_last_segment_is_touched(disk: SimDisk) -> None:
+    reopen(disk, 20).close()  # has a manifest from here on
     disk.calls.clear()
     log = reopen(disk, 20)
     assert log.recovery.scanned_segments == 0
@@ -328,9 +334,17 @@ def test_segments_below_the_log_start_are_removed(disk: SimDisk) -> None:
     assert path(0).rpartition("/")[2] not in disk.sizes(str(FOLDER))
 
 
-def test_the_log_start_is_not_below_the_first_segment(disk: SimDisk) -> None:
+def test_a_folder_of_which_nothing_is_known_begins_where_it_does(disk: SimDisk) -> None:
     disk.remove(path(0))
-    assert reopen(disk, 20).log_start_offset == 8
+    assert reopen(disk, 0).log_start_offset == 8
+
+
+def test_a_log_start_never_moves_because_a_file_is_missing(disk: SimDisk) -> None:
+    disk.remove(path(0))
+    log = reopen(disk, 20)
+    assert (log.log_start_offset, log.damaged_from) == (0, 0)
+    with pytest.raises(CorruptBatch, match="missing"):
+        log.read(0, 10_000, 20)
 
 
 def test_offsets_below_the_log_start_are_not_given_again(disk: SimDisk) -> None:

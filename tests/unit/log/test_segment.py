@@ -8,6 +8,7 @@ import pytest
 from streamlog.errors import CorruptBatch, StorageFailed
 from streamlog.log.layout import INDEX_SUFFIX, TIME_INDEX_SUFFIX
 from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
 from tests.log_folder import FOLDER, append, make_batch, open_log
@@ -154,7 +155,9 @@ def test_a_damaged_batch_in_the_active_segment(disk: SimDisk) -> None:
 
 
 def test_a_segment_cut_short_misses_its_last_records(disk: SimDisk) -> None:
-    disk.replace(PATH, disk.content(PATH)[: 4 * SIZE - 10])
+    """Where no manifest tells its size."""
+    disk.cut(PATH, 4 * SIZE - 10)
+    disk.remove(f"{FOLDER}/{MANIFEST_NAME}")
     log = reopen(disk)
     assert offsets(log, 0) == [0, 2, 4]
     for offset in range(6, 12):

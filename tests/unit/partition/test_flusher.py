@@ -17,7 +17,7 @@ class Ticket:
         self.may_end = threading.Event()
         self.error: BaseException | None = None
         self.files = [object()]
-        self.stores_epochs = False
+        self.replaces_files = False
         self.was_synced = False
 
     def run(self, *, is_synced: bool = False) -> None:
@@ -202,14 +202,14 @@ async def test_many_that_wait_are_synced_together(works: bool) -> None:
     tickets = [free() for _ in range(TOGETHER_MIN + 1)]
     tickets[3].error = StorageFailed("broken")
     tickets.append(free())
-    tickets[-1].stores_epochs = True
+    tickets[-1].replaces_files = True
     logs = [Log(ticket) for ticket in tickets]
     idle = Log(None)
     for log in (*logs, idle):
         flusher.sync(log)
     for log, ticket in zip(logs, tickets, strict=True):
         await log.until("begin", "broken" if ticket.error else "finish")
-        assert ticket.was_synced is (works and not ticket.stores_epochs)
+        assert ticket.was_synced is (works and not ticket.replaces_files)
     assert shared.counts == [len(logs) - 1]
     assert idle.story == ["begin"]
     flusher.close()

@@ -255,7 +255,7 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
         await until(lambda: world[3].partition().log_end_offset == 1)
         partition = world[3].partition()
         partition.state.isr = frozenset({world.leader.node_id})
-        disk.faults.break_("sync", code=errno.EIO, path="streams/s/0")
+        disk.faults.break_("write_small", code=errno.EIO, path="streams/s/0")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(type(partition.state.log), "damaged_from", property(lambda _: 0))
             with pytest.raises(StorageFailed):

@@ -1,0 +1,311 @@
+"""What a folder must hold is known: what is missing is damage, whatever befell which file."""
+
+import contextlib
+import errno
+import itertools
+from collections.abc import Callable
+
+import pytest
+
+from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.log.layout import EPOCHS_NAME
+from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME, Manifest, SealedSegment, decode, encode
+from streamlog.log.settings import LogSettings
+from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
+from tests.simulation.disk import PowerCut, SimDisk
+
+SIZE = len(make_batch(0, 2))
+SETTINGS = LogSettings(segment_bytes=4 * SIZE, index_interval_bytes=SIZE)
+OTHER = FOLDER.parent / "1"
+END = 36
+
+
+def path(base_offset: int, suffix: str = ".log") -> str:
+    return f"{FOLDER}/{base_offset:020d}{suffix}"
+
+
+def fill(log: PartitionLog, word: bytes, end: int = END) -> list[bytes]:
+    batches = []
+    while log.log_end_offset < end:
+        at = log.log_end_offset
+        batches.append(append(log, [word] * 2, timestamp_ms=1_000 + at, epoch=at // 14))
+        sync(log)
+    return batches
+
+
+def reopen(disk: SimDisk, recovery_point: int = END, **known: int) -> PartitionLog:
+    disk.kill()
+    return open_log(disk, SETTINGS, recovery_point=recovery_point, **known)
+
+
+def stored(disk: SimDisk) -> Manifest:
+    file = f"{FOLDER}/{MANIFEST_NAME}"
+    return decode(disk.content(file), b"s/0", file)
+
+
+@pytest.fixture
+def disk() -> SimDisk:
+    """Eighteen batches of two records in segments 0, 8, 16, 24 and 32; closed."""
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    fill(log, b"word0")
+    log.close()
+    return disk
+
+
+# The two by which it was found
+
+
+def test_a_log_does_not_begin_later_because_its_first_segment_is_missing(disk: SimDisk) -> None:
+    disk.remove(path(0))
+    log = reopen(disk)
+    assert (log.log_start_offset, log.damaged_from, log.log_end_offset) == (0, 0, END)
+
+
+def test_an_emptied_segment_is_no_segment_without_records(disk: SimDisk) -> None:
+    disk.cut(path(8))
+    log = reopen(disk)
+    assert (log.damaged_from, log.log_end_offset) == (8, END)
+    with pytest.raises(StreamlogError, match="emptied"):
+        log.read(8, 10_000, END)
+    assert next(header.base_offset for header, _ in read_batches(log, 16)) == 16
+
+
+# Every file, and all that may befall it
+
+KINDS = {
+    "first segment": path(0),
+    "middle segment": path(16),
+    "last sealed segment": path(24),
+    "active segment": path(32),
+    "index": path(8, ".index"),
+    "time index": path(8, ".timeindex"),
+    "index of the active segment": path(32, ".index"),
+    "epochs": f"{FOLDER}/{EPOCHS_NAME}",
+    "manifest": f"{FOLDER}/{MANIFEST_NAME}",
+}
+
+
+def remove(disk: SimDisk, file: str) -> None:
+    disk.remove(file)
+
+
+def empty(disk: SimDisk, file: str) -> None:
+    disk.cut(file)
+
+
+def cut_between(disk: SimDisk, file: str) -> None:
+    disk.cut(file, SIZE if file.endswith(".log") else len(disk.content(file)) // 2)
+
+
+def cut_within(disk: SimDisk, file: str) -> None:
+    disk.cut(file, len(disk.content(file)) - 3)
+
+
+def swap_with_a_neighbour(disk: SimDisk, file: str) -> None:
+    for base in (0, 8, 16, 24, 32):
+        if f"{base:020d}" in file:
+            other = file.replace(f"{base:020d}", f"{(base + 8) % 40:020d}")
+            disk.swap(file, other)
+            return
+    disk.flip(file, 0)
+
+
+def put_older_back(disk: SimDisk, file: str) -> None:
+    """As it was when half of the log was there."""
+    older = SimDisk()
+    log = open_log(older, SETTINGS)
+    fill(log, b"word0", END // 2)
+    log.close()
+    disk.replace(file, older.content(file)) if older.has_file(file) else disk.remove(file)
+
+
+def flip_first(disk: SimDisk, file: str) -> None:
+    disk.flip(file, 3)
+
+
+def flip_middle(disk: SimDisk, file: str) -> None:
+    disk.flip(file, 8 * (len(disk.content(file)) // 2) + 5)
+
+
+BEFALLS = (
+    remove, empty, cut_between, cut_within, swap_with_a_neighbour,
+    put_older_back, flip_first, flip_middle,
+)  # fmt: skip
+
+
+def missing(log: PartitionLog, batches: list[bytes]) -> set[int]:
+    """The numbers of those that are not served; none is served that was not written."""
+    lost = set()
+    for number, batch in enumerate(batches):
+        try:
+            with log.read(2 * number, 1, log.log_end_offset) as piece:
+                data = piece.read()
+        except StreamlogError:
+            lost.add(number)
+            continue
+        if not data:
+            lost.add(number)  # beyond the end
+        else:
+            same = bytearray(batch)
+            same[12:16] = data[12:16]  # the leader epoch: no checksum covers it
+            assert data == same, number
+    return lost
+
+
+@pytest.mark.parametrize("checkpointed", [END, 20, 0])
+@pytest.mark.parametrize("befalls", BEFALLS, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_is_missing_in_silence(
+    kind: str, befalls: Callable[[SimDisk, str], None], checkpointed: int
+) -> None:
+    disk = SimDisk()
+    other = PartitionLog.open(OTHER, SETTINGS, disk=disk, files=open_log(disk, SETTINGS)._pool)
+    fill(other, b"other")
+    other.close()
+    log = reopen(disk, 0)
+    batches = fill(log, b"word0")
+    log.close()
+    befalls(disk, KINDS[kind])
+    log = reopen(disk, checkpointed)
+    lost = missing(log, batches)
+    assert log.log_start_offset == 0
+    is_told = log.damaged_from is not None or log.recovery.lost_end
+    if kind != "active segment" or checkpointed == END:
+        assert is_told or not lost
+        assert log.log_end_offset == END or log.recovery.lost_end
+    if kind not in ("first segment", "middle segment", "last sealed segment", "active segment"):
+        assert not lost
+    # Nor is it forgotten by the next start.
+    log.close()
+    again = reopen(disk, checkpointed)
+    assert missing(again, batches) >= lost
+    assert again.damaged_from is not None or not log.damaged_from or log.recovery.lost_end
+
+
+# What is known
+
+
+def test_a_small_log_has_none(disk: SimDisk) -> None:
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    append(log, 2)
+    sync(log)
+    log.close()
+    assert not disk.has_file(f"{FOLDER}/{MANIFEST_NAME}")
+
+
+def test_it_names_what_was_synced(disk: SimDisk) -> None:
+    manifest = stored(disk)
+    assert [it.base_offset for it in manifest.sealed] == [0, 8, 16, 24]
+    assert {it.size_bytes for it in manifest.sealed} == {4 * SIZE}
+    assert manifest.active_offset == 32
+
+
+def test_it_forgets_before_files_go(disk: SimDisk) -> None:
+    log = reopen(disk)
+    log.advance_log_start(17)
+    assert stored(disk).log_start_offset == 17
+    log.truncate_to(26)
+    assert [it.base_offset for it in stored(disk).sealed] == [16]
+    assert stored(disk).active_offset == 24
+
+
+def test_a_log_that_begins_anew_begins_there_after_a_crash(disk: SimDisk) -> None:
+    log = reopen(disk)
+    log.truncate_fully_to(50)
+    disk.crash()
+    log = reopen(disk, 0)
+    assert (log.log_start_offset, log.log_end_offset, log.damaged_from) == (50, 50, None)
+
+
+def test_a_full_disk_leaves_it_behind_until_there_is_room(disk: SimDisk) -> None:
+    log = reopen(disk)
+    fill(log, b"word0", END + 4)
+    disk.fail("write_small", errno.ENOSPC, part=MANIFEST_NAME, times=99)
+    fill(log, b"word0", END + 8)
+    disk.faults.clear()
+    assert (log.recovery_point, stored(disk).active_offset) == (END + 8, 32)
+    sync(log)
+    assert stored(disk).active_offset == 40
+    assert not log.failed
+
+
+def test_one_of_another_folder_or_cut_is_none() -> None:
+    manifest = Manifest(3, 20, 25, (SealedSegment(0, 10, 100), SealedSegment(10, 20, 90, True)), 7)
+    data = encode(manifest, b"s/0")
+    assert decode(data, b"s/0", "x") == manifest
+    for wrong in (data[:-1], data[:5], b"", data + b"x", data[:20] + b"\xff" + data[21:]):
+        with pytest.raises(CorruptFile):
+            decode(wrong, b"s/0", "x")
+    with pytest.raises(CorruptFile, match="another folder"):
+        decode(data, b"s/1", "x")
+
+
+def test_damage_below_the_log_start_is_none_any_more(disk: SimDisk) -> None:
+    disk.remove(path(0))
+    log = reopen(disk)
+    assert log.damaged_from == 0
+    log.advance_log_start(9)
+    assert log.damaged_from is None
+    log.close()
+    log = reopen(disk)
+    assert (log.log_start_offset, log.damaged_from) == (9, None)
+
+
+def test_damage_at_the_start_is_mended_by_beginning_anew_there(disk: SimDisk) -> None:
+    log = reopen(disk)
+    log.advance_log_start(3)
+    log.close()
+    disk.remove(path(0))
+    log = reopen(disk, log_start_offset=3)
+    log.cut_damage()
+    assert (log.log_start_offset, log.log_end_offset, log.damaged_from) == (3, 3, None)
+
+
+# Crashes
+
+
+def story(log: PartitionLog, note: Callable[[int, int], None]) -> None:
+    """Rolls, purges, cuts; ``note`` hears of the log start that was kept, and of what is synced."""
+    for end in (4, 10, 18, 26, 34):
+        fill(log, b"word0", end)
+        note(log.log_start_offset, log.recovery_point)
+    log.advance_log_start(9)
+    note(9, log.recovery_point)
+    note(9, 20)
+    log.truncate_to(20)
+    fill(log, b"word1", 30)
+    note(9, 30)
+    log.advance_log_start(30)
+    note(30, 30)
+    fill(log, b"word2", 44)
+    note(30, 44)
+
+
+def calls_of_the_story() -> int:
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    disk.calls.clear()
+    story(log, lambda *_: None)
+    return sum(disk.calls.values())
+
+
+def test_whatever_crash_leaves_fits_the_manifest() -> None:
+    """After each system call, and with each choice of what had reached the platter by then."""
+    for cut_after, seed in itertools.product(range(1, calls_of_the_story(), 2), range(2)):
+        disk = SimDisk(seed)
+        log = open_log(disk, SETTINGS)
+        known = [(0, 0)]
+        disk.calls_left = cut_after
+        with contextlib.suppress(PowerCut):
+            story(log, lambda *kept, known=known: known.append(kept))  # type: ignore[misc]
+        disk.crash()
+        start, end = known[-1]
+        log = open_log(disk, SETTINGS)
+        assert log.damaged_from is None, (cut_after, seed)
+        assert not log.recovery.lost_end, (cut_after, seed)
+        assert not log.recovery.damages, (cut_after, seed)
+        assert log.log_start_offset >= min(start, 9), (cut_after, seed)
+        assert log.log_end_offset >= min(end, 20) or end == log.log_end_offset, (cut_after, seed)
