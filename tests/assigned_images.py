@@ -24,7 +24,10 @@ class Assigned:
         self._epochs += 1
         stream_id = UUID(int=self._ids)
         config = StreamConfig.of(name=name, partitions=partitions, replicas=1)
-        led = PartitionImage((ONE, TWO), leader, self._epochs, (ONE, TWO), self._epochs)
+        now = self.image.offset
+        led = PartitionImage(
+            (ONE, TWO), leader, self._epochs, (ONE, TWO), self._epochs, incarnations=(now, now)
+        )
         stream = StreamImage(config, stream_id, 0, (led,) * partitions)
         self._become(name, stream)
         return stream_id
@@ -37,7 +40,14 @@ class Assigned:
         self._change(name, leader=leader)
 
     def move(self, name: str, *replicas: NodeId, leader: NodeId = TWO) -> None:
-        self._change(name, replicas=replicas, isr=replicas, leader=leader)
+        """Those that have stayed are the replicas that they were."""
+        known, now = self.image.streams[name].partitions[0], self.image.offset
+        incarnations = tuple(
+            known.incarnation(it) if it in known.replicas else now for it in replicas
+        )
+        self._change(
+            name, replicas=replicas, isr=replicas, leader=leader, incarnations=incarnations
+        )
 
     def _change(self, name: str, **changed: object) -> None:
         self._epochs += 1

@@ -11,12 +11,16 @@ was moved away and back never gets its own. A folder to be deleted is first move
 import errno
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 from uuid import UUID
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import Disk
 from streamlog.log.mark import METADATA_NAME, Mark, decode_mark, encode_mark
 from streamlog.model import TopicPartition
+
+MAKE_TRIES: Final = 100
+"""Each vain one is another partition's folder that was moved away at that moment."""
 
 
 class Folders:
@@ -50,7 +54,7 @@ class Folders:
         lost it; a deleted stream's would have been moved away, so it is taken as ours.
         """
         path = self.path(tp)
-        self._disk.make_directory(str(path))
+        self._make(path)
         try:
             mark = self.mark(path)
         except CorruptFile:
@@ -93,6 +97,16 @@ class Folders:
         """Discarded folders that are not yet removed."""
         return sorted(_folders(self.deleted))
 
+    def _make(self, path: Path) -> None:
+        """The stream's folder may go at the same time, with another partition that leaves it."""
+        for left in reversed(range(MAKE_TRIES)):
+            try:
+                self._disk.make_directory(str(path))
+                return
+            except FileNotFoundError:
+                if not left:
+                    raise
+
     def _move(self, tp: TopicPartition, place: Path, stream_id: UUID | None) -> Path:
         source = self.path(tp)
         self._disk.make_directory(str(place))
@@ -104,7 +118,8 @@ class Folders:
             target = place / f"{tp.stream}.{tp.partition}.{mark}.{number}"
         self._disk.rename(str(source), str(target))
         self._disk.sync_directory(str(place))
-        self._disk.sync_directory(str(source.parent))
+        with suppress(FileNotFoundError):  # gone already, with another partition
+            self._disk.sync_directory(str(source.parent))
         self._remove_if_empty(source.parent)
         return target
 

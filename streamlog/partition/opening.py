@@ -30,16 +30,6 @@ class Here(NamedTuple):
     incarnation: int
     """Of the replica."""
 
-    def has_same_log_as(self, other: "Here | None") -> bool:
-        """Not so of a stream of the same name that was deleted, nor of a replica that was moved
-        away and back.
-        """
-        return (
-            other is not None
-            and self.stream.stream_id == other.stream.stream_id
-            and self.incarnation == other.incarnation
-        )
-
 
 def replicas_here(stream: StreamImage, node_id: NodeId) -> Iterator[Here]:
     """Those of this stream that the node is to keep."""

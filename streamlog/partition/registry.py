@@ -315,21 +315,24 @@ class Registry:
                 return
 
     def _opened_late(self, behind: Behind, asked: Here, opened: Opened) -> None:
-        """Perhaps nobody wants it any more."""
-        here, (_, result) = self._wanted.get(asked.tp), opened
-        if here is not None and asked.has_same_log_as(here) and not self._closed:
-            self._opened(here, opened)
-            if asked.tp in self._offline:
+        """Perhaps nobody wants it any more: what has left meanwhile, whoever has come since, takes
+        this log along.
+        """
+        tp, (_, result) = asked.tp, opened
+        if not behind.leaving and not self._closed:
+            self._opened(self._wanted[tp], opened)
+            if tp in self._offline:
                 self._tell_offline()
-                self._tell_listeners(asked.tp)
-        elif not isinstance(result, StreamlogError):
-            if self._closed and here is not None and asked.has_same_log_as(here):
-                result.close()
-                return
-            gone = StreamNotFound(f"{asked.tp} is not kept here any more")
+                self._tell_listeners(tp)
+        elif isinstance(result, StreamlogError):
+            return
+        elif behind.leaving:
+            gone = StreamNotFound(f"{tp} is not kept here any more")
             behind.leaving.insert(
                 0, Leaving(asked.stream.stream_id, None, gone, asked.incarnation, result)
             )
+        else:
+            result.close()
 
     def _opened(self, here: Here, opened: Opened) -> None:
         opening, result = opened
