@@ -52,20 +52,29 @@ class FileReader:
             self._lost_before(end, "the stream was deleted, and perhaps created anew")
             return
         segment = files.segment_from(self._expected_offset)
-        while segment is not None and segment.base_offset < end and not self._decoder.finished:
+        while not self._decoder.finished:
+            is_end = segment is None or segment.base_offset >= end
+            following = end if segment is None or is_end else segment.base_offset
+            if following > self._expected_offset:
+                # A folder that changed while it was listed or read tells of holes that are none.
+                fresh = roots.partition(self._range.name)
+                if not fresh.has_sealed_as(files):
+                    yield from self._start_anew()
+                    files, segment = fresh, fresh.segment_from(self._expected_offset)
+                    continue
+            if segment is None or is_end:
+                break
             self._lost_before(segment.base_offset, f"{segment.path} is the next segment")
             try:
                 yield from self._read_segment(segment, sealed=segment != files.segments[-1])
             except FileNotFoundError:
                 # Retention took it, or compaction made one of several: the folder tells.
-                if self._decoder.row_count:
-                    yield self._take()
-                self._start_anew()
+                yield from self._start_anew()
                 files = roots.partition(self._range.name)
                 segment = files.segment_from(self._expected_offset)
                 continue
             self._expected_offset = max(self._expected_offset, self._decoder.next_offset)
-            segment = files.segment_after(segment)
+            segment = files.segment_after(segment, self._expected_offset)
         if self._decoder.row_count:
             yield self._take()
         if not self._decoder.finished:
@@ -76,8 +85,10 @@ class FileReader:
         found, planned = files.stream_id(), self._range.stream_id
         return bool(files.segments) and planned in ("", found)
 
-    def _start_anew(self) -> None:
-        """A batch of the new segment may begin before what has been read of the old one."""
+    def _start_anew(self) -> Iterator["pa.RecordBatch"]:
+        """What has been read so far. A batch of a new segment may begin before that ends."""
+        if self._decoder.row_count:
+            yield self._take()
         rest = replace(self._range, start_offset=self._expected_offset)
         self._decoder = decoder_for(rest, self._options, self._schema)
 
@@ -85,7 +96,7 @@ class FileReader:
         decoder, opened = self._decoder, None
         with segment.open() as file:
             size = file.size()
-            position = segment.position_before(self._expected_offset)
+            position = segment.position_before(self._expected_offset, file)
             while position < size and not decoder.finished:
                 count = file.read_into(self._buffer, position)
                 piece = Piece(memoryview(self._buffer)[:count], position)
@@ -109,7 +120,7 @@ class FileReader:
     def _opened_pieces(self, segment: Segment) -> OpenedPieces:
         range_, options = self._range, self._options
         return OpenedPieces(
-            self._openers.of(segment.files, segment.path),
+            self._openers.of(segment.files, segment.final_path),
             max(range_.start_offset, self._expected_offset),
             range_.end_offset,
             check_crc=options.check_crc,

@@ -3,11 +3,12 @@
 ``path`` is a node's data folder, its ``streams`` folder, or the folder of one stream.
 """
 
+import contextlib
 import posixpath
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from pyspark_streamlog import file_tasks
 from pyspark_streamlog.files import Files, files_at, read_small
@@ -22,7 +23,13 @@ from streamlog.model import TopicPartition
 
 HIGH_WATERMARKS: Final = "high-watermark-checkpoint"
 LOG_STARTS: Final = "log-start-offset-checkpoint"
+TRIES_MAX: Final = 20
+"""So often in a row a folder changes while it is looked at; more often, something is wrong."""
 PATH_FORM: Final = "name a node's data folder, its streams folder, or one stream's folder"
+
+
+F = TypeVar("F")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -115,38 +122,58 @@ class FolderPlace:
             log_starts = parse_offset_checkpoint(read_small(roots.files, path), path)
         except FileNotFoundError:
             log_starts = {}
-        return {
-            name: _bounds(
-                roots.partition(name), log_starts.get(name, 0), high_watermarks.get(name, 0)
+
+        def bounds_of(name: TopicPartition) -> Bounds:
+            start, high_watermark = log_starts.get(name, 0), high_watermarks.get(name, 0)
+            return _of_now(
+                lambda: roots.partition(name), lambda it: _bounds(it, start, high_watermark)
             )
-            for name in names
-        }
+
+        return {name: bounds_of(name) for name in names}
 
     def offsets_at(self, times: Mapping[TopicPartition, int]) -> dict[TopicPartition, int | None]:
+        return {name: self._offset_at(name, time_ms) for name, time_ms in times.items()}
+
+    def _offset_at(self, name: TopicPartition, time_ms: int) -> int | None:
         roots = self._found()
-        return {
-            name: roots.partition(name).offset_for_timestamp(time_ms)
-            for name, time_ms in times.items()
-        }
+
+        def look(files: PartitionFiles) -> int | None:
+            return files.offset_for_timestamp(time_ms)
+
+        return _of_now(lambda: roots.partition(name), look)
 
     def bytes_between(self, ranges: Iterable[PartitionRange]) -> dict[TopicPartition, int]:
+        return {range_.name: self._bytes_of(range_) for range_ in ranges}
+
+    def _bytes_of(self, range_: PartitionRange) -> int:
         roots = self._found()
-        return {
-            range_.name: file_tasks.bytes_between(roots.partition(range_.name), range_)
-            for range_ in ranges
-        }
+        return _of_now(
+            lambda: roots.partition(range_.name),
+            lambda it: file_tasks.bytes_between(it, range_),
+        )
 
     def cut(
         self, ranges: list[PartitionRange], bytes_max: int, tasks_min: int
     ) -> list[PartitionRange]:
         roots = self._found()
-        there = [(it, roots.partition(it.name)) for it in ranges if it.start_offset < it.end_offset]
-        return file_tasks.cut(there, bytes_max, tasks_min)
+        wanted = [it for it in ranges if it.start_offset < it.end_offset]
+        return _of_now(
+            lambda: [(it, roots.partition(it.name)) for it in wanted],
+            lambda there: file_tasks.cut(there, bytes_max, tasks_min),
+        )
 
     def _found(self) -> Roots:
         if self._roots is None:
             self._roots = Roots.of(self._url, Openers(self._keys))
         return self._roots
+
+
+def _of_now(list_files: Callable[[], F], look: Callable[[F], T]) -> T:
+    """Again where a file has gone since its folder was listed: retention or compaction took it."""
+    for _ in range(TRIES_MAX):
+        with contextlib.suppress(FileNotFoundError):
+            return look(list_files())
+    return look(list_files())
 
 
 def _bounds(files: PartitionFiles, log_start: int, high_watermark: int) -> Bounds:

@@ -1,4 +1,9 @@
-"""One partition's folder as it was at one moment."""
+"""One partition's folder as it was at one moment.
+
+Its node may replace segments meanwhile. A ``.swap`` file is whole: from the moment it has that name
+the files that it was made of are removed one by one, and it is renamed over the first of them last.
+So it is read in place of the first, and what else it reaches over is passed by.
+"""
 
 from bisect import bisect_right
 
@@ -6,7 +11,7 @@ from pyspark_streamlog.files import Files, read_small
 from pyspark_streamlog.keys import Openers
 from pyspark_streamlog.segment import OFFSET_MAX, Segment
 from streamlog.errors import CorruptFile
-from streamlog.log.layout import segment_base_offsets
+from streamlog.log.layout import LOG_SUFFIX, SWAP_SUFFIX, segment_base_offsets
 from streamlog.log.mark import METADATA_NAME, decode_mark
 
 
@@ -19,8 +24,16 @@ class PartitionFiles:
             names, _ = files.children(folder)
         except FileNotFoundError:
             names = {}
-        bases = segment_base_offsets(names)
-        self.segments = [Segment(files, folder, base, openers) for base in bases]
+        swapped = segment_base_offsets(
+            name.removesuffix(SWAP_SUFFIX) for name in names if name.endswith(SWAP_SUFFIX)
+        )
+        bases = sorted({*segment_base_offsets(names), *swapped})
+        self.segments = [
+            Segment(files, folder, base, openers, is_swap=base in swapped) for base in bases
+        ]
+        self._sizes = {
+            name: size for name, size in names.items() if name.endswith((LOG_SUFFIX, SWAP_SUFFIX))
+        }
         self._files = files
         self._folder = folder
 
@@ -53,8 +66,19 @@ class PartitionFiles:
         """The one that holds the offset, else the first after it; None where there is none."""
         return next(iter(self.segments_between(offset, OFFSET_MAX)), None)
 
-    def segment_after(self, segment: Segment) -> Segment | None:
+    def segment_after(self, segment: Segment, offset: int) -> Segment | None:
+        """The one that holds ``offset``, up to which ``segment`` was read, else the first after it;
+        None where there is none.
+        """
+        found = self.segment_from(offset)
+        if found is None or found.base_offset > segment.base_offset:
+            return found
         return next((s for s in self.segments if s.base_offset > segment.base_offset), None)
+
+    def has_sealed_as(self, other: "PartitionFiles") -> bool:
+        """The same segments; the last one may have grown."""
+        last = self.segments[-1].path.rpartition("/")[2] if self.segments else ""
+        return {**self._sizes, last: 0} == {**other._sizes, last: 0}
 
     def offset_for_timestamp(self, timestamp_ms: int) -> int | None:
         """The first offset whose timestamp is not earlier."""

@@ -14,7 +14,13 @@ from pyspark_streamlog.files import File, Files, opened, read_small
 from pyspark_streamlog.keys import Openers
 from streamlog.errors import CorruptBatch, CorruptFile
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
-from streamlog.log.layout import INDEX_SUFFIX, LOG_SUFFIX, TIME_INDEX_SUFFIX, segment_stem
+from streamlog.log.layout import (
+    INDEX_SUFFIX,
+    LOG_SUFFIX,
+    SWAP_SUFFIX,
+    TIME_INDEX_SUFFIX,
+    segment_stem,
+)
 from streamlog.log.scan import BatchPlace, find_batch, scan
 from streamlog.record.batch import ENCRYPTED, HEADER_BYTES, BatchHeader, read_header
 from streamlog.record.codec import iter_records
@@ -31,9 +37,16 @@ class Segment(NamedTuple):
     base_offset: int
     openers: Openers
     """Of what is encrypted in it."""
+    is_swap: bool = False
+    """It is about to be renamed over what it was made of; indexes there are not its own."""
 
     @property
     def path(self) -> str:
+        return self.final_path + (SWAP_SUFFIX if self.is_swap else "")
+
+    @property
+    def final_path(self) -> str:
+        """Its own, or what it is going to be: its data key lies beside that."""
         return self._file(LOG_SUFFIX)
 
     def open(self) -> AbstractContextManager[File]:
@@ -44,17 +57,19 @@ class Segment(NamedTuple):
         with self.open() as file:
             return file.size()
 
-    def position_before(self, offset: int) -> int:
-        """A position at which a batch begins, at or before the one that holds ``offset``."""
+    def position_before(self, offset: int, file: File | None = None) -> int:
+        """A position at which a batch begins, at or before the one that holds ``offset``. In
+        ``file``, where it is open: another one may have its name by now.
+        """
         entry = self._index().floor(FIRST, offset - self.base_offset)
-        return 0 if entry is None else self._checked(entry[SECOND], offset)
+        return 0 if entry is None else self._checked(entry[SECOND], offset, file)
 
     def position_after(self, offset: int) -> int:
         """Where the batch that holds ``offset`` ends; the end of the file if there is none."""
         with self.open() as file:
             size = file.size()
             try:
-                return find_batch(file, self.position_before(offset), size, offset)[1]
+                return find_batch(file, self.position_before(offset, file), size, offset)[1]
             except CorruptBatch:
                 return size
 
@@ -85,6 +100,8 @@ class Segment(NamedTuple):
         """The whole batches from ``position`` on, by their headers alone."""
         with self.open() as file:
             header = _header(file, position)
+            if header is None and position:  # of another file, which had the name before
+                position, header = 0, _header(file, 0)
             if header is None:
                 return
             for place in scan(file, position, file.size(), header.base_offset, check_crc=False):
@@ -114,14 +131,16 @@ class Segment(NamedTuple):
 
     def _opened(self, batch: Buffer, place: BatchPlace) -> Buffer:
         try:
-            return self.openers.of(self.files, self.path).opened(batch)
+            return self.openers.of(self.files, self.final_path).opened(batch)
         except CorruptBatch as error:
             raise CorruptBatch(f"{self.path} at byte {place.position}: {error}") from None
 
-    def _checked(self, position: int, offset: int) -> int:
+    def _checked(self, position: int, offset: int, file: File | None = None) -> int:
         """``position`` if a batch begins there that holds ``offset`` or comes before it; else 0."""
-        with self.open() as file:
-            header = _header(file, position)
+        if file is None:
+            with self.open() as opened_now:
+                return self._checked(position, offset, opened_now)
+        header = _header(file, position)
         right = header is not None and self.base_offset <= header.base_offset <= offset
         return position if right else 0
 
@@ -130,6 +149,8 @@ class Segment(NamedTuple):
 
     def _entries(self, suffix: str, entry: struct.Struct) -> IndexEntries:
         path = self._file(suffix)
+        if self.is_swap:
+            return IndexEntries(entry)
         try:
             return IndexEntries.load(read_small(self.files, path), entry, path)
         except (FileNotFoundError, CorruptFile):
