@@ -20,6 +20,7 @@
         ProducerRefused
           OutOfOrderSequence      a producer's batch does not follow its last one
           InvalidProducerEpoch    the producer's epoch is older than one that has written
+          UnknownProducer         the producer wrote to a cluster of which this one has been made
         NoTransactions            transactions are not to be had here
         NotAuthorized             whoever asks may not do it
           TopicForbidden
@@ -170,6 +171,10 @@ class OutOfOrderSequence(ProducerRefused):
 
 class InvalidProducerEpoch(ProducerRefused):
     """A newer epoch of the same producer has written already."""
+
+
+class UnknownProducer(ProducerRefused):
+    """A producer of a cluster that is lost goes on, and what it wrote before is not here."""
 
 
 class NoTransactions(InvalidRequest):

@@ -106,6 +106,7 @@ def _records(
     image: Image, nodes: Sequence[NodeId], cluster_id: str, manifest: Manifest, leader_epoch: int
 ) -> Iterator[MetadataRecord]:
     placed = placements(image, nodes)
+    incarnation = image.offset + OFFSETS_APART - 1
     for node_id in sorted(nodes):
         yield NodeRegistered(
             node_id=node_id,
@@ -122,7 +123,7 @@ def _records(
         if isinstance(record, PartitionChanged):
             tp = TopicPartition(record.stream, record.partition)
             old = image.stream(tp.stream).partition(tp.partition)
-            anew = _anew(old, placed[tp], leader_epoch, incarnation=image.offset)
+            anew = _anew(old, placed[tp], leader_epoch, incarnation=incarnation)
             yield partition_changed(tp.stream, tp.partition, anew)
         else:
             yield record
@@ -140,7 +141,9 @@ def _epochs(image: Image, manifest: Manifest) -> Iterator[int]:
 def _anew(
     old: PartitionImage, replicas: tuple[NodeId, ...], leader_epoch: int, *, incarnation: int
 ) -> PartitionImage:
-    """``incarnation``: of all replicas; whoever is assigned in the new cluster has a later one."""
+    """``incarnation``: of all replicas; none of the old cluster has had it, and whoever is assigned
+    in the new one has a later one.
+    """
     return PartitionImage(
         replicas, NodeId(NO_LEADER), leader_epoch, replicas, old.partition_epoch + 1,
         incarnations=(incarnation,) * len(replicas),

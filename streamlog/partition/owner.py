@@ -98,6 +98,7 @@ class Partition:
             self.state,
             self.read_appended,
             expiration_ms=surroundings.defaults.producer_id_expiration_ms,
+            first_id=surroundings.first_producer_id,
         )
         self.erasing = Erasing(
             self.state,

@@ -62,7 +62,16 @@ class Producing:
     Invariant: while ``complete``, the table has every numbered batch that the log has.
     """
 
-    __slots__ = ("_cuts", "_expiration_ms", "_read", "_reading", "_state", "_table", "complete")
+    __slots__ = (
+        "_cuts",
+        "_expiration_ms",
+        "_first_id",
+        "_read",
+        "_reading",
+        "_state",
+        "_table",
+        "complete",
+    )
 
     def __init__(
         self,
@@ -70,10 +79,13 @@ class Producing:
         read: Callable[[int, int], Awaitable[FileSlice]],
         *,
         expiration_ms: int,
+        first_id: Callable[[], int] = lambda: 0,
     ) -> None:
+        """``first_id``: the lowest producer id that is given in this metadata log."""
         self._state = state
         self._read = read
         self._expiration_ms = expiration_ms
+        self._first_id = first_id
         self._table = ProducerTable(expiration_ms=expiration_ms)
         log = state.log
         self.complete = log.log_start_offset == log.log_end_offset
@@ -104,14 +116,14 @@ class Producing:
         ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
         numbered batch; ``check_room`` may refuse what is not there yet. Raises NotLeader,
         StorageFull, StorageFailed, Overloaded, InvalidTimestamp, InvalidProducerEpoch,
-        OutOfOrderSequence.
+        OutOfOrderSequence, UnknownProducer.
         """
         state = self._state
         state.check_writable()
         if batch.is_sequenced:
             if not self.complete:
                 raise NotLeader(f"{state.tp}: its producers are not known any more")
-            kept = self._table.judge(batch.header)
+            kept = self._table.judge(batch.header, first_id=self._first_id())
             if kept is not None:
                 self._await_again(kept, ack, started)
                 return Appended(kept.base_offset, is_repetition=True)

@@ -120,21 +120,21 @@ class Registry:
             data_dir, disk, settings, reserve=reserve, changed=self._space_changed
         )
         self._surroundings = Surroundings(
-            node_id,
-            settings,
-            self._flusher,
-            self._upkeep,
-            self._workers,
-            metrics,
-            self._space,
+            node_id, settings, self._flusher, self._upkeep, self._workers, metrics, self._space,
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
             isr_may_change=self._replication.isr_may_change if self._replication else nothing,
             health_changed=self._health_changed,
             indexes=IndexKeeping(settings.subject_index_bytes),
-        )
+            first_producer_id=self._first_producer_id,
+        )  # fmt: skip
         self._image: Image | None = None  # the newest
         self._may_open = asyncio.Event()
         self._closed = False
+
+    def _first_producer_id(self) -> int:
+        """The lowest that is given in this metadata log."""
+        log = None if self._image is None else self._image.log
+        return 0 if log is None else log.first_producer_id
 
     def _replicated(
         self, cluster: Cluster, settings: ReplicationSection, security: Security

@@ -118,5 +118,7 @@ class Surroundings:
     """A follower has caught up."""
     health_changed: Callable[["Partition"], None] = nothing
     """It cannot be written or read in full, or can again."""
+    first_producer_id: Callable[[], int] = lambda: 0
+    """The lowest that is given in this metadata log."""
     indexes: IndexKeeping = field(default_factory=IndexKeeping)
     """Of subjects."""

@@ -1,5 +1,6 @@
 from typing import Final
 
+from streamlog.errors import UnknownProducer
 from streamlog.producers.producer import KeptBatch, Producer
 from streamlog.producers.sequence import following
 from streamlog.record.batch import BatchHeader
@@ -12,7 +13,8 @@ class ProducerTable:
     """The producers of one partition, those first that have not written for longest.
 
     One that is not known may begin with any sequence, as in Kafka: it may have been forgotten, or
-    its records deleted (KAFKA-7190).
+    its records deleted (KAFKA-7190). But one whose id is of another metadata log must begin: what
+    it wrote may be lost, and it would go on behind a gap that nobody tells it of.
     """
 
     __slots__ = ("_producers", "_producers_max", "expiration_ms")
@@ -25,13 +27,19 @@ class ProducerTable:
     def __len__(self) -> int:
         return len(self._producers)
 
-    def judge(self, header: BatchHeader) -> KeptBatch | None:
-        """The batch in the log that this one repeats; None: it may be appended.
+    def judge(self, header: BatchHeader, *, first_id: int = 0) -> KeptBatch | None:
+        """The batch in the log that this one repeats; None: it may be appended. ``first_id``: the
+        lowest that this metadata log gives.
 
-        Raises InvalidProducerEpoch, OutOfOrderSequence.
+        Raises InvalidProducerEpoch, OutOfOrderSequence, UnknownProducer.
         """
         producer = self._producers.get(header.producer_id)
         if producer is None:
+            if header.producer_id < first_id and header.base_sequence > 0:
+                raise UnknownProducer(
+                    f"sequence {header.base_sequence} of producer {header.producer_id}, which"
+                    " another cluster has numbered, and of which no record is here"
+                )
             return None
         return producer.judge(header.producer_epoch, header.base_sequence, header.record_count)
 

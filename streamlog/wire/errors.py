@@ -24,6 +24,7 @@ _CODES: Final[tuple[tuple[type[StreamlogError], ErrorCode], ...]] = (
     (errors.UnsupportedVersion, ErrorCode.unsupported_version),
     (errors.OutOfOrderSequence, ErrorCode.out_of_order_sequence_number),
     (errors.InvalidProducerEpoch, ErrorCode.invalid_producer_epoch),
+    (errors.UnknownProducer, ErrorCode.unknown_producer_id),
     (errors.NoTransactions, ErrorCode.transactional_id_authorization_failed),
     (errors.InvalidStreamName, ErrorCode.invalid_topic_exception),
     (errors.StreamExists, ErrorCode.topic_already_exists),

@@ -136,6 +136,60 @@ def test_a_new_producer_is_not_taken_for_one_of_before(
     assert lost.values("orders") == [*numbered("before", 3), *numbered("after", 3)]
 
 
+class Living:
+    """A producer of librdkafka that outlives the cluster."""
+
+    def __init__(self, kafka: str) -> None:
+        from confluent_kafka import Producer
+
+        settings = {
+            "bootstrap.servers": kafka,
+            "enable.idempotence": True,
+            "linger.ms": 5,
+            "reconnect.backoff.max.ms": 200,
+            "log_level": 0,
+        }
+        self._producer = Producer(settings)
+
+    def write(self, topic: str, values: list[bytes]) -> list[bytes]:
+        """One after the other; those that are acknowledged."""
+        from confluent_kafka import KafkaException
+
+        acknowledged: list[bytes] = []
+        for value in values:
+
+            def told(error: object, _: object, value: bytes = value) -> None:
+                if error is None:
+                    acknowledged.append(value)
+
+            try:
+                self._producer.produce(topic, value, partition=0, on_delivery=told)
+                assert self._producer.flush(DEADLINE_S) == 0
+            except KafkaException as error:  # it says so, and takes nothing more
+                assert error.args[0].fatal(), error
+                break
+        return acknowledged
+
+
+def test_a_producer_that_lives_on_loses_nothing_that_is_acknowledged(lost: Lost) -> None:
+    """Of one it is known what it wrote, but not all; another began after the backup."""
+    lost.add("orders")
+    early, late, same = Living(lost.kafka), Living(lost.kafka), Living(lost.kafka)
+    assert len(early.write("orders", numbered("early", 3))) == 3
+    assert len(same.write("orders", numbered("same", 3))) == 3
+    lost.take()
+    kept = lost.values("orders")
+    assert len(early.write("orders", numbered("early-lost", 2))) == 2
+    assert len(late.write("orders", numbered("late-lost", 2))) == 2
+    lost.restore()
+    after = same.write("orders", numbered("same-after", 3))
+    assert after == numbered("same-after", 3)
+    after += early.write("orders", numbered("early-after", 3))
+    after += late.write("orders", numbered("late-after", 3))
+    after += kafka_producers.confluent(lost.kafka, "orders", new := numbered("new", 3)) and new
+    assert lost.values("orders") == [*kept, *after]
+
+
 def test_activity_goes_on_after_a_gap(lost: Lost) -> None:
     lost.add("first")
     wait_until(lambda: "first" in streams_told(lost), "first is not told")

@@ -7,7 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.errors import CorruptBatch, InvalidProducerEpoch, OutOfOrderSequence, StreamlogError
+from streamlog.errors import (
+    CorruptBatch,
+    InvalidProducerEpoch,
+    OutOfOrderSequence,
+    StreamlogError,
+    UnknownProducer,
+)
 from streamlog.producers.producer import BATCHES_KEPT
 from streamlog.producers.table import ProducerTable
 from streamlog.record import _codec_plain
@@ -23,7 +29,9 @@ Sent = tuple[int, int, int, int]
 class NaiveProducers:
     """Every record that was ever stored, by the book."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_id: int = 0) -> None:
+        self.first_id = first_id
+        """Lower ids are another cluster's."""
         self.stored: dict[int, list[tuple[Sent, int]]] = defaultdict(list)
 
     def judge(self, sent: Sent) -> int | type[StreamlogError] | None:
@@ -31,7 +39,7 @@ class NaiveProducers:
         producer, epoch, sequence, _ = sent
         log = self.stored[producer]
         if not log:
-            return None
+            return UnknownProducer if producer < self.first_id and sequence else None
         newest = max(it[1] for it, _ in log)
         if epoch < newest:
             return InvalidProducerEpoch
@@ -55,9 +63,9 @@ def header_of(sent: Sent, base_offset: int) -> BatchHeader:
     )
 
 
-def judged(table: ProducerTable, sent: Sent) -> Any:
+def judged(table: ProducerTable, sent: Sent, first_id: int = 0) -> Any:
     try:
-        kept = table.judge(header_of(sent, 0))
+        kept = table.judge(header_of(sent, 0), first_id=first_id)
     except StreamlogError as error:
         return type(error)
     return None if kept is None else kept.base_offset
@@ -76,9 +84,9 @@ def wishes(draw: st.DrawFn) -> list[tuple[int, int, int, int]]:
 
 
 @settings(deadline=None)
-@given(wishes(), st.sampled_from([0, 2**31 - 4]))
-def test_the_table_judges_as_the_twin(asked: list[Sent], start: int) -> None:
-    table, naive, offset = ProducerTable(expiration_ms=10), NaiveProducers(), 0
+@given(wishes(), st.sampled_from([0, 2**31 - 4]), st.integers(0, 3))
+def test_the_table_judges_as_the_twin(asked: list[Sent], start: int, first_id: int) -> None:
+    table, naive, offset = ProducerTable(expiration_ms=10), NaiveProducers(first_id), 0
     for producer, epoch_step, step, count in asked:
         log = naive.stored[producer]
         if not log:
@@ -91,11 +99,22 @@ def test_the_table_judges_as_the_twin(asked: list[Sent], start: int) -> None:
             sequence = 0 if epoch_step and step else (last[2] + last[3] + step) % 2**31
             sent = (producer, epoch, sequence, count)
         expected = naive.judge(sent)
-        assert judged(table, sent) == expected
+        assert judged(table, sent, first_id) == expected
         if expected is None:
             table.note(header_of(sent, offset), offset, 0)
             naive.stored[producer].append((sent, offset))
             offset += count
+
+
+def test_who_wrote_to_a_lost_cluster_begins_anew_or_is_refused() -> None:
+    """Java's clients begin a new epoch then, those of librdkafka report a fatal error."""
+    table = ProducerTable(expiration_ms=10)
+    assert judged(table, (5, 0, 3, 1), first_id=6) is UnknownProducer
+    assert judged(table, (6, 0, 3, 1), first_id=6) is None
+    again = (5, 1, 0, 1)
+    assert judged(table, again, first_id=6) is None
+    table.note(header_of(again, 0), 0, 0)
+    assert judged(table, (5, 1, 1, 1), first_id=6) is None
 
 
 @settings(deadline=None)

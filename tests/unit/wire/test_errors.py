@@ -18,6 +18,7 @@ ARGUMENTS: dict[type[StreamlogError], tuple[object, ...]] = {
     errors.ConfigError: ("key", "problem", "remedy"),
     errors.ProducerRefused: ("text", 5),
     errors.OutOfOrderSequence: ("text", 5),
+    errors.UnknownProducer: ("text", 5),
     errors.InvalidProducerEpoch: ("text", 5),
 }
 
