@@ -18,7 +18,7 @@ from streamlog.log.compaction.cleaning import Cleaning, Terms
 from streamlog.log.compaction.plan import Standing, first_dirty, is_due, standing
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.disk import Disk
-from streamlog.log.erasure.expunging import Expunging, due_segments
+from streamlog.log.erasure.expunging import Expunging, due_segments, removable_end
 from streamlog.log.files import FilePool
 from streamlog.log.segment import Segment
 from streamlog.log.settings import CompactionSettings
@@ -42,6 +42,9 @@ class _Candidate(NamedTuple):
     first_dirty_offset: int
     upper_offset: int
     horizon_ms: int | None
+    overdue_offset: int
+    """Of the first erased record there that must go, which it cannot before it is compacted; -1:
+    there is none."""
 
 
 class _Chosen(NamedTuple):
@@ -98,9 +101,7 @@ class Compaction:
         for partition in self._partitions():
             state, log = partition.state, partition.state.log
             unremoved = log.erasures.unremoved
-            overdue = state.cleaning.waiting.overdue(
-                unremoved, time.monotonic(), self._settings.erasure_lag_ms / 1000
-            )
+            overdue = self._overdue(partition)
             waits = time.monotonic() < state.cleaning.failed_until or state.cutting
             if not unremoved or waits or not self._may_write(partition):
                 continue
@@ -110,7 +111,11 @@ class Compaction:
                 log.segments.sealed(),
                 unremoved.copy(),
                 overdue.copy(),
-                upper_offset=min(state.high_watermark, log.recovery_point),
+                upper_offset=removable_end(
+                    log,
+                    upper_offset=min(state.high_watermark, log.recovery_point),
+                    is_whole=state.is_whole,
+                ),
                 before_ms=_now_ms() - partition.config.duplicate_window_ms,
             )
             due: list[Segment] = []
@@ -118,6 +123,12 @@ class Compaction:
                 due = await self._in_worker(look)
             if due:
                 await self._clean(partition, due, Expunging)
+
+    def _overdue(self, partition: Partition) -> OffsetSet:
+        unremoved = partition.state.log.erasures.unremoved
+        return partition.state.cleaning.waiting.overdue(
+            unremoved, time.monotonic(), self._settings.erasure_lag_ms / 1000
+        )
 
     def _seal(self, partition: Partition, overdue: OffsetSet) -> None:
         """The active segment is never cleaned: what is overdue there ends it."""
@@ -163,8 +174,10 @@ class Compaction:
             upper_offset = min(state.high_watermark, log.recovery_point)
             horizon_ms = state.cleaning.horizon_ms if state.is_whole else None
             sealed, dirty = log.segments.sealed(), log.first_dirty_offset
+            overdue = self._overdue(partition).between(dirty, upper_offset)
+            first = next(iter(overdue), -1)
             candidates.append(
-                _Candidate(partition, sealed, settings, dirty, upper_offset, horizon_ms)
+                _Candidate(partition, sealed, settings, dirty, upper_offset, horizon_ms, first)
             )
         if not candidates:
             self._metrics.compaction_dirty_ratio.set(0)
@@ -313,7 +326,8 @@ def _judged(candidate: _Candidate, now_ms: int) -> tuple[Standing[Segment], bool
     due = is_due(
         found, settings, now_ms=now_ms, oldest_dirty_ms=oldest_ms, horizon_ms=candidate.horizon_ms
     )
-    return found, due
+    must = 0 <= candidate.overdue_offset < found.upper_offset
+    return found, due or must
 
 
 def _place(partition: Partition) -> dict[str, object]:

@@ -27,6 +27,19 @@ SHARE_MIN: Final = 0.5
 """A segment of which so much is erased is written again at once; others wait for a while."""
 
 
+def removable_end(log: PartitionLog, *, upper_offset: int, is_whole: bool) -> int:
+    """From there on nothing that is erased may leave the files; ``upper_offset``: what is committed
+    and synced; ``is_whole``: every replica has that.
+
+    In a log that is compacted by key an erased record still takes the place of older ones of its
+    key. So each replica compacts first: without the erased record it would keep an older one, for
+    good, which another replica has removed. Who lacks the erased record must get it before.
+    """
+    if log.settings.compaction is None:
+        return upper_offset
+    return min(upper_offset, log.first_dirty_offset) if is_whole else log.log_start_offset
+
+
 def due_segments(
     sealed: Sequence[Segment],
     unremoved: OffsetSet,

@@ -18,6 +18,7 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.offset_set import OffsetSet
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, tp
 from tests.replica_world import until
@@ -181,6 +182,19 @@ async def test_a_full_disk_leaves_the_log_as_it_was(world: World) -> None:
         assert len(await pairs_of(partition)) == 30
         assert not files(world, "s", ".cleaned")
         assert partition.failure is None
+
+
+async def test_what_is_erased_is_compacted_first_however_little_is_dirty(world: World) -> None:
+    """Else the record before the erased one would stay, where no other replica has it."""
+    settings = {**NODE, "erasure_lag_ms": 100}
+    async with world.node(**settings) as registry:
+        await world.create("s", **{**COMPACT, "min_cleanable_dirty_ratio": 1.0})
+        partition = registry.partition(tp("s"))
+        await put(partition, (b"k", b"old"), (b"k", b"new"), (b"other", b"x"))
+        await partition.erasing.erase(OffsetSet([1]))
+        await until(lambda: not partition.state.log.erasures.unremoved)
+        assert (b"k", b"old") not in await pairs_of(partition)
+        assert (b"other", b"x") in await pairs_of(partition)
 
 
 async def test_damage_that_a_cleaning_meets_is_told(world: World) -> None:

@@ -1,8 +1,13 @@
+import random
+from dataclasses import replace
+
 import pytest
 
+from streamlog.log.erasure.expunging import removable_end
 from streamlog.record.batch import batches, read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.compacted import is_gap
+from tests.compacted_log import RULES
 from tests.erased_log import ErasedLog
 from tests.log_folder import read_batches
 from tests.record_batches import HandRecord, hand_batch
@@ -125,3 +130,47 @@ def test_a_thinned_out_batch_is_sound(log: ErasedLog) -> None:
     header = read_header(data)
     assert (header.record_count, header.next_offset) == (2, 3)
     assert [it.offset for _, batch in batches(data) for it in iter_records(batch)] == [0, 2]
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_replicas_that_clean_at_different_times_keep_the_same(seed: int) -> None:
+    """Each compacts and removes when it likes; keys' newest records are erased meanwhile."""
+    rng = random.Random(seed)
+    replicas = [ErasedLog(SimDisk(seed)), ErasedLog(SimDisk(seed + 1))]
+    for it in replicas:
+        it.settings = it.log.settings = replace(it.settings, compaction=RULES)
+    newest: dict[bytes, int] = {}
+    gone: set[int] = set()
+    for number in range(120):
+        key, offset = b"k%d" % rng.randrange(6), replicas[0].log.log_end_offset
+        erased = newest.pop(key, None) if rng.random() < 0.4 else None
+        for it in replicas:
+            if erased is not None:
+                it.erase([erased])
+            else:
+                it.append((key, b"%d" % number * 20))
+        if erased is None:
+            newest[key] = offset
+        else:
+            gone.add(erased)
+        for it in replicas:
+            if rng.random() < 0.15:
+                commit(it)
+                clean_or_expunge(it, first_cleans=rng.random() < 0.5)
+    for _ in range(3):
+        for it in replicas:
+            commit(it)
+            clean_or_expunge(it, first_cleans=True)
+            clean_or_expunge(it, first_cleans=False)
+    one, two = (it.kept() for it in replicas)
+    assert one == two
+    assert {it.key: it.offset for it in one} == newest, "nothing that is older is back"
+    assert not gone & {it.offset for it in one}
+
+
+def clean_or_expunge(log: ErasedLog, *, first_cleans: bool) -> None:
+    upper = min(log.log.log_end_offset, log.log.recovery_point)
+    if first_cleans:
+        log.clean()
+    else:
+        log.expunge(removable_end(log.log, upper_offset=upper, is_whole=True))
