@@ -89,6 +89,9 @@ REMEDIES: Final = MappingProxyType(
         "subjects are not known": "raise log.subject_index_bytes, or mend what the error names",
         "subjects could not be read": _BUG,
         # logs
+        "manifest damaged": "nothing: it is made anew from the folder; look at the disk",
+        "active segment missing": "it is fetched again from the other replicas; look at the disk",
+        "folder cannot be read": _DISK,
         "log failed": _DISK,
         "log cut": "nothing where the machine went down; otherwise look at the disk",
         "synced records are missing": "the disk lost what it had said to keep; " + _REPLICA,

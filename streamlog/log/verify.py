@@ -16,9 +16,11 @@ from streamlog.log.layout import (
     EPOCHS_NAME,
     KEY_SUFFIX,
     LOG_SUFFIX,
+    SWAP_SUFFIX,
     segment_base_offsets,
     segment_stem,
 )
+from streamlog.log.manifest import UNKNOWN_BYTES, ManifestFile
 from streamlog.log.scan import Damage, scan_past_damage
 from streamlog.log.scrub import IndexCheck, scrub
 from streamlog.log.settings import LogSettings
@@ -77,10 +79,35 @@ def verify(
         for base, end_offset in zip(bases, ends, strict=False):
             file = folder / f"{segment_stem(base)}{LOG_SUFFIX}"
             yield from _segment(file, end_offset, keys or KeyRing())
+        yield from _against_manifest(folder)
     for file in sorted(path.rglob(f"*{LOG_SUFFIX}{DAMAGED_SUFFIX}")):
         yield Aside(file, file.stat().st_size)
     for file in sorted(path.rglob("*-checkpoint")):
         yield from _checkpoint(file)
+
+
+def _against_manifest(folder: Path) -> Iterator[Finding]:
+    """Sealed segments that are missing, or of another size. A cleaning that was cut short, or that
+    runs, is left to the node.
+    """
+    manifest = ManifestFile(OsDisk(), str(folder))
+    try:
+        manifest.load()
+    except CorruptFile as error:
+        yield Finding(Path(manifest.path), None, None, str(error))
+    known = manifest.stored
+    if known is None or any(folder.glob(f"*{SWAP_SUFFIX}")):
+        return
+    for segment in known.sealed:
+        file = folder / f"{segment_stem(segment.base_offset)}{LOG_SUFFIX}"
+        size = file.stat().st_size if file.exists() else None
+        if segment.end_offset <= known.log_start_offset or size == segment.size_bytes:
+            continue
+        if size is None:
+            yield Finding(file, None, segment.base_offset, "the file is missing")
+        elif segment.size_bytes != UNKNOWN_BYTES:
+            problem = f"{size} bytes, and {segment.size_bytes} were stored"
+            yield Finding(file, None, segment.base_offset, problem)
 
 
 def _segment(

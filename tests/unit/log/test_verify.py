@@ -150,3 +150,20 @@ def test_another_key_of_that_name_is_a_finding(tmp_path: Path) -> None:
     problems = [item.problem for item in verify(tmp_path, keys) if isinstance(item, Finding)]
     assert len(problems) == 3
     assert all("another one had that name" in problem for problem in problems)
+
+
+def test_a_segment_that_is_missing_or_emptied_is_found_by_the_manifest(tmp_path: Path) -> None:
+    folder = tmp_path / "streams" / "s" / "0"
+    disk = OsDisk()
+    settings = LogSettings(segment_bytes=200)
+    log = PartitionLog.open(folder, settings, disk=disk, files=FilePool(disk, 16))
+    for _ in range(12):
+        append(log, 2)
+    log.close()
+    assert not [it for it in verify(tmp_path) if isinstance(it, Finding)]
+    first, second = sorted(folder.glob("*.log"))[:2]
+    first.unlink()
+    second.write_bytes(b"")
+    found = {(it.file, it.problem) for it in verify(tmp_path) if isinstance(it, Finding)}
+    assert (first, "the file is missing") in found
+    assert any(file == second and "were stored" in problem for file, problem in found)

@@ -1,0 +1,143 @@
+"""Files of one replica are lost: nothing that was acknowledged is, and nothing is silent."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from streamlog.errors import StreamlogError
+from tests.partition_world import publish, values_of
+from tests.replica_world import ReplicaWorld, until
+
+SMALL = {"segment_bytes": 4096}
+COUNT = 18
+
+Loss = Callable[[Path], None]
+
+
+def removed(file: Path) -> None:
+    file.unlink()
+
+
+def emptied(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+def cut(file: Path) -> None:
+    with file.open("r+b") as opened:
+        opened.truncate(file.stat().st_size - 700)
+
+
+LOSSES = [removed, emptied, cut]
+WHICH = {"first": 0, "middle": 1, "active": -1}
+
+
+def folder(path: Path, number: int) -> Path:
+    return path / str(number) / "streams" / "s" / "0"
+
+
+def segments(path: Path, number: int) -> list[Path]:
+    return sorted(folder(path, number).glob("*.log"))
+
+
+def contents(path: Path, number: int) -> dict[str, bytes]:
+    return {file.name: file.read_bytes() for file in segments(path, number)}
+
+
+async def filled(world: ReplicaWorld) -> list[bytes | None]:
+    for number in (1, 2, 3):
+        await world.start(number, **SMALL)
+    world.controller.create("s", replicas=3)
+    await world.spread()
+    values: list[bytes | None] = [bytes([65 + i]) * 1000 for i in range(COUNT)]
+    for value in values:
+        await publish(world.leader.partition(), value or b"")
+    await until(lambda: all(world[it].partition().high_watermark == COUNT for it in (1, 2, 3)))
+    return values
+
+
+async def is_whole_again(world: ReplicaWorld, path: Path, values: list[bytes | None]) -> None:
+    await until(lambda: world.isr() == {1, 2, 3})
+    for number in (1, 2, 3):
+        await until(lambda number=number: world[number].partition().log_end_offset == COUNT)  # type: ignore[misc]
+        partition = world[number].partition()
+        assert (partition.log_start_offset, partition.is_damaged) == (0, False)
+        assert await values_of(partition) == values
+    assert contents(path, 1) == contents(path, 2) == contents(path, 3)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_lost_while_the_node_was_down(
+    tmp_path: Path, role: str, which: str, loss: Loss
+) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.leader if role == "leader" else world.followers[0]
+        number = int(node.node_id)
+        await world.stop(number)
+        loss(segments(tmp_path, number)[WHICH[which]])
+        await world.start(number, **SMALL)
+        partition = world[number].partition()
+        assert partition.is_ailing or number not in world.isr()
+        assert partition.log_start_offset == 0
+        await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda it: it.__name__)
+@pytest.mark.parametrize("which", WHICH)
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_lost_while_the_node_runs(tmp_path: Path, role: str, which: str, loss: Loss) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.leader if role == "leader" else world.followers[0]
+        number = int(node.node_id)
+        loss(segments(tmp_path, number)[WHICH[which]])
+        partition = node.partition()
+        await partition.reader.check_files()
+        assert partition.is_damaged
+        await world.beat(number)
+        assert world.leader is not node
+        await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("loss", [removed, emptied], ids=lambda it: it.__name__)
+async def test_the_last_holder_says_what_it_lacks_and_keeps_its_start(
+    tmp_path: Path, loss: Loss
+) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.leader.node_id)
+        for node in list(world.followers):
+            await world.stop(int(node.node_id))
+        await world.stop(number)
+        lost = segments(tmp_path, number)[0]
+        loss(lost)
+        await world.start(number, **SMALL)
+        await world.beat(number)
+        await until(lambda: world[number].partition().is_leader)
+        partition = world[number].partition()
+        assert (partition.is_damaged, partition.log_start_offset) == (True, 0)
+        with pytest.raises(StreamlogError, match=lost.name):
+            await values_of(partition)
+        assert await values_of(partition, 3) == values[3:]
+        await partition.shorten(3)  # as an operator may, who gives up on them
+        assert not partition.is_damaged
+
+
+async def test_a_reader_that_finds_no_file_has_it_fetched_again(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.followers[0]
+        number = int(node.node_id)
+        await world.stop(number)
+        node = await world.start(number, **SMALL)  # which has no file open
+        await until(lambda: world.isr() == {1, 2, 3})
+        segments(tmp_path, number)[0].unlink()
+        with pytest.raises(StreamlogError):
+            await values_of(node.partition())
+        assert node.partition().is_damaged
+        await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
