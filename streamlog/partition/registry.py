@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, TypeVar
 from uuid import UUID
 
 from streamlog.client.security import NO_SECURITY, Security
@@ -53,6 +54,10 @@ from streamlog.partition.trimming import Trimming
 from streamlog.partition.upkeep import Upkeep
 
 logger = logging.getLogger(__name__)
+
+_HEARD_AT_ONCE: Final = 200
+"""Partitions that do as an image says in the turn in which it is applied. Of more, those that have
+to be fenced do so, too, and the others have their turns after it."""
 
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
@@ -102,6 +107,9 @@ class Registry:
         self._disposal = Disposal(self._folders, self._workers)
         self._wanted: dict[TopicPartition, Here] = {}  # by the newest image
         self._heard: dict[TopicPartition, Here] = {}  # what each has acted on
+        self._unheard: dict[TopicPartition, None] = {}  # to do as it says, soon
+        self._any_unheard = asyncio.Event()
+        self._some_heard = asyncio.Event()  # of them; another one for the next time
         self._converging = Converging(self._catch_up)
         self._opener = Opener(
             self._folders, self._checkpoints, self._upkeep, self._workers, settings,
@@ -129,7 +137,7 @@ class Registry:
         )  # fmt: skip
         self._image: Image | None = None  # the newest
         self._may_open = asyncio.Event()
-        self._closed = False
+        self._closed = self._is_running = False
 
     def _first_producer_id(self) -> int:
         """The lowest that is given in this metadata log."""
@@ -221,7 +229,7 @@ class Registry:
         if self._closed:
             return
         self._image = new
-        is_ailing = False
+        heard, is_ailing = 0, False
         for before, after in new.changes(old):
             if after is None:
                 if before is None:
@@ -236,7 +244,12 @@ class Registry:
                 self._wanted[here.tp] = here
                 partition = self._partitions.get(here.tp)
                 if partition is not None and not partition.state.cutting:
-                    self._hear(here, partition)
+                    heard += 1
+                    if heard <= _HEARD_AT_ONCE or self._is_deposed(here, partition):
+                        self._hear(here, partition)
+                    else:
+                        self._unheard[here.tp] = None
+                        self._any_unheard.set()
                 elif here.tp not in self._offline:
                     self._converging.add(here.tp)
                 is_ailing = is_ailing or self._is_ailing(here.tp)
@@ -247,11 +260,16 @@ class Registry:
         """Return when the partitions of ``stream``, or all, that have to be opened, cut or moved
         away by now are. A failing disk puts partitions offline, no more.
         """
+        if self._image is not None and not self._is_running:
+            self._hear_some(len(self._unheard))
+        while self._unheard if stream is None else self._is_unheard(stream):
+            await self._some_heard.wait()
         await self._converging.settled(stream)
 
     async def run(self) -> None:
         """Checkpoints, retention, interval syncs; ends by raising what no partition can handle."""
         async with asyncio.TaskGroup() as group:
+            group.create_task(self._hear_the_rest())
             group.create_task(self._converging.run())
             group.create_task(self._flusher.run())
             group.create_task(self._upkeep.run())
@@ -385,6 +403,45 @@ class Registry:
         self._heard[tp] = here
         if self._replication is not None:
             self._replication.heard(partition, image, is_new=is_new)
+
+    def _is_deposed(self, here: Here, partition: Partition) -> bool:
+        """It leads, and must not any more, or in another epoch."""
+        is_same = here.image.leader_epoch == partition.leader_epoch
+        return partition.is_leader and not (is_same and here.image.leader == self._node_id)
+
+    async def _hear_the_rest(self) -> None:
+        """What an image of very many partitions left for later."""
+        self._is_running = True
+        try:
+            while True:
+                await self._any_unheard.wait()
+                self._any_unheard.clear()
+                while self._unheard:
+                    self._hear_some(_HEARD_AT_ONCE)
+                    some_heard, self._some_heard = self._some_heard, asyncio.Event()
+                    some_heard.set()
+                    await asyncio.sleep(0)
+        finally:
+            self._is_running = False
+            self._unheard.clear()  # the node stops
+            self._some_heard.set()
+
+    def _hear_some(self, count: int) -> None:
+        for tp in tuple(islice(self._unheard, count)):
+            del self._unheard[tp]
+            here, partition = self._wanted.get(tp), self._partitions.get(tp)
+            if here is None or partition is None or self._closed:
+                continue
+            if partition.state.cutting:
+                self._converging.add(tp)
+            elif self._heard.get(tp) is not here:
+                self._hear(here, partition)
+                self._tell_listeners(tp)
+
+    def _is_unheard(self, stream: str) -> bool:
+        here = self._image.streams.get(stream) if self._image is not None else None
+        numbers = range(len(here.partitions)) if here is not None else ()
+        return any(TopicPartition(stream, it) in self._unheard for it in numbers)
 
     def _leave(
         self,

@@ -13,6 +13,7 @@ from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError, Strea
 from streamlog.log.mark import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
+from streamlog.partition import registry as registry_module
 from streamlog.partition.following import Cut
 from streamlog.partition.registry import Registry
 from streamlog.partition.replica import _run
@@ -205,6 +206,33 @@ async def test_a_stream_whose_log_is_being_cut_can_be_deleted(node: Node) -> Non
     await node.settled()
     assert node.registry.partition(tp("s")).topic_id == newest.bytes
     assert node.mark("s") == newest.int
+
+
+async def test_of_very_many_those_that_are_deposed_are_fenced_at_once(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registry_module, "_HEARD_AT_ONCE", 2)
+    names = [f"s{number}" for number in range(7)]
+    for name in names:
+        node.assigned.create(name)
+    node.apply()
+    await node.settled()
+    partitions = [node.registry.partition(tp(name)) for name in names]
+    assert all(it.is_leader for it in partitions)
+    for name in names:
+        node.assigned.lead(name, TWO)
+    node.apply()
+    assert not any(it.is_leader for it in partitions)
+    for name in names:
+        node.assigned.lead(name, ONE)
+    node.apply()
+    assert sum(it.is_leader for it in partitions) == 2
+    node.heard.clear()
+    await node.settled(names[4])
+    assert partitions[4].is_leader
+    await node.settled()
+    assert all(it.is_leader for it in partitions)
+    assert sorted(node.heard) == [tp(name) for name in names[2:]]
 
 
 async def test_a_close_waits_for_what_is_being_opened(node: Node) -> None:
