@@ -188,10 +188,10 @@ async def test_what_is_erased_is_compacted_first_however_little_is_dirty(world: 
     """Else the record before the erased one would stay, where no other replica has it."""
     settings = {**NODE, "erasure_lag_ms": 100}
     async with world.node(**settings) as registry:
-        await world.create("s", **{**COMPACT, "min_cleanable_dirty_ratio": 1.0})
-        partition = registry.partition(tp("s"))
+        partition = await overwritten(world, registry, "s", min_cleanable_dirty_ratio=1.0)
+        await until(lambda: partition.first_dirty_offset == 30)
         await put(partition, (b"k", b"old"), (b"k", b"new"), (b"other", b"x"))
-        await partition.erasing.erase(OffsetSet([1]))
+        await partition.erasing.erase(OffsetSet([31]))
         await until(lambda: not partition.state.log.erasures.unremoved)
         assert (b"k", b"old") not in await pairs_of(partition)
         assert (b"other", b"x") in await pairs_of(partition)
