@@ -42,8 +42,23 @@ class Publisher:
         self._next = 0
         self._waiting: dict[int, int] = {}
         """By number: how often it has been sent."""
+        self._sent_us: dict[int, int] = {}
         if window == 1:
             checkers.order.expect(name)
+
+    @property
+    def waits_for_each(self) -> bool:
+        """Its messages are in the log in its order."""
+        return self._window == 1
+
+    def sent_us(self, number: int) -> int:
+        """When it was sent last."""
+        return self._sent_us[number]
+
+    def end(self) -> None:
+        """It gives up what waits, and sends nothing more."""
+        self._until_us = 0
+        self._waiting.clear()
 
     @property
     def done(self) -> bool:
@@ -79,6 +94,7 @@ class Publisher:
 
     def _try(self, number: int) -> None:
         message_id = f"{self.name}:{number}"
+        self._sent_us[number] = self._events.now_us
         self._send(_frame(f"{self.name}.{number}", message_id))
         self._retry_after(self._timeout_us, number)
 

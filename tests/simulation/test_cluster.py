@@ -8,10 +8,24 @@ import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
-from tests.simulation.seeds import Player, chosen, shares, told
+from tests.simulation.cluster.swarm import (
+    AlternatingWorld,
+    MovesWorld,
+    PurgesWorld,
+    RecreatedWorld,
+    SwarmWorld,
+)
+from tests.simulation.seeds import Make, Player, chosen, shares, told
 
-SEEDS = range(120)
+SEEDS = range(50)
 CRUEL_SEEDS = range(10)
+SWARMS = [
+    pytest.param(SwarmWorld, range(10), id="all"),
+    pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
+    pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
+    pytest.param(PurgesWorld, range(6), id="records-purged"),
+    pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
+]
 
 
 @pytest.mark.parametrize("seeds", shares(SEEDS, 10))
@@ -26,6 +40,21 @@ def test_what_is_acknowledged_is_kept_where_followers_lag(
     player.play(FollowersLag, seeds)
 
 
+@pytest.mark.parametrize(("world", "seeds"), SWARMS)
+def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults(
+    world: Make, seeds: range, player: Player
+) -> None:
+    player.play(world, chosen(seeds))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("world", "seeds"), SWARMS)
+def test_what_is_acknowledged_is_kept_in_a_swarm_of_faults_for_long(
+    world: Make, seeds: range, player: Player
+) -> None:
+    player.play(world, chosen(range(1_000, 1_000 + 40 * len(seeds))))
+
+
 @pytest.mark.slow
 def test_what_is_acknowledged_is_kept_for_long(player: Player) -> None:
     player.play(ClusterWorld, chosen(range(1_000, 2_500)))
@@ -36,5 +65,6 @@ def test_what_is_acknowledged_is_kept_where_followers_lag_for_long(player: Playe
     player.play(FollowersLag, chosen(range(1_000, 1_300)))
 
 
-def test_a_seed_tells_the_same_story_twice() -> None:
-    assert told(ClusterWorld, 7) == told(ClusterWorld, 7)
+@pytest.mark.parametrize("world", [ClusterWorld, SwarmWorld])
+def test_a_seed_tells_the_same_story_twice(world: Make) -> None:
+    assert told(world, 7) == told(world, 7)

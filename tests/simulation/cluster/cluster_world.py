@@ -11,7 +11,7 @@ from streamlog.metadata.commands import (
     RebalanceLeaders,
     TransferController,
 )
-from streamlog.metadata.image import Image
+from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.simulation.checkers import Violation
@@ -32,17 +32,22 @@ TROUBLE_S = (3, 3, 3, 6, 12)
 """Many short stories find more than a few long ones."""
 CALM_US = 40_000_000
 RESTART_FAILED_US = 1_500_000
+LOOK_US = 50_000
+"""Between two looks at all replicas in sync."""
 
 
 class ClusterWorld:
-    """Three nodes, or five; all of it follows from the seed."""
+    """All of it follows from the seed."""
+
+    NODES: tuple[int, ...] = (3, 3, 3, 5)
+    """How many there are."""
 
     def __init__(self, seed: int) -> None:
         self.seed = seed
         self.rng = random.Random(seed)
         self.events = Events()
         self.links = Links(self.events, self.rng)
-        nodes = self.rng.choice((3, 3, 3, 5))
+        nodes = self.rng.choice(self.NODES)
         ids = [NodeId(number) for number in range(1, nodes + 1)]
         self.hosts = {node_id: Host(node_id, self.events, self.rng) for node_id in ids}
         self.tcp = Tcp(self.links, self.hosts)
@@ -87,6 +92,7 @@ class ClusterWorld:
                 self._create(config)
             self.events.after(TROUBLE_FROM_US, self.troubles.begin)
             self.events.after(RESTART_FAILED_US, self._restart_failed)
+            self.events.after(LOOK_US, self._look_at_all)
             while not (self.troubles.over and self._is_well()):
                 if self.events.now_us > self._until_us + CALM_US:
                     raise Violation(f"all is not well: {self._state()}")
@@ -125,6 +131,10 @@ class ClusterWorld:
     def _failed(self, host: Host, node: ClusterNode, error: BaseException) -> None:
         if host.process is node:
             self.troubles.fail(host, repr(error))
+
+    def _look_at_all(self) -> None:
+        self.events.after(LOOK_US, self._look_at_all)
+        self.observer.look_at_all(self.nodes())
 
     def _look(self) -> None:
         host, Host.latest = Host.latest, None
@@ -185,20 +195,20 @@ class ClusterWorld:
 
             async def create() -> None:
                 try:
-                    await node.metadata.create_stream(config)
+                    stream, _ = await node.metadata.create_stream(config)
                 except StreamlogError as error:
                     self.troubles.tell(f"stream {config.name} not created: {error}")
                     return
-                self._is_created(config)
+                self._is_created(stream)
 
             node.loop.call_soon(lambda: node.spawn(create()))
         self.events.after(400_000, lambda: self._create(config))
 
-    def _is_created(self, config: StreamConfig) -> None:
-        if config.name not in self._created:
-            self._created.add(config.name)
-            self.troubles.tell(f"stream {config.name} is created")
-            self.publishers.publish_to(config)
+    def _is_created(self, stream: StreamImage) -> None:
+        if stream.name not in self._created:
+            self._created.add(stream.name)
+            self.troubles.tell(f"stream {stream.name} is created")
+            self.publishers.publish_to(stream)
 
     def _operate(self) -> None:
         node, command = self._ready_node(), self._command()

@@ -5,7 +5,9 @@ goes wrong in a few of them. The worlds, and what is checked, are the same.
 from unittest.mock import patch
 
 from streamlog.metadata import replica
+from streamlog.metadata.stream import StreamConfig
 from streamlog.raft.events import Role
+from streamlog.replication.isr import IsrProposal
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import Weather
@@ -14,6 +16,8 @@ from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.settings import replication_section
 
 AT_ONCE_US = 1_000
+POWER_SHARE = 0.005
+"""Of the events in the midst of syncs."""
 
 
 class VotersRestart(QuorumWorld):
@@ -78,3 +82,73 @@ class FollowersLag(ClusterWorld):
         self.replication = replication_section(fetch_bytes_max=600)
         troubles = self.troubles
         troubles.kinds = [troubles.stop, troubles.isolate, *2 * [troubles.kill]]
+
+
+class FewReplicasLosePower(ClusterWorld):
+    """Streams with one replica or two, none of which anybody else has in full."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.sync = "commit"
+        self.troubles.kinds = [self._be_slow, self.troubles.power]
+
+    def _be_slow(self) -> None:
+        if len(self._created) == len(self.configs):
+            for host in self.hosts.values():
+                host.slow_disk = True
+
+    def _look(self) -> None:
+        """The power goes while a sync runs, during which more is written."""
+        host = Host.latest
+        super()._look()
+        if host is None or not host.slow_disk or self.troubles.over or not host.is_up:
+            return
+        syncs = [it for it in host.process.partitions() if it.state.syncing is not None]
+        if syncs and self.rng.random() < POWER_SHARE:
+            self.troubles.power(host)
+
+    def _make_configs(self, nodes: int) -> list[StreamConfig]:
+        return [
+            StreamConfig.of(name="a", replicas=1, partitions=2),
+            StreamConfig.of(name="b", replicas=2, min_isr=1),
+        ]
+
+
+class JoinersLosePower(ClusterWorld):
+    """Whoever is proposed as in sync loses power, with what it has not synced, before all know."""
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.sync = "os"
+        troubles = self.troubles
+        troubles.kinds = [self._be_slow, *3 * [self._restart], troubles.isolate]
+        self._struck: set[tuple[int, IsrProposal]] = set()
+
+    def _be_slow(self) -> None:
+        self.links.weather = Weather(slow=0.5, delay_us_max=self.rng.choice((50_000, 700_000)))
+
+    def _restart(self) -> None:
+        """It leaves the in-sync replicas, and joins again."""
+        host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        self.troubles.kill(host, down_us=AT_ONCE_US)
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or self.troubles.over:
+            return
+        for partition in host.process.partitions():
+            progress = partition.state.progress
+            proposal = progress.in_sync.proposal if progress is not None else None
+            if proposal is None or (host.life, proposal) in self._struck:
+                continue
+            self._struck.add((host.life, proposal))
+            for node_id in sorted(proposal.isr - progress.isr):
+                self._lose_power_soon(self.hosts[node_id])
+
+    def _lose_power_soon(self, host: Host) -> None:
+        if self.rng.random() < 0.5:
+            delay_us = self.rng.randint(0, 3_000)
+            self.events.after(delay_us, lambda: self.troubles.power(host, down_us=AT_ONCE_US))

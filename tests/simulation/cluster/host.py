@@ -37,6 +37,8 @@ class Host:
         self.process: Any = None
         self.powered = True
         self.slow_disk = False
+        self.late_us = 0
+        """Until when its node does not act on the metadata, in true time."""
         self.boot = 0
         """Grows when the machine, not just the process, starts anew."""
         self.on_power_cut: Callable[[], None] = lambda: None

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,7 +32,7 @@ def _uuid4() -> uuid.UUID:
 
 
 class SimThreads(Executor):
-    """Threads of the machine that made them: each call takes its time, and ends in one piece."""
+    """Threads of the machine that made them: each call takes its time, and is done in one piece."""
 
     def __init__(self, max_workers: int | None = None, thread_name_prefix: str = "") -> None:
         self._host = _here()
@@ -51,18 +52,25 @@ class SimThreads(Executor):
         if self._free and self._waiting:
             self._free -= 1
             call, future = self._waiting.popleft()
-            self._host.after(self._host.disk_delay_us(), lambda: self._run(call, future))
+            host, delay_us = self._host, self._host.disk_delay_us()
+            done_us = host.rng.randint(0, delay_us)
+            host.after(done_us, lambda: self._run(call, future, delay_us - done_us))
 
-    def _run(self, call: Callable[[], Any], future: Future[Any]) -> None:
+    def _run(self, call: Callable[[], Any], future: Future[Any], told_us: int) -> None:
+        """Whoever waits is told later: a sync need not cover what is written meanwhile."""
+        told: Callable[[], object] = future.cancel
         if future.set_running_or_notify_cancel():
             try:
-                result = call()
+                told = partial(future.set_result, call())
             except Exception as error:
-                future.set_exception(error)
-            else:
-                future.set_result(result)
-        self._free += 1
-        self._start()
+                told = partial(future.set_exception, error)
+
+        def tell() -> None:
+            told()
+            self._free += 1
+            self._start()
+
+        self._host.after(told_us, tell)
 
 
 TIME = SimpleNamespace(

@@ -4,11 +4,12 @@ Simulated are the event loop, threads, clocks, disk, sockets and the NATS client
 the socket API's frames to the quorum and from NATS frames to the log, is what runs in production.
 """
 
+import asyncio
 import uuid
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
-from streamlog.config import GroupsSection
+from streamlog.config import GroupsSection, SyncPolicy
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
@@ -22,6 +23,7 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.metrics import NodeMetrics
+from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
 from streamlog.raft.quorum import RaftSettings
 from streamlog.server.connection import Connection
@@ -213,6 +215,22 @@ class ClusterNode:
         self.source.apply(Image(image.cluster_id), image)
         self.registry.add_listener(self.source.look)
         await self.source.settled(None)
+
+    async def act_late(self) -> None:
+        """Hold back what is committed of the metadata, until ``Host.late_us``; all else goes on."""
+        await self.metadata.attach(lambda _old, _new: None, self._wait_until_late)
+
+    async def _wait_until_late(self, _image: Image) -> None:
+        await asyncio.sleep(max(0, self.host.late_us - self.host.events.now_us) / 1e6)
+
+    def partitions(self) -> Iterator[Partition]:
+        """None before there are any."""
+        return self.registry.partitions() if self.ready else iter(())
+
+    @property
+    def sync(self) -> SyncPolicy:
+        """Of streams that name none."""
+        return self._log.sync
 
     @property
     def is_at_work(self) -> bool:

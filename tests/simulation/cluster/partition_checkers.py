@@ -1,9 +1,11 @@
 """What replicated partitions promise, whatever happens. Told of every change; raises Violation."""
 
 from bisect import bisect_left
+from collections.abc import Callable
 from typing import NamedTuple
 from uuid import UUID
 
+from streamlog.errors import CorruptData
 from streamlog.log.log import PartitionLog
 from streamlog.partition.owner import Partition
 from streamlog.record.batch import batches
@@ -46,12 +48,21 @@ class SingleLeaderPerEpoch:
 
 
 class LogMatching:
-    """Records of one offset and one epoch are the same, wherever they are."""
+    """Records of one offset and one epoch are the same, wherever they are; and no log holds a
+    record that was published to another stream, be it an earlier one of the same name.
+    """
 
     def __init__(self) -> None:
+        self.may_hold: Callable[[Replica, str], bool] = lambda _replica, _message_id: True
+        """Whether the message was published while that stream was there."""
         self._records: dict[tuple[Replica, int, int], str] = {}
 
     def holds(self, replica: Replica, node_id: int, record: Record) -> None:
+        if not self.may_hold(replica, record.message_id):
+            raise Violation(
+                f"{replica} on node {node_id}: {record.message_id} at {record.offset} was published"
+                " to an earlier stream of that name"
+            )
         key = (replica, record.offset, record.epoch)
         known = self._records.setdefault(key, record.message_id)
         if known != record.message_id:
@@ -69,11 +80,24 @@ class CommittedLog:
 
     def __init__(self, replica: Replica) -> None:
         self.records: list[Record] = []
-        """Dense from 0: nothing is let go in these stories."""
+        """Dense from 0; those that are purged are kept here."""
         self._replica = replica
         self._offsets: dict[str, int] = {}
         self._epochs: list[int] = []
         """By offset, the leader epoch in which the record was committed. Never falls."""
+        self.purge_asked = 0
+        """Somebody has asked for a purge up to there: no log may begin later."""
+        self.purges: list[tuple[int, int]] = []
+        """Acknowledged ones: the offset, and the leader epoch in which it was asked for."""
+
+    @property
+    def purged(self) -> int:
+        """All below is purged, and that was acknowledged."""
+        return max((offset for offset, _ in self.purges), default=0)
+
+    def purged_before(self, epoch: int) -> int:
+        """As far as it was acknowledged in earlier leader epochs."""
+        return max((offset for offset, asked in self.purges if asked < epoch), default=0)
 
     @property
     def end_offset(self) -> int:
@@ -101,8 +125,11 @@ class CommittedLog:
         self.records.append(record)
         self._epochs.append(max(epoch, self._epochs[-1] if self._epochs else epoch))
 
+    def holds(self, message_id: str, offset: int) -> bool:
+        return offset < self.end_offset and self.records[offset].message_id == message_id
+
     def acknowledged(self, message_id: str, offset: int) -> None:
-        if not (offset < self.end_offset and self.records[offset].message_id == message_id):
+        if not self.holds(message_id, offset):
             raise Violation(f"{self._replica}: {message_id} is acknowledged at {offset}, wrongly")
 
     def check_order(self, names: set[str]) -> None:
@@ -142,6 +169,7 @@ class Watched:
         self._committed = checkers.log_of(replica)
         self._end_offset = 0
         self._high_watermark = 0
+        self._log_start = 0
         self._checked = 0
         """Below, what is committed has been compared."""
         self._leader_epoch = -1
@@ -149,7 +177,12 @@ class Watched:
     def look(self, partition: Partition) -> None:
         """After an event of its node."""
         state, log = partition.state, partition.state.log
+        if partition.is_damaged:  # which it says; once it is mended, all is looked at again
+            self._end_offset = self._high_watermark = self._checked = 0
+            return
         leader_epoch = state.leader_epoch if state.progress is not None else -1
+        if log.log_start_offset != self._log_start:
+            self._look_at_start(log)
         if log.log_end_offset != self._end_offset:
             self._look_at_end(log)
         if leader_epoch != self._leader_epoch:
@@ -163,10 +196,28 @@ class Watched:
         """At the end, everything once more."""
         log = partition.state.log
         records = records_of(log, log.log_start_offset, log.log_end_offset)
-        if [record.offset for record in records] != list(range(len(records))):
+        offsets = [record.offset for record in records]
+        if offsets != list(range(log.log_start_offset, log.log_end_offset)):
             raise Violation(f"the offsets of {self._replica} on node {self._node_id} have gaps")
-        for record in records[: self._high_watermark]:
-            self._committed.agrees(self._node_id, record, partition.state.leader_epoch)
+        if log.log_start_offset < self._committed.purged:
+            raise Violation(
+                f"{self._replica} on node {self._node_id} begins at {log.log_start_offset}, and is"
+                f" purged up to {self._committed.purged}"
+            )
+        for record in records:
+            if record.offset < self._high_watermark:
+                self._committed.agrees(self._node_id, record, partition.state.leader_epoch)
+
+    def _look_at_start(self, log: PartitionLog) -> None:
+        """A log begins where a purge has put it, and nowhere else."""
+        self._log_start = log.log_start_offset
+        if self._replica in self._checkers.forgiven:
+            return
+        if self._log_start > self._committed.purge_asked:
+            raise Violation(
+                f"{self._replica} on node {self._node_id} begins at {self._log_start}; purges were"
+                f" asked for up to {self._committed.purge_asked}"
+            )
 
     def _look_at_end(self, log: PartitionLog) -> None:
         """What is new, after a truncation too."""
@@ -174,6 +225,7 @@ class Watched:
             return
         start = min(self._end_offset, log.log_end_offset)
         self._checked = min(self._checked, start)
+        start = max(start, log.log_start_offset)
         for record in records_of(log, start, log.log_end_offset):
             self._checkers.matching.holds(self._replica, self._node_id, record)
         self._end_offset = log.log_end_offset
@@ -187,6 +239,12 @@ class Watched:
             raise Violation(
                 f"node {self._node_id} leads {self._replica} in epoch {epoch} with"
                 f" {log.log_end_offset} of {end_offset} committed records"
+            )
+        purged = self._committed.purged_before(epoch)
+        if log.log_start_offset < purged:
+            raise Violation(
+                f"node {self._node_id} leads {self._replica} in epoch {epoch} from"
+                f" {log.log_start_offset} on, and a purge up to {purged} was acknowledged"
             )
         for record in records_of(log, log.log_start_offset, end_offset):
             self._committed.agrees(self._node_id, record, epoch)
@@ -215,11 +273,20 @@ class Watched:
 
 
 def records_of(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
-    """From ``offset`` up to ``end_offset``."""
+    """From ``offset`` up to ``end_offset``. Of damage a replica must know by itself."""
+    try:
+        return _read(log, offset, end_offset)
+    except CorruptData as error:
+        raise Violation(f"nobody knows of it: {error}") from None
+
+
+def _read(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
     found: list[Record] = []
     while offset < end_offset:
         with log.read(offset, READ_BYTES, log.log_end_offset) as piece:
             data = piece.read()
+        if not data:
+            raise Violation(f"nothing can be read at {offset}, below {end_offset}")
         for header, batch in batches(memoryview(data)):
             found += [
                 Record(it.offset, header.leader_epoch, (it.value or b"").decode().rstrip("."))
@@ -228,3 +295,8 @@ def records_of(log: PartitionLog, offset: int, end_offset: int) -> list[Record]:
             ]
             offset = header.next_offset
     return found
+
+
+def replica_of(partition: Partition) -> Replica:
+    """By the stream's id: another stream of the same name is another one."""
+    return Replica(UUID(bytes=partition.topic_id), partition.tp.partition)

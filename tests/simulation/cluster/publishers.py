@@ -3,20 +3,22 @@
 import json
 import random
 from collections.abc import Callable
+from uuid import UUID
 
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image import StreamImage
 from streamlog.metadata.subjects import partition_subject
-from streamlog.model import TopicPartition
 from tests.simulation.checkers import AcknowledgedNeverLost, PublisherOrder, Violation
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.nats import SimNats
 from tests.simulation.cluster.observer import Observer
+from tests.simulation.cluster.partition_checkers import Replica
 from tests.simulation.events import Events
 from tests.simulation.publisher import Publisher
 
 TIMEOUT_US = 700_000
 BACKOFF_US = 60_000
 PAUSE_US_MAX = 120_000
+SEND_US_MAX = 1_000
 PUBLISH_US_MIN = 1_000_000
 """However late the stream is created."""
 NO_RESPONDERS = json.dumps({"error": {"code": 503, "description": "no responders"}}).encode()
@@ -31,7 +33,9 @@ class _Told:
 
 
 class Publishers:
-    """Two for each partition: one waits for each answer, one has several on the way."""
+    """Two for each partition of each stream, be it one more of an old name: one waits for each
+    answer, one has several on the way.
+    """
 
     nats: SimNats
 
@@ -50,20 +54,29 @@ class Publishers:
         self._observer = observer
         self._until_us = until_us
         self._by_name: dict[str, Publisher] = {}
-        self._places: dict[str, TopicPartition] = {}
+        self._places: dict[str, Replica] = {}
+        self._ended: set[str] = set()
+        """Their streams are deleted."""
         self._subjects: dict[str, str] = {}
-        self._kept = AcknowledgedNeverLost()
+        self._kept: dict[Replica, AcknowledgedNeverLost] = {}
+        self._streams: dict[Replica, tuple[str, int]] = {}
+        """Of which name each is, and since when it has been there."""
+        observer.partitions.matching.may_hold = self._may_hold
 
     @property
     def done(self) -> bool:
         return all(publisher.done for publisher in self._by_name.values())
 
-    def publish_to(self, config: StreamConfig) -> None:
+    def publish_to(self, stream: StreamImage) -> None:
+        """``stream`` is new."""
         until_us = max(self._until_us, self._events.now_us + PUBLISH_US_MIN)
+        config = stream.config
         for number in range(config.partitions):
             for window in (1, 4):
-                name = f"{config.name}{number}{'xo'[window == 1]}"
-                self._places[name] = TopicPartition(config.name, number)
+                name = f"{config.name}{number}{'xo'[window == 1]}{len(self._by_name)}"
+                place = Replica(stream.stream_id, number)
+                self._places[name] = place
+                self._streams[place] = config.name, self._events.now_us
                 self._subjects[name] = partition_subject(config.subjects[0], number)
                 self._by_name[name] = publisher = Publisher(
                     name,
@@ -79,6 +92,13 @@ class Publishers:
                 )
                 publisher.start()
 
+    def end(self, stream_id: UUID) -> None:
+        """The stream is to be deleted: nothing is sent to it any more."""
+        for name, place in self._places.items():
+            if place.stream_id == stream_id:
+                self._ended.add(name)
+                self._by_name[name].end()
+
     def answer(self, data: bytes) -> None:
         """Publications of a node: answers to publishers."""
         while data:
@@ -90,22 +110,40 @@ class Publishers:
     def check(self) -> None:
         """At the end: order, and that something was acknowledged at all."""
         for name, publisher in self._by_name.items():
-            if not publisher.acknowledged:
+            if not publisher.acknowledged and name not in self._ended:
                 raise Violation(f"nothing of {name} was ever acknowledged")
         for replica, log in self._observer.partitions.logs.items():
             if replica not in self._observer.partitions.forgiven:
-                log.check_order({name for name in self._by_name if name.endswith("o")})
+                log.check_order({name for name, it in self._by_name.items() if it.waits_for_each})
 
     def state(self) -> str:
         return ", ".join(
             f"{name}: {'done' if it.done else 'waits'} after {it.acknowledged}"
             for name, it in self._by_name.items()
+            if name not in self._ended
         )
 
+    def _may_hold(self, replica: Replica, message_id: str) -> bool:
+        """A message goes to the stream that is there when it comes to NATS, whichever it is."""
+        name, _, number = message_id.partition(":")
+        place = self._places[name]
+        if replica == place:
+            return True
+        if replica not in self._streams or replica.partition != place.partition:
+            return False
+        stream, since_us = self._streams[replica]
+        sent_us = self._by_name[name].sent_us(int(number))
+        return stream == self._streams[place][0] and since_us <= sent_us + SEND_US_MAX
+
     def _acknowledged(self, message_id: str, offset: int) -> None:
-        tp = self._places[message_id.partition(":")[0]]
-        self._observer.acknowledged(tp, message_id, offset)
-        self._kept.acknowledged(message_id, offset)
+        """By the stream for which it was meant, unless a later one of that name has it."""
+        place = self._places[message_id.partition(":")[0]]
+        logs = self._observer.partitions.logs
+        for later in self._streams:
+            if later in logs and logs[later].holds(message_id, offset):
+                place = later
+        self._observer.acknowledged(place, message_id, offset)
+        self._kept.setdefault(place, AcknowledgedNeverLost()).acknowledged(message_id, offset)
 
     def _tell(self, reply: str, payload: bytes) -> None:
         publisher = self._by_name[reply.partition(".")[0]]
@@ -123,4 +161,4 @@ class Publishers:
             if not self.nats.publish(subject, reply, head, body):
                 self._tell(reply, NO_RESPONDERS)
 
-        self._events.after(self._rng.randint(50, 1_000), arrive)
+        self._events.after(self._rng.randint(50, SEND_US_MAX), arrive)

@@ -50,7 +50,7 @@ class Troubles:
         """One is drawn at a time; a world may add its own."""
         self._events = events
         self._rng = rng
-        self._hosts = hosts
+        self.hosts = hosts
         self._links = links
         self._until_us = until_us
         self._start = start
@@ -103,15 +103,16 @@ class Troubles:
             host.kill()
             self._boot_after(host, self._down_us() if down_us is None else down_us)
 
-    def power(self) -> None:
-        self._cut_power(self._pick())
+    def power(self, host: Host | None = None, *, down_us: int | None = None) -> None:
+        """As ``kill``."""
+        self._cut_power(host or self._pick(), down_us)
 
     def strike(self, host: Host) -> None:
         """One way or another."""
-        self._rng.choice((self.kill, self._cut_power, self._stop, self._isolate))(host)
+        self._rng.choice((self.kill, self._cut_power, self.stop, self._isolate))(host)
 
     def power_of_all(self) -> None:
-        for host in self._hosts.values():
+        for host in self.hosts.values():
             self._cut_power(host)
 
     def power_in_a_call(self) -> None:
@@ -119,10 +120,8 @@ class Troubles:
         if host.is_up and self._may_lose_unsynced(host):
             host.disk.calls_left = self._rng.randint(0, 60)
 
-    def stop(self) -> None:
-        self._stop(self._pick())
-
-    def _stop(self, host: Host) -> None:
+    def stop(self, host: Host | None = None) -> None:
+        host = host or self._pick()
         if host.is_up and not host.is_stopped:
             self.tell(f"node {host.node_id} is stopped")
             host.stop()
@@ -135,11 +134,11 @@ class Troubles:
 
             self._events.after(self._rng.randint(50_000, 9_000_000), resume)
 
-    def _cut_power(self, host: Host) -> None:
+    def _cut_power(self, host: Host, down_us: int | None = None) -> None:
         if host.is_up and self._may_lose_unsynced(host):
             self.tell(f"node {host.node_id} loses power")
             host.cut_power()
-            self._boot_after(host, self._down_us())
+            self._boot_after(host, self._down_us() if down_us is None else down_us)
 
     def _power_gone(self, host: Host) -> None:
         self.tell(f"node {host.node_id} loses power in the middle of a call")
@@ -163,15 +162,15 @@ class Troubles:
         place = host.node_id
         self.tell(f"node {place} is isolated")
         self._links.isolate(place, self._places(but=place))
-        self._heal_later()
+        self.heal_later()
 
     def split(self) -> None:
-        places = [NATS, *self._hosts]
+        places = [NATS, *self.hosts]
         self._rng.shuffle(places)
         at = self._rng.randint(1, len(places) - 1)
         self.tell(f"{places[:at]} are split from {places[at:]}")
         self._links.split(places[:at], places[at:])
-        self._heal_later()
+        self.heal_later()
 
     def cut_one_way(self) -> None:
         place = self._pick().node_id
@@ -181,7 +180,7 @@ class Troubles:
         self.tell(f"{place} {'hears nothing from' if inward else 'is not heard by'} {targets}")
         for other in targets:
             self._links.cut(*((other, place) if inward else (place, other)))
-        self._heal_later()
+        self.heal_later()
 
     def storm(self) -> None:
         rng = self._rng
@@ -192,9 +191,9 @@ class Troubles:
             delay_us_max=rng.choice((20_000, 200_000, 1_500_000)),
         )
         self.tell(f"{self._links.weather}")
-        self._heal_later()
+        self.heal_later()
 
-    def _heal_later(self) -> None:
+    def heal_later(self) -> None:
         def heal() -> None:
             self.tell("the network heals")
             self._links.heal()
@@ -203,7 +202,7 @@ class Troubles:
         self._events.after(self._rng.randint(*CUT_US), heal)
 
     def _places(self, *, but: int) -> list[int]:
-        return [place for place in (NATS, *self._hosts) if place != but]
+        return [place for place in (NATS, *self.hosts) if place != but]
 
     # Disks and clocks
 
@@ -240,7 +239,7 @@ class Troubles:
     # The course of it
 
     def _pick(self) -> Host:
-        return self._hosts[self._rng.choice(sorted(self._hosts))]
+        return self.hosts[self._rng.choice(sorted(self.hosts))]
 
     def _soon(self) -> None:
         self._events.after(self._rng.randint(0, 2 * self._pause_us), self._strike)
@@ -254,11 +253,12 @@ class Troubles:
         self.tell("all is mended")
         self._links.heal()
         self._links.weather = Weather()
-        for host in self._hosts.values():
+        for host in self.hosts.values():
             host.disk.capacity_bytes = None
             host.disk.faults.clear()
             host.disk.calls_left = None
             host.slow_disk = False
+            host.late_us = 0
             if host.is_stopped:
                 host.resume()
             self.boot(host)

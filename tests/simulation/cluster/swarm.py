@@ -1,0 +1,446 @@
+"""Stories by swarm testing (Groce et al., ISSTA 2012): each seed draws which faults and which
+operations it has, and how often each comes. Rare combinations are reached that way, which get lost
+where everything may happen at any time.
+"""
+
+from collections.abc import Callable
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata.commands import (
+    CancelMove,
+    Command,
+    CreateStream,
+    DeleteStream,
+    DrainNode,
+    ElectLeader,
+    MovePartition,
+)
+from streamlog.metadata.image import PartitionImage, StreamImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER, NodeId
+from streamlog.partition.owner import Partition
+from tests.simulation.cluster import settings
+from tests.simulation.cluster.cluster_world import ClusterWorld
+from tests.simulation.cluster.damage import Damage
+from tests.simulation.cluster.host import Host
+from tests.simulation.cluster.links import NATS
+from tests.simulation.cluster.node import ClusterNode
+from tests.simulation.cluster.partition_checkers import replica_of
+
+Kind = Callable[[], None]
+
+SHARE = 0.45
+"""Of what there is a seed has about so much."""
+WEIGHT_MAX = 5
+ENSURE_US = 300_000
+"""An operator who wants a stream there, or gone, asks again after so long."""
+LAG_US = (100_000, 3_000_000)
+PATIENCE_US = 250_000
+"""How long whoever moves a replica away waits at most before it is moved back."""
+SEGMENT_BYTES = 4 * 1024
+
+
+class SwarmWorld(ClusterWorld):
+    """As its parent; but streams come and go, replicas move to and fro, records are purged, nodes
+    act late on what the metadata says, and files are lost.
+    """
+
+    NODES: tuple[int, ...] = (3, 3, 3, 4, 5)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._wanted: dict[str, StreamConfig] = {}
+        """Streams that are to be there; the others are to go."""
+        self._known: dict[str, StreamImage] = {}
+        """Streams that are there, and published to."""
+        self._draining: set[NodeId] = set()
+        self._damage = Damage(self.rng, self.troubles, self.observer)
+        self.kinds = self._drawn()
+        self.troubles.kinds = self.kinds
+        if self.rng.random() < 0.3:
+            self.replication = settings.replication_section(self.rng.choice((600, 2_000)))
+        if self._damage.lose in self.kinds:
+            self.sync = "commit"
+
+    def faults(self) -> list[Kind]:
+        """Each is in a story or not."""
+        troubles = self.troubles
+        return [
+            troubles.kill,
+            troubles.power,
+            troubles.power_of_all,
+            troubles.power_in_a_call,
+            troubles.stop,
+            troubles.isolate,
+            troubles.split,
+            troubles.cut_one_way,
+            troubles.storm,
+            troubles.slow_disk,
+            troubles.fail_disk,
+            troubles.fill_disk,
+            troubles.jump,
+            self._restart_in_order,
+            self._operate,
+            self._kill_a_leader,
+            self._cut_a_leader_off,
+            self._elect_another,
+            self._hang_nats,
+            self._act_late,
+            self._recreate,
+            self._recreate_several,
+            self._move_away_and_back,
+            self._move,
+            self._cancel_move,
+            self._purge,
+            self._drain,
+        ]
+
+    def always(self) -> list[Kind]:
+        """These are in every story."""
+        return []
+
+    def _drawn(self) -> list[Kind]:
+        rng, kinds = self.rng, list[Kind]()
+        for kind in self.faults():
+            if rng.random() < SHARE:
+                kinds += rng.randint(1, WEIGHT_MAX) * [kind]
+        for kind in self.always():
+            kinds += rng.randint(1, WEIGHT_MAX) * [kind]
+        return kinds or [self.troubles.kill]
+
+    # Streams
+
+    def _make_configs(self, nodes: int) -> list[StreamConfig]:
+        rng = self.rng
+        return [self._config(name, nodes) for name in "abcd"[: rng.choice((1, 2, 2, 3, 4))]]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        rng = self.rng
+        replicas = rng.choice((1, 2, 3, 3))
+        return StreamConfig.of(
+            name=name,
+            partitions=rng.choice((1, 1, 2)),
+            replicas=replicas,
+            min_isr=rng.choice((None, 1, replicas)),
+            encrypted=rng.random() < 0.2,
+            segment_bytes=rng.choice((SEGMENT_BYTES, None)),
+        )
+
+    def _create(self, config: StreamConfig) -> None:
+        """From the beginning on; see ``_ensure``."""
+        self._wanted[config.name] = config
+        self._ensure(config.name)
+
+    def _ensure(self, name: str) -> None:
+        """The stream is to be there, or to go; asked again until the metadata has it so."""
+        config, known = self._wanted.get(name), self.observer.newest.streams.get(name)
+        if (config is None) == (known is None):
+            return
+        command: Command = DeleteStream(name=name)
+        if config is not None:
+            command = CreateStream(config=config)
+        self._ask(command)
+        self.events.after(ENSURE_US, lambda: self._ensure(name))
+
+    def _ask(self, command: Command) -> None:
+        node = self._ready_node()
+        if node is None:
+            return
+        self.troubles.tell(f"operator, of node {node.host.node_id}: {command!r}")
+
+        async def ask() -> None:
+            try:
+                await node.metadata.request(command)
+            except StreamlogError as error:
+                self.troubles.tell(f"operator: not done: {error!r}")
+
+        node.loop.call_soon(lambda: node.spawn(ask()))
+
+    def _look(self) -> None:
+        before = self.observer.newest.offset
+        super()._look()
+        newest = self.observer.newest
+        if newest.offset != before:
+            self.observer.look_at_all(self.nodes())
+            for name in sorted({*self._known, *newest.streams}):
+                self._look_at_stream(name, self._known.get(name), newest.streams.get(name))
+
+    def _look_at_stream(self, name: str, old: StreamImage | None, new: StreamImage | None) -> None:
+        if old and new and old.stream_id == new.stream_id:
+            self._known[name] = new
+            return
+        if old:
+            self.troubles.tell(f"stream {name} is deleted")
+            self.publishers.end(old.stream_id)
+            del self._known[name]
+            self._created.discard(name)
+        if new:
+            self._known[name] = new
+            self._is_created(new)
+            self.troubles.tell(f"stream {name} is {new.stream_id.hex[-4:]}: {new.partitions}")
+
+    def _recreate(self) -> None:
+        if self._created:
+            self._delete(self.rng.choice(sorted(self._created)))
+
+    def _recreate_several(self) -> None:
+        names = sorted(self._created)
+        for name in self.rng.sample(names, self.rng.randint(0, len(names))):
+            self._delete(name)
+
+    def _delete(self, name: str) -> None:
+        """Created anew soon, sometimes with other settings."""
+        rng, stream = self.rng, self._known.get(name)
+        config = self._wanted.pop(name, None)
+        if stream is None or config is None:
+            return
+        if rng.random() < 0.5:
+            self._lag_one_of(stream.partitions[0])
+        self.publishers.end(stream.stream_id)
+        self._ensure(name)
+        if rng.random() < 0.2:
+            config = self._config(name, len(self.hosts))
+        delay_us = rng.choice((3_000, 50_000, 500_000))
+
+        def create() -> None:
+            if name in self.observer.newest.streams and name in self._known:
+                self.events.after(delay_us, create)
+                return
+            self._create(config)
+
+        self.events.after(delay_us, create)
+
+    # Replicas
+
+    def _place(self) -> tuple[StreamImage, int] | None:
+        if not self._known:
+            return None
+        stream = self._known[self.rng.choice(sorted(self._known))]
+        return stream, self.rng.randrange(len(stream.partitions))
+
+    def _others(self, partition: PartitionImage) -> list[NodeId]:
+        return [node_id for node_id in sorted(self.hosts) if node_id not in partition.replicas]
+
+    def _move(self) -> None:
+        place = self._place()
+        if place is not None:
+            stream, number = place
+            replicas = tuple(self.rng.sample(sorted(self.hosts), stream.config.replicas))
+            self._ask(MovePartition(stream=stream.name, partition=number, replicas=replicas))
+
+    def _cancel_move(self) -> None:
+        place = self._place()
+        if place is not None:
+            self._move()
+            stream, number = place
+            delay_us = self.rng.randint(0, PATIENCE_US)
+            cancel = CancelMove(stream=stream.name, partition=number)
+            self.events.after(delay_us, lambda: self._ask(cancel))
+
+    def _move_away_and_back(self) -> None:
+        """One replica gives way to another node, and comes back, perhaps before its node knew."""
+        place = self._place()
+        if place is None:
+            return
+        (stream, number), rng = place, self.rng
+        partition = stream.partitions[number]
+        others = self._others(partition)
+        if not others or partition.is_moving:
+            return
+        leaving = rng.choice(partition.replicas)
+        if rng.random() < 0.7:
+            self._lag(self.hosts[leaving])
+        away = tuple(rng.choice(others) if it == leaving else it for it in partition.replicas)
+        self._ask(MovePartition(stream=stream.name, partition=number, replicas=away))
+        back = MovePartition(stream=stream.name, partition=number, replicas=partition.replicas)
+        give_up_us = self.events.now_us + rng.choice((PATIENCE_US, 2_000_000))
+
+        def come_back() -> None:
+            now = self._known.get(stream.name)
+            if now is None or now.stream_id != stream.stream_id:
+                return
+            is_away = set(now.partitions[number].replicas) == set(away)
+            if is_away or self.events.now_us >= give_up_us:
+                self._ask(back)
+            else:
+                self.events.after(5_000, come_back)
+
+        self.events.after(5_000, come_back)
+
+    def _drain(self) -> None:
+        node_id = self.rng.choice(sorted(self.hosts))
+        self._draining.add(node_id)
+        self._ask(DrainNode(node_id=node_id))
+        self.events.after(
+            self.rng.randint(200_000, 2_000_000),
+            lambda: self._ask(DrainNode(node_id=node_id, undo=True)),
+        )
+
+    # Purges
+
+    def _purge(self) -> None:
+        """Some of what is committed, asked of a leader."""
+        led = [
+            (node, partition)
+            for node in self.nodes()
+            if node.is_at_work
+            for partition in node.registry.partitions()
+            if partition.is_leader and partition.high_watermark > partition.log_start_offset
+        ]
+        if led:
+            self._purge_at(*self.rng.choice(led))
+
+    def _purge_at(self, node: ClusterNode, partition: Partition) -> None:
+        offset = self.rng.randint(partition.log_start_offset, partition.high_watermark)
+        replica, epoch = replica_of(partition), partition.leader_epoch
+        committed = self.observer.partitions.log_of(replica)
+        committed.purge_asked = max(committed.purge_asked, offset)
+        what = f"purge of {partition.tp} ({replica}) up to {offset} in epoch {epoch}"
+        self.troubles.tell(f"{what} asked of node {node.host.node_id}")
+
+        async def purge() -> None:
+            try:
+                await partition.purge(offset)
+            except StreamlogError as error:
+                self.troubles.tell(f"{what}: not done: {error!r}")
+                return
+            self.troubles.tell(f"{what} is acknowledged")
+            if replica not in self.observer.partitions.forgiven:
+                committed.purges.append((offset, epoch))
+
+        node.loop.call_soon(lambda: node.spawn(purge()))
+
+    # Nodes
+
+    def _kill_a_leader(self) -> None:
+        place = self._place()
+        if place is not None:
+            stream, number = place
+            leader = stream.partitions[number].leader
+            if leader != NO_LEADER:
+                self.troubles.kill(self.hosts[leader])
+
+    def _cut_a_leader_off(self) -> None:
+        """From the other nodes, but not from NATS: what comes is appended, and not committed."""
+        place = self._place()
+        if place is None:
+            return
+        stream, number = place
+        leader = stream.partitions[number].leader
+        if leader == NO_LEADER:
+            return
+        if self.rng.random() < 0.5:
+            self._lag(self.hosts[leader])
+        self.troubles.tell(f"node {leader} is cut off from the other nodes")
+        self.links.isolate(leader, [it for it in self.hosts if it != leader])
+        self.troubles.heal_later()
+
+    def _elect_another(self) -> None:
+        """And perhaps the one before again, soon."""
+        place = self._place()
+        if place is None:
+            return
+        (stream, number), rng = place, self.rng
+        partition = stream.partitions[number]
+        for leader in (rng.choice(partition.replicas), *rng.choice(((), (partition.leader,)))):
+            elect = ElectLeader(stream=stream.name, partition=number, leader=leader)
+            self.events.after(rng.randint(0, PATIENCE_US), lambda it=elect: self._ask(it))
+
+    def _hang_nats(self) -> None:
+        """The NATS server of one node does not answer; everything else does."""
+        place = self.rng.choice(sorted(self.hosts))
+        self.troubles.tell(f"the NATS of node {place} hangs")
+        self.links.isolate(place, [NATS])
+        self.troubles.heal_later()
+
+    def _act_late(self) -> None:
+        self._lag(self.hosts[self.rng.choice(sorted(self.hosts))])
+
+    def _lag_one_of(self, partition: PartitionImage) -> None:
+        self._lag(self.hosts[self.rng.choice(partition.replicas)])
+
+    def _lag(self, host: Host) -> None:
+        """It fetches on, but acts late on what the metadata says."""
+        rng = self.rng
+        if rng.random() < 0.2 and host.is_up:
+            self.troubles.stop(host)
+            return
+        host.late_us = self.events.now_us + rng.randint(*LAG_US)
+        self.troubles.tell(f"node {host.node_id} acts late until {host.late_us / 1e6} s")
+        node = host.process
+        if node is not None and node.is_at_work:
+            node.loop.call_soon(lambda: node.spawn(node.act_late()))
+
+    # The end
+
+    def _is_well(self) -> bool:
+        if self._draining:
+            node_id = self._draining.pop()
+            self._ask_until_undone(node_id)
+        return super()._is_well()
+
+    def _ask_until_undone(self, node_id: NodeId) -> None:
+        node = self.observer.newest.nodes.get(node_id)
+        if node is not None and node.draining:
+            self._ask(DrainNode(node_id=node_id, undo=True))
+        self.events.after(ENSURE_US, lambda: self._ask_until_undone(node_id))
+
+
+class AlternatingWorld(SwarmWorld):
+    """Leaders give way to others, and come back, before all of a node has heard of it."""
+
+    def faults(self) -> list[Kind]:
+        return [self._cut_a_leader_off, self.troubles.storm, self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._elect_another, self._act_late]
+
+
+class DamageWorld(SwarmWorld):
+    """Files are lost, in every story."""
+
+    def always(self) -> list[Kind]:
+        return [self._damage.lose, self._kill_a_leader]
+
+
+class RecreatedWorld(SwarmWorld):
+    """Streams are deleted and created again under the same name, in every story."""
+
+    def always(self) -> list[Kind]:
+        return [self._recreate]
+
+
+class NamesakesLate(SwarmWorld):
+    """Little else than that, and nodes that act late."""
+
+    def faults(self) -> list[Kind]:
+        return [self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._recreate, self._recreate_several, self._act_late]
+
+
+class MovesWorld(SwarmWorld):
+    """Replicas are moved away and back, in every story."""
+
+    NODES = (4, 5)
+
+    def always(self) -> list[Kind]:
+        return [self._move_away_and_back]
+
+
+class ReplicasReturnLate(MovesWorld):
+    """Little else than that, and nodes that act late."""
+
+    def faults(self) -> list[Kind]:
+        return [self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._move_away_and_back, self._act_late]
+
+
+class PurgesWorld(SwarmWorld):
+    """Records are purged, in every story."""
+
+    def always(self) -> list[Kind]:
+        return [self._purge, self._kill_a_leader]
