@@ -1,20 +1,33 @@
 """Known mistakes of replicated logs, each planted into streamlog's own code, one at a time."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from streamlog.errors import UnknownTopicId
 from streamlog.log.disk import Disk
 from streamlog.metadata import store
+from streamlog.metadata.commands import IsrChange
+from streamlog.metadata.controller import isr as controller_isr
+from streamlog.metadata.controller import placement, streams
+from streamlog.metadata.controller.draft import Draft
+from streamlog.metadata.controller.placement import new_partition
+from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.vote import StoredVote, read_vote
-from streamlog.model import NodeId
+from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
+from streamlog.partition.owner import Partition
+from streamlog.partition.pending import Pending
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.leadership import Leadership
 from streamlog.raft.quorum import Raft
 from streamlog.raft.voters import VoterSet
-from streamlog.replication.isr import Standing
+from streamlog.replication.isr import InSync, Standing
 from streamlog.replication.leader import LeaderProgress, Standings
+from streamlog.server import guards
+from streamlog.server.context import Context
+from streamlog.server.partition_fetch import PartitionFetch
 
 # Partitions
 
@@ -51,6 +64,101 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
     inner = LeaderProgress._wanted
     patch.setattr(LeaderProgress, "_wanted", wanted)
     patch.setattr(LeaderProgress, "_is_level", lambda *_: True)
+
+
+def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
+    """The leader counts its log's end where it may count only what it has synced."""
+
+    def settle(self: state.PartitionState) -> list[Pending]:
+        known, self.sync = self.sync, "os"
+        try:
+            return inner(self)
+        finally:
+            self.sync = known
+
+    inner = state.PartitionState.settle
+    patch.setattr(state.PartitionState, "settle", settle)
+
+
+def count_with_the_logged_in_sync_replicas(patch: pytest.MonkeyPatch) -> None:
+    """And not with whom the leader has proposed, whom the controller may have accepted."""
+
+    def count(self: InSync) -> None:
+        self.maximal = self.logged
+
+    patch.setattr(InSync, "_count", count)
+
+
+def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka did before KIP-903: whoever is to be in sync need not be whom the leader saw."""
+
+    def may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
+        members = tuple(
+            (it, draft.image.nodes[it].epoch, known.incarnation(it)) for it, *_ in change.isr
+        )
+        return inner(draft, known, change.model_copy(update={"isr": members}))
+
+    inner = controller_isr._may_be_in_sync
+    patch.setattr(controller_isr, "_may_be_in_sync", may_be_in_sync)
+
+
+def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka did before KIP-320."""
+    patch.setattr(guards, "_check_epoch", lambda *_: None)
+
+
+def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
+    """Whatever was heard for an earlier leader epoch is appended in this one."""
+
+    def append(self: state.PartitionState, *args: Any, **more: Any) -> int:
+        return inner(self, *args, **{**more, "leader_epoch": None})
+
+    inner = state.PartitionState.append
+    patch.setattr(state.PartitionState, "append", append)
+
+
+def acknowledge_purges_alone(patch: pytest.MonkeyPatch) -> None:
+    """The leader does so once it has let go of the records itself."""
+
+    async def purge(self: Partition, up_to_offset: int) -> int:
+        before = self.log_start_offset
+        await self.shorten(up_to_offset)
+        return self.log_start_offset - before
+
+    patch.setattr(Partition, "purge", purge)
+
+
+def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:
+    """A replica that was moved away and back counts by the log that it had before."""
+
+    def follower_fetch(
+        self: state.PartitionState, node_id: NodeId, *args: Any, **more: Any
+    ) -> EpochEnd | None:
+        more["incarnation"] = self.incarnations.get(node_id, NO_INCARNATION)
+        return inner(self, node_id, *args, **more)
+
+    inner = state.PartitionState.follower_fetch
+    patch.setattr(state.PartitionState, "follower_fetch", follower_fetch)
+
+
+def follow_by_name(patch: pytest.MonkeyPatch) -> None:
+    """A fetch counts for whichever stream has the name now, the leader epochs of which begin at 0
+    once more. Each of what prevents it (ids, epochs, incarnations) is enough without the others.
+    """
+    names: dict[bytes, str] = {}
+
+    def find_name(self: PartitionFetch, topic_id: bytes, context: Context) -> None:
+        names.update(context.metadata.image.names)
+        name = names.get(topic_id)
+        if name is None:
+            raise UnknownTopicId("never heard of")
+        self.tp = TopicPartition(name, self.tp.partition)
+        self._topic_id = context.partitions.partition(self.tp).topic_id
+
+    ignore_incarnations(patch)
+    patch.setattr(PartitionFetch, "_find_name", find_name)
+    for module in (placement, streams):
+        patch.setattr(module, "new_partition", lambda nodes, _: new_partition(nodes, 0))
 
 
 # The quorum

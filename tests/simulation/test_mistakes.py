@@ -8,26 +8,44 @@ from collections.abc import Callable
 import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
-from tests.simulation.cluster.cruel import FollowersLag, LeadersDie, VotersRestart
+from tests.simulation.cluster.cruel import (
+    FewReplicasLosePower,
+    FollowersLag,
+    LeadersDie,
+    VotersRestart,
+)
 from tests.simulation.cluster.quorum_world import QuorumWorld
+from tests.simulation.cluster.swarm import NamesakesLate, PurgesWorld, ReplicasReturnLate
 from tests.simulation.mistakes import (
+    acknowledge_purges_alone,
     answer_before_saving_the_epoch,
     commit_older_epochs_by_counting,
+    count_what_is_not_synced,
+    count_with_the_logged_in_sync_replicas,
     cut_at_the_high_watermark,
+    follow_by_name,
     forget_the_vote_at_restart,
+    ignore_incarnations,
     who_lags_may_join,
 )
 from tests.simulation.seeds import Make, Player
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 
-LOST = "leads .* committed records|is acknowledged at|, not Record"
+LOST = "(leads|is in sync) .* committed records|is acknowledged at|, not Record"
+UNPURGED = "purged up to|a purge up to"
+MIXED = f"{LOST}|published to an earlier stream"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
 
 CASES = [
     (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
     (who_lags_may_join, FollowersLag, range(40), LOST),
+    (count_what_is_not_synced, FewReplicasLosePower, range(40), LOST),
+    (count_with_the_logged_in_sync_replicas, FollowersLag, range(40), LOST),
+    (acknowledge_purges_alone, PurgesWorld, range(40), UNPURGED),
+    (ignore_incarnations, ReplicasReturnLate, range(40), LOST),
+    (follow_by_name, NamesakesLate, range(40), MIXED),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
