@@ -99,6 +99,14 @@ class Life:
         return TP
 
     @property
+    def is_leader(self) -> bool:
+        return self.state.is_leader
+
+    @property
+    def leader_epoch(self) -> int:
+        return self.state.leader_epoch
+
+    @property
     def log_end_offset(self) -> int:
         return self.log.log_end_offset
 
