@@ -83,7 +83,6 @@ class ControllerModel(RuleBasedStateMachine):
                 now_ms=self.number,
                 new_id=UUID(int=self.number),
                 live=frozenset(self.live),
-                voters=frozenset({NodeId(1)}),
                 heard_of=frozenset(self.live - self.hearsay),
             )
         except StreamlogError:

@@ -21,7 +21,6 @@ class World:
     def __init__(self, count: int = 0, *, racks: Iterable[str | None] = ()) -> None:
         self.image = Image("c")
         self.live: set[NodeId] = set()
-        self.voters: set[NodeId] = set()
         self.hearsay: set[NodeId] = set()
         """Alive as the controller before this one knew."""
         self.runs = 0
@@ -37,7 +36,6 @@ class World:
             now_ms=9,
             new_id=UUID(int=self.runs),
             live=frozenset(self.live),
-            voters=frozenset(self.voters),
             heard_of=self.heard_of,
         )
         self.apply(decision)

@@ -71,9 +71,7 @@ class FakeMetadata:
             return Granted(0, {"high_watermark": self.image.offset})
         self.asked.append(command)
         live = frozenset(it.node_id for it in self.image.nodes.values() if not it.fenced)
-        decision = controller.decide(
-            self.image, command, now_ms=1_000, new_id=uuid4(), live=live, voters=frozenset()
-        )
+        decision = controller.decide(self.image, command, now_ms=1_000, new_id=uuid4(), live=live)
         self._apply(decision)
         return Granted(self.image.offset, decision.result)
 

@@ -30,6 +30,4 @@ def started(
 
 
 def _decided(image: Image, command: Command) -> Decision:
-    return decide(
-        image, command, now_ms=0, new_id=UUID(int=0), live=frozenset(), voters=frozenset()
-    )
+    return decide(image, command, now_ms=0, new_id=UUID(int=0), live=frozenset())

@@ -144,7 +144,7 @@ class World:
                 return Granted(0, {})
         decision = decide(
             self.image, command, now_ms=time.time_ns() // 1_000_000, new_id=uuid.uuid4(),
-            live=frozenset(IDS), voters=frozenset(IDS),
+            live=frozenset(IDS),
         )  # fmt: skip
         self.image = self.image.apply_all(decision.records, offset=self.image.offset, epoch=1)
         for member in self.members.values():

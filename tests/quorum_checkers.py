@@ -103,10 +103,10 @@ class Checkers:
         holders = 0
         for voter in host.voters.by_id.values():
             other = self._world.hosts[voter.node_id]
-            log = other.disk.log
-            end = min(log.durable_end, len(entries))
-            if voter.is_replica(other.key) and log.prefix(end) == entries:
-                holders += 1
+            for disk in (other.disk, *other.absent):  # it may have said so before it went
+                if disk.directory_id == voter.directory_id:
+                    end = min(disk.log.durable_end, len(entries))
+                    holders += disk.log.prefix(end) == entries
         if holders < host.voters.majority:
             raise Violation(f"{host.node_id} commits {len(entries)}, which {holders} have")
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -17,7 +18,17 @@ from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest, Request, 
 from streamlog.raft.quorum import Raft
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.quorum_checkers import Violation
-from tests.quorum_log import Entry, MemoryDisk, Payload, Snapshot, decode, encode, voters_of
+from tests.quorum_log import (
+    Entry,
+    MemoryDisk,
+    Payload,
+    Snapshot,
+    decode,
+    encode,
+    recorded,
+    voters_of,
+    voters_payload,
+)
 
 if TYPE_CHECKING:
     from tests.quorum_world import World
@@ -35,6 +46,8 @@ class Host:
         self.world = world
         self.node_id = node_id
         self.disk = MemoryDisk(uuid.UUID(int=world.rng.getrandbits(128)))
+        self.absent: list[MemoryDisk] = []
+        """Folders on volumes that are not mounted now; they may be again."""
         self.is_up = False
         self.life = 0
         self.forgets_votes = False
@@ -60,6 +73,13 @@ class Host:
     @property
     def voters(self) -> VoterSet:
         return self._voters[-1][1]
+
+    @property
+    def returning(self) -> frozenset[NodeId]:
+        """By the last record about voters: to vote again, with the folders that they have then."""
+        offset, log = self._voters[-1][0], self.disk.log
+        payload = log.prefix(log.end_offset)[offset].payload if offset >= 0 else {}
+        return frozenset(payload.get("returning", ()))
 
     # Life and death
 
@@ -107,6 +127,18 @@ class Host:
         assert not self.is_up
         self.disk = MemoryDisk(uuid.UUID(int=self.world.rng.getrandbits(128)))
 
+    def mount(self, disk: MemoryDisk | None = None) -> None:
+        """Another folder in the place of this one, which may come back; by default an empty one."""
+        assert not self.is_up
+        self.absent.append(self.disk)
+        if disk is None:
+            self.world.tell(f"{self.node_id} gets an empty folder, the other one is not mounted")
+            self.disk = MemoryDisk(uuid.UUID(int=self.world.rng.getrandbits(128)))
+        else:
+            self.world.tell(f"{self.node_id} gets an old folder back")
+            self.absent.remove(disk)
+            self.disk = disk
+
     def _read_voters(self) -> None:
         self._voters = [(-1, self.world.configured)]
         for offset, entry in enumerate(self.disk.log.prefix(self.disk.log.end_offset)):
@@ -153,7 +185,9 @@ class Host:
         core = self.raft
         if core.role is Role.LEADER and core.epoch != self._begun_epoch:
             self._begun_epoch = core.epoch
-            return self._write("begin")
+            if core.voters.is_recorded:
+                return self._write("begin")
+            return self._write(voters_payload(recorded(core.voters, *core.electors)))
         if self._inbox:
             return self._handle([self._inbox.popleft()])
         if self._proposals and core.role is Role.LEADER:
@@ -229,6 +263,12 @@ class Host:
     def _write(self, payload: Payload) -> Iterator[int]:
         """A leader's own record: others may fetch it before it is synced here."""
         log = self.disk.log
+        voters = voters_of(payload)
+        if voters is not None:
+            try:
+                self.raft.check_voters_change(voters)
+            except (NoController, InvalidRequest) as error:
+                payload = f"refused: {error}"
         changed = self._append(Entry(self.raft.epoch, payload))
         end_offset, cuts, life = log.end_offset, self._cuts, self.life
         yield from self._handle([*changed, raft.Appended(end_offset)])

@@ -2,6 +2,7 @@
 
 import json
 import uuid
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -135,11 +136,12 @@ def decode(data: bytes | memoryview) -> list[Entry]:
     return [Entry(epoch, payload) for epoch, payload in json.loads(bytes(data))]
 
 
-def voters_payload(voters: VoterSet) -> Payload:
+def voters_payload(voters: VoterSet, returning: Iterable[NodeId] = ()) -> Payload:
     return {
         "voters": [
             [it.node_id, it.directory_id and it.directory_id.hex] for it in voters.by_id.values()
-        ]
+        ],
+        "returning": sorted(returning),
     }
 
 

@@ -3,12 +3,14 @@
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.progress import CAUGHT_UP_MS
-from streamlog.raft.voters import Voter, VoterSet
+from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.quorum_checkers import Violation
 from tests.quorum_host import Host
-from tests.quorum_log import recorded, voters_payload
+from tests.quorum_log import Payload, voters_of, voters_payload
 from tests.quorum_world import Chaos, World
 
+FOLDERS_MAX = 3
+"""That a host has had, and that may come back."""
 CALM_MS = 30_000
 """After the trouble all must be well within this."""
 
@@ -35,7 +37,7 @@ class Trouble:
             self._snapshot,
             self._resign,
             *([self._change_voters] * 2 if changes_voters else []),
-            *([self._wipe] if wipes else []),
+            *([self._wipe, self._lose_folder, self._return_folder] if wipes else []),
         ]
 
     def run(self, for_ms: int) -> None:
@@ -47,6 +49,7 @@ class Trouble:
             if rng.random() < 0.5:
                 rng.choice(self._kinds)()
         world.tell("heals")
+        self._mount_what_counts()
         world.heal()
         if not world.run_until(self._is_well, CALM_MS):
             raise Violation("all is not well:\n" + "\n".join(_state(it) for it in world.up()))
@@ -63,14 +66,34 @@ class Trouble:
                 for _ in range(rng.choice((0, 1, 1, 1, 4))):
                     self._numbers += 1
                     host.propose(self._numbers)
-                self._record_directories(host)
+                self._tend_voters(host)
 
-    def _record_directories(self, host: Host) -> None:
-        core = host.raft
-        keys = [*core.unrecorded_directories(), *core.replaced_voters()]
-        if keys and core.change_voters_refusal(self.world.now_ms) is None:
-            self.world.tell(f"{host.node_id} records {[key.node_id for key in keys]}")
-            host.propose(lambda: voters_payload(recorded(host.voters, *keys)))
+    def _tend_voters(self, host: Host) -> None:
+        """As the controller does unasked."""
+        if host.raft.change_voters_refusal() is None and (
+            host.returning or host.raft.replaced_voters()
+        ):
+            host.propose(lambda: self.tended(host))
+
+    def tended(self, host: Host) -> Payload:
+        """A voter whose folder is gone is removed, and added when that is committed."""
+        world, core = self.world, host.raft
+        if core.change_voters_refusal() is not None:
+            return "no change"
+        voters, returning = dict(host.voters.by_id), host.returning
+        caught_up = {
+            it.key.node_id: it.key for it in core.replicas(world.now_ms) if it.is_caught_up
+        }
+        for node_id in sorted(returning & caught_up.keys()):
+            voters[node_id] = _voter(caught_up[node_id])
+            world.tell(f"{host.node_id} adds {node_id} again")
+            return voters_payload(VoterSet.of(voters.values()), returning - {node_id})
+        for key in core.replaced_voters():
+            if len(voters) > 1:
+                world.tell(f"{host.node_id} removes {key.node_id}, which is to return")
+                del voters[key.node_id]
+                return voters_payload(VoterSet.of(voters.values()), returning | {key.node_id})
+        return "no change"
 
     # Machines
 
@@ -116,6 +139,51 @@ class Trouble:
             victim.wipe()
             victim.start()
 
+    def _lose_folder(self) -> None:
+        """A volume is not mounted at one boot, as often as it may be: what is on it is not gone.
+
+        But for this: when all configured voters have empty folders, they are a new cluster.
+        """
+        host = self._any()
+        if len(host.absent) < FOLDERS_MAX and self._others_know(host):
+            host.crash()
+            host.mount()
+            host.start()
+
+    def _others_know(self, host: Host) -> bool:
+        others = self.world.configured.ids - {host.node_id}
+        return any(self.world.hosts[it].disk.log.durable_end for it in others)
+
+    def _return_folder(self) -> None:
+        host = self._any()
+        if host.absent and self._others_know(host):  # it may be one that was empty
+            host.crash()
+            host.mount(self.world.rng.choice(host.absent))
+            host.start()
+
+    def _mount_what_counts(self) -> None:
+        """The folders that vote, by what the most advanced log says; else, since that need not be
+        committed, the most advanced one of the node.
+        """
+        hosts = self.world.hosts.values()
+        disks = [disk for host in hosts for disk in (host.disk, *host.absent)]
+        newest = max(disks, key=lambda it: (it.log.last_epoch, it.log.end_offset))
+        found = map(voters_of, (it.payload for it in newest.log.prefix(newest.log.end_offset)))
+        voters = [it for it in found if it is not None]
+        for host in hosts:
+            voter = voters[-1].by_id.get(host.node_id) if voters else None
+            best = max(
+                (host.disk, *host.absent),
+                key=lambda it: (
+                    voter is not None and voter.directory_id == it.directory_id,
+                    it.log.last_epoch,
+                    it.log.end_offset,
+                ),
+            )
+            if best is not host.disk:
+                host.crash()
+                host.mount(best)
+
     @property
     def _is_replacing(self) -> bool:
         """A voter is known by a folder that is no more."""
@@ -124,6 +192,19 @@ class Trouble:
             not voter.is_replica(hosts[voter.node_id].key)
             for host in hosts.values()
             for voter in host.voters.by_id.values()
+        )
+
+    @property
+    def _is_destroyed(self) -> bool:
+        """A voter is known by a folder that is nowhere any more."""
+        folders = {
+            disk.directory_id
+            for host in self.world.hosts.values()
+            for disk in (host.disk, *host.absent)
+        }
+        return any(
+            not {it.directory_id for it in host.voters.by_id.values()} <= folders | {None}
+            for host in self.world.hosts.values()
         )
 
     # Links
@@ -168,14 +249,16 @@ class Trouble:
                 host.resign(successor)
 
     def _change_voters(self) -> None:
+        """Several may ask for it at once, of several that believe that they lead."""
         for host in self.world.up():
-            if host.raft.change_voters_refusal(self.world.now_ms) is None:
-                host.propose(lambda host=host: self._changed_voters(host))
+            if host.raft.role is raft.Role.LEADER:
+                for _ in range(self.world.rng.choice((1, 1, 2, 3))):
+                    host.propose(lambda host=host: self._changed_voters(host))
 
-    def _changed_voters(self, host: Host) -> object:
+    def _changed_voters(self, host: Host) -> Payload:
         """One more or one less, decided when its turn to be written has come."""
         world = self.world
-        if host.raft.change_voters_refusal(world.now_ms) is not None or self._is_replacing:
+        if host.raft.change_voters_refusal() is not None or self._is_destroyed:
             return "no change"
         if world.now_ms < self._no_change_until_ms:
             return "no change"  # the wiped one still seems to be caught up
@@ -193,9 +276,13 @@ class Trouble:
             ]
             if not known:
                 return "no change"
-            voters[node_id] = Voter(node_id, f"n{node_id}", 1, known[-1].key.directory_id)
+            voters[node_id] = _voter(known[-1].key)
         world.tell(f"{host.node_id} makes the voters {sorted(voters)}")
-        return voters_payload(VoterSet.of(voters.values()))
+        return voters_payload(VoterSet.of(voters.values()), host.returning - {node_id})
+
+
+def _voter(key: ReplicaKey) -> Voter:
+    return Voter(key.node_id, f"n{key.node_id}", 1, key.directory_id)
 
 
 def _state(host: Host) -> str:

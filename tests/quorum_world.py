@@ -10,7 +10,7 @@ from streamlog.model import NodeId
 from streamlog.raft.quorum import RaftSettings
 from tests.quorum_checkers import Checkers
 from tests.quorum_host import Call, Host
-from tests.quorum_log import configured
+from tests.quorum_log import configured, recorded
 
 
 @dataclass
@@ -27,7 +27,16 @@ class Chaos:
 class World:
     """``hosts`` of which the first ``voters`` are configured to vote."""
 
-    def __init__(self, seed: int, *, hosts: int = 3, voters: int = 3, starts: bool = True) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        hosts: int = 3,
+        voters: int = 3,
+        starts: bool = True,
+        knows_folders: bool = False,
+    ) -> None:
+        """``knows_folders``: those of the voters need not be learned by a first election."""
         self.rng = random.Random(seed)
         self.now_ms = 0
         self.chaos = Chaos()
@@ -48,6 +57,9 @@ class World:
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._count = 0
         self.hosts = {NodeId(it): Host(self, NodeId(it)) for it in range(1, hosts + 1)}
+        if knows_folders:
+            keys = [host.key for host in self.hosts.values()]
+            self.configured = recorded(self.configured, *keys)
         if starts:
             self.start(*self.hosts)
 

@@ -33,7 +33,7 @@ REMEDIES: Final = MappingProxyType(
         # metadata
         "node is gone": "start it, or see its log; others lead in its place",
         "session over": "see whether that node runs and reaches this one: streamlog doctor",
-        "waiting to register": "start a majority of cluster.voters; " + _PEERS,
+        "waiting to register": "start a majority of cluster.voters (a new cluster: all); " + _PEERS,
         "a leader may not be ready": NOTHING,
         "leaving without a word": NOTHING,
         "cluster.voters is not what the cluster says, which holds": (
@@ -41,7 +41,7 @@ REMEDIES: Final = MappingProxyType(
         ),
         "internal stream not made, or not kept by more": _PEERS,
         "metadata log failed": _DISK,
-        "metadata log full": _ROOM,
+        "metadata not read": _FIRST_THEN_RESTART,
         "metadata not written": _FIRST_THEN_RESTART,
         "metadata checkpoint failed": _FIRST_THEN_RESTART,
         "metadata checkpoint damaged": "nothing: it is read from the log; look at the disk",

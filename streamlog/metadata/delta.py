@@ -70,9 +70,13 @@ class ImageDelta:
         level: int = FIRST,
         leader_epochs_end: int = 0,
         log: MetadataLog | None = None,
+        returning: frozenset[NodeId] = frozenset(),
+        voters_offset: int = -1,
     ) -> None:
         self.nodes = nodes
         self.voters = voters
+        self.returning = returning
+        self.voters_offset = voters_offset
         self.leaderless = leaderless
         self.producer_ids_end = producer_ids_end
         self.names = names
@@ -109,7 +113,8 @@ class ImageDelta:
             case StreamDeleted():
                 self._deleted(record, offset)
             case VotersChanged():
-                self.voters = record.voter_set
+                self.voters, self.voters_offset = record.voter_set, offset
+                self.returning = frozenset(record.returning)
             case ProducerIdsAllocated() | LeaderEpochsReserved() | FeatureLevelChanged():
                 self._cluster_changed(record, offset)
             case (

@@ -40,6 +40,7 @@ def describe(
             }
             for voter in raft.voters.by_id.values()
         ],
+        "returning": sorted(image.returning),
         "replicas": [
             {
                 "node_id": replica.key.node_id,

@@ -22,16 +22,18 @@ from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, NodeImage
 from streamlog.metadata.quorum import Quorum, clock_ms
-from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.sessions import Sessions
-from streamlog.metadata.voting import with_addresses, with_directories
+from streamlog.metadata.voting import tended_voters
 from streamlog.metadata.watch import Watch
 from streamlog.model import NodeId
+from streamlog.raft.voters import ReplicaKey
 
 logger = logging.getLogger(__name__)
 
 MOVES_MS: Final = 500
 """How often draining and moving go on."""
+VOTER_STEPS_MAX: Final = 4
+"""In one go: others wait meanwhile."""
 
 
 class Duties:
@@ -77,7 +79,6 @@ class Duties:
                 now_ms=time.time_ns() // 1_000_000,
                 new_id=new_id,
                 live=self.sessions.live(clock_ms()) | {self._node_id},
-                voters=self._quorum.replica.voters.ids,
                 heard_of=self.sessions.heard_of,
             )
 
@@ -144,15 +145,18 @@ class Duties:
             if node.node_id not in live:
                 logger.warning("session over", extra={"node": node.node_id})
                 await self._fence(node)
-        await self._record_voters()
+        await self._tend_voters()
         if now_ms >= self._moves_due_ms:
             self._moves_due_ms = now_ms + MOVES_MS
-            here, heard_of = live | {self._node_id}, self.sessions.heard_of
-            if next_moves(self._quorum.newest, here, heard_of).records:
-                await self._quorum.decide(lambda image: next_moves(image, here, heard_of))
+            if self._moves(self._quorum.newest).records:
+                await self._quorum.decide(self._moves)
         if self._settings.leader_rebalance_ms > 0 and now_ms >= self._rebalance_due_ms:
             self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             await self._quorum.decide(self.decision(RebalanceLeaders()))
+
+    def _moves(self, image: Image) -> Decision:
+        here = self.sessions.live(clock_ms()) | {self._node_id}
+        return next_moves(image, here, self.sessions.heard_of)
 
     async def _gone(self, node: NodeImage) -> None:
         """Nothing listens at the node's address."""
@@ -180,13 +184,23 @@ class Duties:
                 async with asyncio.timeout((deadline_ms - now_ms) / 1000):
                     await self._heard.wait()
 
-    async def _record_voters(self) -> None:
-        """Voters are known by their folders as soon as they have been heard of; one whose folder
-        was lost votes again, under its new id, when it has caught up.
+    def caught_up(self) -> dict[NodeId, ReplicaKey]:
+        """Replicas that follow closely; of one node's, the one that fetched last."""
+        replicas = self._quorum.replica.raft.replicas(clock_ms())
+        return {it.key.node_id: it.key for it in replicas if it.is_caught_up}
+
+    async def _tend_voters(self) -> None:
+        """A voter whose folder was lost votes again, with the one that it has now, when it has
+        caught up. Each step is decided when the one before it is committed.
         """
-        core, voters = self._quorum.replica.raft, self._quorum.replica.voters
-        keys = [*core.unrecorded_directories(), *core.replaced_voters()]
-        wanted = with_addresses(with_directories(voters, keys), self._quorum.newest.nodes)
-        if wanted == voters or core.change_voters_refusal(clock_ms()) is not None:
-            return
-        await self._quorum.decide(lambda _: Decision((VotersChanged.of(wanted),)))
+        core = self._quorum.replica.raft
+
+        def decided(image: Image) -> Decision:
+            if core.change_voters_refusal(voters_offset=image.voters_offset) is not None:
+                return Decision()
+            return Decision(tended_voters(image, core.replaced_voters(), self.caught_up()))
+
+        for _ in range(VOTER_STEPS_MAX):
+            if not decided(self._quorum.newest).records:
+                break
+            await self._quorum.decide(decided)

@@ -102,6 +102,10 @@ class Image:
     leader_epochs_end: int = 0
     """The first leader epoch of new partitions. It is above any of a stream that was deleted, so a
     leader epoch never means two streams of one name."""
+    returning: frozenset[NodeId] = frozenset()
+    """Nodes whose voter was removed with its lost folder, and that are to vote again."""
+    voters_offset: int = field(default=-1, compare=False)
+    """Where the record of the voters stands; 0 in an image of a snapshot, all of it committed."""
 
     log: MetadataLog | None = None
     """Which metadata log this is an image of; None until its first controller has named it."""
@@ -161,6 +165,7 @@ class Image:
             delta.loads(), delta.leaderless, delta.producer_ids_end, delta.quotas, delta.users,
             delta.decoy_secret, delta.rules, delta.names,
             level=delta.level, leader_epochs_end=delta.leader_epochs_end, log=delta.log,
+            returning=delta.returning, voters_offset=delta.voters_offset,
         )  # fmt: skip
 
     def changes(self, old: "Image") -> Iterator[StreamChange]:
@@ -186,7 +191,7 @@ class Image:
         if self.log is not None:
             yield MetadataLogBegun(**self.log._asdict())
         if self.voters:
-            yield VotersChanged.of(self.voters)
+            yield VotersChanged.of(self.voters, self.returning)
         if self.producer_ids_end:
             yield ProducerIdsAllocated(node_id=NO_LEADER, end=self.producer_ids_end)
         if self.leader_epochs_end:
@@ -215,6 +220,7 @@ class Image:
             producer_ids_end=self.producer_ids_end, names=self.names, quotas=self.quotas,
             users=self.users, decoy_secret=self.decoy_secret, rules=self.rules,
             level=self.level, leader_epochs_end=self.leader_epochs_end, log=self.log,
+            returning=self.returning, voters_offset=self.voters_offset,
         )  # fmt: skip
 
     def _after(self, delta: ImageDelta, offset: int, epoch: int) -> "Image":
@@ -224,6 +230,7 @@ class Image:
             delta.decoy_secret, delta.rules, delta.names,
             parent_offset=self.offset, touched=frozenset(delta.touched), level=delta.level,
             leader_epochs_end=delta.leader_epochs_end, log=delta.log,
+            returning=delta.returning, voters_offset=delta.voters_offset,
         )  # fmt: skip
 
 

@@ -44,7 +44,7 @@ class Messengers:
     @property
     def stranger(self) -> OtherCluster | None:
         """Most of the voters are another cluster's: it is this node that is in the wrong place."""
-        if len(self._strangers) < self._replica.voters.majority:
+        if len(self._strangers) <= len(self._replica.voters) // 2:
             return None
         return next(iter(self._strangers.values()))
 

@@ -41,13 +41,11 @@ from streamlog.metadata.forwarding import Granted, decode_result
 from streamlog.metadata.image import Image
 from streamlog.metadata.peers import Peers
 from streamlog.metadata.quorum import Quorum, clock_ms
-from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.snapshot import encode_snapshot
 from streamlog.metadata.spent import Spent
-from streamlog.metadata.voting import with_voter, without_voter
+from streamlog.metadata.voting import add_voter, remove_voter
 from streamlog.model import NodeId
 from streamlog.raft.events import Resign
-from streamlog.raft.voters import VoterSet
 
 logger = logging.getLogger(__name__)
 
@@ -209,14 +207,13 @@ class Office:
 
     def _description(self) -> dict[str, Any]:
         sessions, now_ms = self._duties.sessions, clock_ms()
-        levels = sessions.known_levels(now_ms)
-        return describe(
-            self._quorum.replica.raft, self._quorum.newest, now_ms, sessions.heard_of, levels
-        )
+        newest = self._quorum.newest
+        levels = sessions.known_levels(now_ms, newest)
+        return describe(self._quorum.replica.raft, newest, now_ms, sessions.heard_of, levels)
 
     async def _raise_level(self, command: RaiseLevel) -> Granted:
         def decided(image: Image) -> Decision:
-            told = self._duties.sessions.known_levels(clock_ms())
+            told = self._duties.sessions.known_levels(clock_ms(), image)
             records = raised(image.level, command.level, image.nodes, told)
             return Decision(records, {"before": image.level, "level": command.level})
 
@@ -241,28 +238,14 @@ class Office:
         core = self._quorum.replica.raft
 
         def decided(image: Image) -> Decision:
-            refusal = core.change_voters_refusal(clock_ms())
+            refusal = core.change_voters_refusal(voters_offset=image.voters_offset)
             if refusal is not None:
                 raise NoController(refusal)
-            return Decision((VotersChanged.of(self._changed_voters(command, image)),))
+            if isinstance(command, RemoveVoter):
+                return Decision(remove_voter(image, command.node_id))
+            return Decision(add_voter(image, command.node_id, self._duties.caught_up()))
 
         return await self._quorum.decide(decided)
-
-    def _changed_voters(self, command: AddVoter | RemoveVoter, image: Image) -> VoterSet:
-        voters = self._quorum.replica.voters
-        if isinstance(command, RemoveVoter):
-            return without_voter(voters, command.node_id)
-        node = image.nodes.get(command.node_id)
-        keys = {
-            replica.key.node_id: replica.key
-            for replica in self._quorum.replica.raft.replicas(clock_ms())
-            if replica.is_caught_up
-        }
-        if node is None or node.fenced or command.node_id not in keys:
-            raise InvalidRequest(
-                f"node {command.node_id} does not follow the metadata closely enough to vote"
-            )
-        return with_voter(voters, node, keys[command.node_id])
 
     async def pause(self) -> None:
         """Until the quorum has taken a step, but not for long."""

@@ -13,6 +13,7 @@ from uuid import uuid4
 
 from streamlog.errors import (
     CorruptData,
+    InvalidRequest,
     NoController,
     Overloaded,
     RequestTimedOut,
@@ -31,6 +32,7 @@ from streamlog.metadata.peers import Address, Peers
 from streamlog.metadata.pending import Decided, Pending
 from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing, Written
+from streamlog.metadata.voting import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -143,7 +145,11 @@ class Quorum:
     @property
     def complaint(self) -> str:
         """What may be why no leader is known; empty if nothing was noticed."""
-        return self._messengers.complaint
+        told, voters = self._messengers.complaint, self.replica.voters
+        if told or voters.is_recorded:
+            return told
+        ids = ", ".join(map(str, sorted(voters.ids)))
+        return f"a new cluster begins when all of its voters ({ids}) run"
 
     def address_of(self, node_id: NodeId) -> Address | None:
         """Where the node listens, as voters or metadata tell."""
@@ -298,7 +304,7 @@ class Quorum:
         try:
             for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
                 await self._propose(batch)
-        except NoController as error:
+        except (NoController, InvalidRequest) as error:
             problem = error
         except (StorageFull, Overloaded) as error:
             problem = error
@@ -319,8 +325,8 @@ class Quorum:
             return
         self._begun_epoch = core.epoch
         records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self._node_id)]
-        if not self.replica.newest.voters:
-            records.append(facts.VotersChanged.of(self.replica.voters))
+        if not self.replica.voters.is_recorded:
+            records.append(first_voters(self.replica.voters, core.electors))
         if self.replica.newest.offset == 0:  # nobody has ever read anything of this cluster
             records.append(facts.FeatureLevelChanged(level=LEVEL_MAX))
         if self.replica.newest.log is None:

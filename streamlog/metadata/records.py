@@ -5,6 +5,7 @@ known here was written by a later streamlog; it is refused, never skipped.
 """
 
 import json
+from collections.abc import Iterable
 from typing import ClassVar, Self
 from uuid import UUID
 
@@ -117,14 +118,18 @@ class VotersChanged(MetadataRecord):
     """Who votes from this offset on; in force for Raft when appended, not when committed."""
 
     voters: tuple[VoterEntry, ...]
+    returning: tuple[NodeId, ...] = ()
+    """Nodes that were removed because their folder was lost, and vote again, with the one that they
+    have now, when the removal is committed and they have caught up.
+    """
 
     @classmethod
-    def of(cls, voters: VoterSet) -> Self:
+    def of(cls, voters: VoterSet, returning: Iterable[NodeId] = ()) -> Self:
         entries = (
             VoterEntry(node_id=it.node_id, host=it.host, port=it.port, directory_id=it.directory_id)
             for _, it in sorted(voters.by_id.items())
         )
-        return cls(voters=tuple(entries))
+        return cls(voters=tuple(entries), returning=tuple(sorted(returning)))
 
     @property
     def voter_set(self) -> VoterSet:

@@ -19,6 +19,7 @@ from streamlog.errors import (
     CorruptBatch,
     CorruptData,
     CorruptFile,
+    InvalidRequest,
     NoController,
     Overloaded,
     StorageFull,
@@ -181,12 +182,17 @@ class MetadataReplica:
     ) -> Iterator[Outgoing]:
         """Write ``records`` as one batch of the leader's epoch; ``newest`` has them at once.
 
-        NoController; StorageFull or Overloaded, raised by the first call: nothing was kept.
-        Whatever else is raised leaves the log, the images and the core disagreeing until the next
-        start.
+        NoController, InvalidRequest for voters; StorageFull or Overloaded, raised by the first
+        call: nothing was kept. Whatever else is raised leaves the log, the images and the core
+        disagreeing until the next start.
         """
         if self.raft.role is not raft.Role.LEADER:
             raise NoController("this node leads the metadata quorum no more")
+        changes = [it.voter_set for it in records if isinstance(it, facts.VotersChanged)]
+        for change in changes:
+            self.raft.check_voters_change(change)
+        if len(changes) > 1:
+            raise InvalidRequest("voters change one at a time")
         store, epoch, offset = self.store, self.raft.epoch, self.store.end_offset
         yield Blocking(lambda: store.append(records, epoch, wall_ms))
         voters = self._take_in(StoredBatch(offset, epoch, tuple(records), wall_ms))

@@ -66,6 +66,8 @@ class Sessions:
         known = self._sessions.get(node_id)
         if known is not None and node_epoch < known.node_epoch:
             return
+        if known is not None and node_epoch > known.node_epoch:
+            self.levels.pop(node_id, None)
         self._sessions[node_id] = _Session(node_epoch, now_ms + self._session_ms)
 
     def told(self, node_id: NodeId, levels: tuple[int, int] | None) -> None:
@@ -75,10 +77,16 @@ class Sessions:
         else:
             self.levels[node_id] = LevelRange(*levels)
 
-    def known_levels(self, now_ms: int) -> dict[NodeId, LevelRange]:
-        """Of the nodes whose session lasts."""
-        live = self.live(now_ms)
-        return {node: levels for node, levels in self.levels.items() if node in live}
+    def known_levels(self, now_ms: int, image: Image) -> dict[NodeId, LevelRange]:
+        """Of the nodes whose session lasts, told since they registered last: one that has started
+        again may run another streamlog.
+        """
+        return {
+            node_id: self.levels[node_id]
+            for node_id in self.live(now_ms) & self.levels.keys()
+            if (node := image.nodes.get(node_id)) is not None
+            and node.epoch == self._sessions[node_id].node_epoch
+        }
 
     def gone(self, node_id: NodeId) -> None:
         """The process is known to have ended: its session is over. It can be heard of again."""

@@ -20,7 +20,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -43,7 +43,7 @@ logger = logging.getLogger(__name__)
 
 METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
 _READ_BYTES: Final = 1 << 20
-_SETTINGS: Final = LogSettings(segment_bytes=1 << 20)
+SEGMENT_BYTES: Final = 1 << 20
 
 
 class StoredBatch(NamedTuple):
@@ -63,7 +63,15 @@ class StoredBatch(NamedTuple):
 class MetadataStore:
     """``<data_dir>/metadata/`` of one node. A ``raft.quorum.RaftLog``."""
 
-    def __init__(self, directory: Path, cluster_id: str, *, disk: Disk, files: FilePool) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        cluster_id: str,
+        *,
+        disk: Disk,
+        files: FilePool,
+        segment_bytes: int = SEGMENT_BYTES,
+    ) -> None:
         self.snapshot: SnapshotId | None = None
         """The newest one here."""
         self.high_watermark = 0
@@ -75,6 +83,7 @@ class MetadataStore:
         self._cluster_id = cluster_id
         self._disk = disk
         self._files = files
+        self._settings = LogSettings(segment_bytes=segment_bytes)
         self._log: PartitionLog | None = None
         self._run = RecordRun()
         self._recovery = OffsetCheckpoint(directory / "recovery-point-offset-checkpoint", disk)
@@ -183,7 +192,10 @@ class MetadataStore:
 
     def read(self, offset: int, end_offset: int, max_bytes: int) -> bytes:
         """Whole batches from ``offset`` on, at least one. Raises OffsetOutOfRange, Unavailable."""
-        with self._opened().read(offset, max_bytes, end_offset) as piece:
+        with (
+            storage_errors(str(self.directory)),
+            self._opened().read(offset, max_bytes, end_offset) as piece,
+        ):
             return piece.read()
 
     def batches_from(self, offset: int) -> Iterator[StoredBatch]:
@@ -324,7 +336,7 @@ class MetadataStore:
         synced = 0 if installing else self._checkpointed(self._recovery)
         check_tail(self._disk, directory, synced_end=synced)
         log = PartitionLog.open(
-            directory, _SETTINGS, disk=self._disk, files=self._files, recovery_point=synced
+            directory, self._settings, disk=self._disk, files=self._files, recovery_point=synced
         )
         if installing:
             self._begin_log_at(log, offset)

@@ -8,6 +8,8 @@ from uuid import NAMESPACE_URL, UUID, uuid5
 
 from streamlog.errors import ConfigError, InvalidRequest, NodeNotFound
 from streamlog.metadata.entries import NodeImage
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import VotersChanged
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 
@@ -70,3 +72,55 @@ def without_voter(voters: VoterSet, node_id: NodeId) -> VoterSet:
     if len(voters) == 1:
         raise InvalidRequest(f"node {node_id} is the only voter")
     return VoterSet.of(it for it in voters.by_id.values() if it.node_id != node_id)
+
+
+# Decisions, each upon one image
+
+
+def first_voters(voters: VoterSet, electors: Iterable[ReplicaKey]) -> VotersChanged:
+    """For the log to begin with, in place of the configured ones."""
+    return VotersChanged.of(with_directories(voters, electors))
+
+
+def add_voter(
+    image: Image, node_id: NodeId, caught_up: Mapping[NodeId, ReplicaKey]
+) -> tuple[VotersChanged, ...]:
+    """``caught_up``: replicas that follow closely. Raises InvalidRequest."""
+    node = image.nodes.get(node_id)
+    if node is None or node.fenced or node_id not in caught_up:
+        raise InvalidRequest(f"node {node_id} does not follow the metadata closely enough to vote")
+    voters = with_voter(image.voters, node, caught_up[node_id])
+    return (VotersChanged.of(voters, image.returning - {node_id}),)
+
+
+def remove_voter(image: Image, node_id: NodeId) -> tuple[VotersChanged, ...]:
+    """Raises InvalidRequest, NodeNotFound."""
+    if node_id in image.returning:
+        return (VotersChanged.of(image.voters, image.returning - {node_id}),)
+    return (VotersChanged.of(without_voter(image.voters, node_id), image.returning),)
+
+
+def tended_voters(
+    image: Image, replaced: Iterable[ReplicaKey], caught_up: Mapping[NodeId, ReplicaKey]
+) -> tuple[VotersChanged, ...]:
+    """What is due without being asked for, one step of it; nothing if nothing is.
+
+    A voter whose folder was lost is removed; it is added, with the folder that it has then, once
+    that is committed. Voters listen where their nodes have registered: no majority is another one
+    for that.
+
+    ``replaced``: replicas in other folders than the recorded ones, which are silent.
+    """
+    voters = with_addresses(image.voters, image.nodes)
+    for node_id in sorted(image.returning):
+        node = image.nodes.get(node_id)
+        if node is not None and node.has_address and node_id in caught_up:
+            voters = with_voter(voters, node, caught_up[node_id])
+            return (VotersChanged.of(voters, image.returning - {node_id}),)
+    for node_id in (key.node_id for key in replaced):
+        if node_id in voters.ids and len(voters) > 1:
+            voters = without_voter(voters, node_id)
+            return (VotersChanged.of(voters, image.returning | {node_id}),)
+    if voters == image.voters:
+        return ()
+    return (VotersChanged.of(voters, image.returning),)

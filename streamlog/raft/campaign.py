@@ -88,6 +88,10 @@ class Campaign:
         election = self._election
         return election is not None and not election.request.pre_vote and election.is_won(voters)
 
+    def electors(self, voters: VoterSet) -> list[ReplicaKey]:
+        """Who has voted for this one."""
+        return [] if self._election is None else self._election.electors(voters)
+
     def is_lost(self, voters: VoterSet, now_ms: int) -> bool:
         election = self._election
         if election is None or election.request.pre_vote:

@@ -23,12 +23,12 @@ class Election:
         """A candidate gives up then; who only asks goes on asking."""
         self._round_ms = round_ms
         self._rounds = 0
-        self._granted: set[ReplicaKey] = {request.candidate}
+        self._granted: dict[ReplicaKey, None] = {request.candidate: None}
         self._refused: set[NodeId] = set()
         self._failed: set[NodeId] = set()
 
     def granted(self, voter: ReplicaKey) -> None:
-        self._granted.add(voter)
+        self._granted[voter] = None
 
     def refused(self, voter: NodeId) -> None:
         self._refused.add(voter)
@@ -55,6 +55,11 @@ class Election:
         if self.request.pre_vote:
             self._refused.clear()
         return self._unanswered(voters)
+
+    def electors(self, voters: VoterSet) -> list[ReplicaKey]:
+        """Who has granted it; of each node one replica, the one that answered first."""
+        found = {key.node_id: key for key in reversed(self._granted) if key in voters}
+        return [found[node_id] for node_id in sorted(found)]
 
     def is_won(self, voters: VoterSet) -> bool:
         return len(self._votes(voters)) >= voters.majority

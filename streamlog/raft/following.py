@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from streamlog.errors import CorruptData
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
 from streamlog.raft.events import Append, Effect, InstallSnapshot, Send, Truncate
 from streamlog.raft.log import RaftLog
@@ -136,10 +137,11 @@ class Following:
         if end_offset >= self._log.end_offset:  # nothing parts there
             self.failed(now_ms)
             return []
-        assert end_offset >= high_watermark, (
-            f"the leader's history parts from this one at {end_offset}, below what is committed"
-            f" ({high_watermark}): a majority of the voters has lost its metadata"
-        )
+        if end_offset < high_watermark:
+            raise CorruptData(
+                f"the leader's history parts from this one at {end_offset}, below what is committed"
+                f" ({high_watermark}): a majority of the voters has lost its metadata"
+            )
         self.synced_end = min(self.synced_end, end_offset)
         self._is_cut = True
         return [Truncate(end_offset)]

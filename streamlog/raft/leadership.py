@@ -93,16 +93,6 @@ class Leadership:
             for key, it in known
         ]
 
-    def unrecorded(self, voters: VoterSet) -> list[ReplicaKey]:
-        """The replicas that act for voters of which only the id is known."""
-        return [
-            key
-            for voter in voters.by_id.values()
-            if voter.directory_id is None
-            and (key := self._replica_of(voter)) is not None
-            and (key == self._me or self._replicas[key].end_offset >= 0)
-        ]
-
     def replaced(
         self, voters: VoterSet, *, high_watermark: int, silent_since_ms: int
     ) -> list[ReplicaKey]:

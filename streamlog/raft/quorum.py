@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 from uuid import UUID
 
+from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events
 from streamlog.raft.ballot import Ballot
@@ -93,6 +94,8 @@ class Raft:
         """Running while prospective or candidate."""
         self._office: Office | None = None
         """While leader."""
+        self.electors: tuple[ReplicaKey, ...] = ()
+        """The voters that have elected this node when it last became leader, itself among them."""
         self._unfit_until_ms = now_ms
         """This node could not write when it led: it does not stand before."""
         self._acquaintances = (frozenset(acquaintances) | voters.ids) - {me.node_id}
@@ -148,28 +151,56 @@ class Raft:
         myself = ReplicaProgress(self.me, self.log.end_offset, 0, 0)
         return [myself, *self._office.replicas.replicas(now_ms)]
 
-    def change_voters_refusal(self, now_ms: int) -> str | None:
+    def change_voters_refusal(self, *, voters_offset: int = -1) -> str | None:
         """Why the voters cannot be changed now, by one: two changes at a time, or one before
         anything of the epoch is committed, could make two majorities without a common voter
         (thesis 4.1, and Ongaro's correction of 2015).
+
+        ``voters_offset``: where the voters stand in the image that is decided upon; it may have
+        records that are not written yet.
         """
         if self._office is None:
             return "this node does not lead the quorum"
         if not self.is_active:
             return "nothing of the leader's epoch is committed yet"
-        if self._voters_offset >= self.high_watermark:
+        if max(self._voters_offset, voters_offset) >= self.high_watermark:
             return "the last change of the voters is not committed yet"
         if self._office.successor is not None:
             return "another node is about to lead"
         return None
 
-    def unrecorded_directories(self) -> list[ReplicaKey]:
-        """Of voters that are only known by their id: the replicas that act for them."""
-        return [] if self._office is None else self._office.replicas.unrecorded(self.voters)
+    def check_voters_change(self, voters: VoterSet) -> None:
+        """To be asked before a leader writes them. Raises NoController where it is not the time,
+        InvalidRequest where a majority of these need not know what one of the last has decided.
+        """
+        if not self.voters.is_recorded:
+            self._check_first_voters(voters)
+            return
+        refusal = self.change_voters_refusal()
+        if refusal is not None:
+            raise NoController(refusal)
+        self._check_majorities(voters)
+
+    def _check_first_voters(self, voters: VoterSet) -> None:
+        """In place of the configured ones, which all have voted for this leader: by these folders,
+        and nobody else by others. So no voter is known by another folder than it has acted with.
+        """
+        if self._office is None:
+            raise NoController("this node does not lead the quorum")
+        if not voters.is_recorded or voters.replicas != frozenset(self.electors):
+            raise InvalidRequest("the first voters are those that have elected the first leader")
+
+    def _check_majorities(self, voters: VoterSet) -> None:
+        if not (voters.is_recorded and self.voters.shares_majorities(voters)):
+            raise InvalidRequest(
+                f"a majority of {_names(voters)} need not know what one of {_names(self.voters)}"
+                " has decided: add or remove one replica at a time"
+            )
 
     def replaced_voters(self) -> list[ReplicaKey]:
         """Replicas in a new folder, with all that is committed, of voters whose recorded folder
-        is silent. To record the new one is safe if the old one never comes back.
+        is silent. That is removed first, and the new one is added when the removal is committed:
+        in one step, both could be counted, in majorities that know nothing of each other (KIP-853).
         """
         if self._office is None:
             return []
@@ -421,6 +452,7 @@ class Raft:
     # Leading
 
     def _lead(self) -> None:
+        self.electors = tuple(self._campaign.electors(self.voters))
         self._turn()
         self._standing.lead()
         self._office = Office(self.me, self.log, self._settings, self.epoch, self._now_ms)
@@ -466,8 +498,8 @@ class Raft:
 
     def _change_voters(self, voters: VoterSet, offset: int) -> None:
         if self._office is not None:
-            changed = self.voters.ids ^ voters.ids
-            assert len(changed) <= 1, f"voters change one at a time, not {sorted(changed)}"
+            if self.voters.is_recorded:
+                self._check_majorities(voters)
             self._office.replicas.voters_since_ms = self._now_ms
         self.voters = voters
         self._voters_offset = offset
@@ -497,3 +529,11 @@ class Raft:
         if fetch is not None:
             self._asked = target
             self._out.append(fetch)
+
+
+def _names(voters: VoterSet) -> str:
+    """For an error: each replica by its node and the beginning of its folder's id."""
+    return ", ".join(
+        f"{it.node_id}@{it.directory_id.hex[:8] if it.directory_id else '?'}"
+        for it in voters.by_id.values()
+    )

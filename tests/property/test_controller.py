@@ -99,7 +99,7 @@ class ControllerMachine(ControllerModel):
         self.live.discard(command.node_id)
         probe = decide(
             self.image, command, now_ms=0, new_id=UUID(int=0), live=frozenset(self.live),
-            voters=frozenset(), heard_of=frozenset(self.live - self.hearsay),
+            heard_of=frozenset(self.live - self.hearsay),
         )  # fmt: skip
         for name, number in [*probe.result["tail_lost"], *probe.result["data_lost"]]:
             copies = self.copies_of(Key(self.image.streams[name].stream_id, number))
@@ -132,7 +132,6 @@ class ControllerMachine(ControllerModel):
         try:
             decide(
                 self.image, command, now_ms=0, new_id=UUID(int=0), live=frozenset(self.live),
-                voters=frozenset(),
             )  # fmt: skip
         except NodeIdTaken:
             return

@@ -135,10 +135,26 @@ def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
 
 
 def change_voters_before_the_epoch_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def rash(self: Raft, now_ms: int) -> str | None:
+    def rash(self: Raft, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None else "not the leader"
 
     patch.setattr(Raft, "change_voters_refusal", rash)
+
+
+def found_a_quorum_by_a_majority(patch: pytest.MonkeyPatch) -> None:
+    """Of voters whose folders are not known: those that have lost theirs are enough."""
+    patch.setattr(VoterSet, "majority", property(lambda self: len(self.by_id) // 2 + 1))
+    patch.setattr(Raft, "_check_first_voters", lambda *_: None)
+
+
+def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
+    """Remove the old one and add the new one in one record."""
+
+    def tended(self: Trouble, host: Host) -> Payload:
+        return voters_payload(recorded(host.voters, *host.raft.replaced_voters()))
+
+    patch.setattr(Trouble, "tended", tended)
+    patch.setattr(Raft, "_check_majorities", lambda *_: None)
 
 
 def trust_epochs_that_the_log_does_not_know(patch: pytest.MonkeyPatch) -> None:
@@ -161,6 +177,8 @@ def trust_epochs_that_the_log_does_not_know(patch: pytest.MonkeyPatch) -> None:
         vote_for_all,
         never_look_where_histories_part,
         count_itself_after_its_removal,
+        found_a_quorum_by_a_majority,
+        count_votes_of_any_folder,
     ],
 )
 def test_random_trouble_finds(plant: Plant, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +213,7 @@ def replaced_although_on_a_majority(seed: int) -> None:
     """Figure 8 of the paper: node 1 leads again, and spreads a record of epoch 2 to a majority
     before its own; node 5, whose last record is of epoch 3, may still replace it.
     """
-    world = World(seed, hosts=5, voters=5, starts=False)
+    world = World(seed, hosts=5, voters=5, starts=False, knows_folders=True)
     world.fetch_entries = 1
     for node_id in (1, 2):
         lives(world, node_id, 3, (1, "a"), (2, "b"))
@@ -211,7 +229,7 @@ def replaced_although_on_a_majority(seed: int) -> None:
 
 def asked_again_after_a_restart(seed: int) -> None:
     """Who elected a leader comes back, and meets one that has not heard of the election."""
-    world = World(seed)
+    world = World(seed, knows_folders=True)
     world.cut_off(2)
     leader = leader_of(world)
     voter = NodeId(4 - leader.node_id)
@@ -260,7 +278,7 @@ def two_changes_of_the_voters(seed: int) -> None:
     without_1 = VoterSet.of(it for it in four.by_id.values() if it.node_id != 1)
 
     def change() -> Payload:
-        refusal = leader.raft.change_voters_refusal(world.now_ms)
+        refusal = leader.raft.change_voters_refusal()
         return "refused" if refusal else voters_payload(without_1)
 
     leader.propose(change)
@@ -271,9 +289,62 @@ def two_changes_of_the_voters(seed: int) -> None:
     world.run(10_000)
 
 
+def an_old_folder_comes_back(seed: int) -> None:
+    """Node 5 starts on an empty folder, for its volume was not mounted. The leader, 1, and 2 have
+    its new folder vote; then they go, and 5 has the old one back. With 3 and 4, which have heard
+    nothing of it, that is a majority of the voters of before.
+    """
+    world = World(seed, hosts=5, voters=5)
+    assert world.run_until(world.is_well, 5_000)
+    trouble, five = Trouble(world), world.hosts[NodeId(5)]
+    leader = hand_over(world, 1)
+    old = five.disk
+    five.crash()
+    five.mount()
+    five.start()
+    assert world.run_until(lambda: bool(leader.raft.replaced_voters()), 10_000)
+    for one in (3, 4):
+        for other in (1, 2, 5):
+            world.cut |= {(NodeId(one), NodeId(other)), (NodeId(other), NodeId(one))}
+    for number in range(20):
+        leader.propose(lambda: trouble.tended(leader))
+        leader.propose(number)
+        world.run(50)
+    world.crash(1, 2, 5)
+    five.mount(old)
+    five.start()
+    world.cut.clear()
+    world.run(10_000)
+
+
+def a_majority_comes_with_empty_folders(seed: int) -> None:
+    """Two of three know nothing, and are configured as they were at the very first start."""
+    world = World(seed)
+    assert world.run_until(world.is_well, 5_000)
+    for node_id in (1, 2):
+        host = world.hosts[NodeId(node_id)]
+        host.crash()
+        host.mount()
+    world.cut_off(3)
+    world.start(1, 2)
+    world.run(5_000)
+    world.cut.clear()
+    world.run(5_000)
+
+
+def hand_over(world: World, node_id: int) -> Host:
+    """To a node that is to lead."""
+    wanted = world.hosts[NodeId(node_id)]
+    for host in world.active():
+        if host is not wanted:
+            host.resign(wanted.node_id)
+    assert world.run_until(lambda: world.active() == [wanted], 5_000)
+    return wanted
+
+
 def a_snapshot_hides_where_histories_part(seed: int) -> None:
     """Node 2 has records of epoch 1 where the others, in their snapshot, have such of epoch 3."""
-    world = World(seed, starts=False)
+    world = World(seed, starts=False, knows_folders=True)
     common = (1, "a"), (1, "b")
     for node_id in (1, 3):
         lives(world, node_id, 3, *common, (3, "c"), (3, "d"), (5, "e"))
@@ -289,6 +360,8 @@ STORIES_OF = [
     (commit_older_epochs_by_counting, replaced_although_on_a_majority),
     (forget_the_vote_at_restart, asked_again_after_a_restart),
     (count_votes_of_any_folder, asked_again_with_an_empty_disk),
+    (replace_a_folder_in_one_step, an_old_folder_comes_back),
+    (found_a_quorum_by_a_majority, a_majority_comes_with_empty_folders),
     (change_voters_before_the_epoch_is_committed, two_changes_of_the_voters),
     (trust_epochs_that_the_log_does_not_know, a_snapshot_hides_where_histories_part),
 ]

@@ -28,6 +28,11 @@ from tests.simulation.mistakes import (
     ignore_incarnations,
     who_lags_may_join,
 )
+from tests.simulation.quorum_mistakes import (
+    count_votes_of_any_folder,
+    found_a_quorum_by_a_majority,
+    keep_what_was_not_written_among_what_waits,
+)
 from tests.simulation.seeds import Make, Player
 
 Plant = Callable[[pytest.MonkeyPatch], None]
@@ -37,6 +42,7 @@ UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
+NOT_IN_THE_LOG = "and something else is there|are given away twice"
 
 CASES = [
     (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
@@ -49,6 +55,9 @@ CASES = [
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
+    (keep_what_was_not_written_among_what_waits, QuorumWorld, range(40), NOT_IN_THE_LOG),
+    (found_a_quorum_by_a_majority, QuorumWorld, range(50, 100), OVERWRITTEN),
+    (count_votes_of_any_folder, QuorumWorld, range(40, 100), OVERWRITTEN),
 ]
 """The mistake, the stories in which it must show, and how."""
 

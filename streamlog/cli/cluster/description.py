@@ -66,6 +66,8 @@ class Description(NamedTuple):
     """The feature level; controllers of before did not tell."""
     level_max: int = 1
     """The highest that the controller knows."""
+    returning: tuple[int, ...] = ()
+    """Nodes that were voters with a folder that is lost, and vote again with the one they have."""
 
     @classmethod
     def of(cls, fields: Mapping[str, Any]) -> Self:
@@ -80,6 +82,7 @@ class Description(NamedTuple):
                 tuple(_one(NodeState, it) for it in fields["nodes"]),
                 fields.get("level", 1),
                 fields.get("level_max", 1),
+                tuple(fields.get("returning", ())),
             )
         except (KeyError, TypeError) as error:
             raise CorruptData(f"not a description of a cluster: {error!r}") from None

@@ -39,6 +39,8 @@ def _of_voters(description: Description) -> Iterator[str]:
             yield f"voter {voter.node_id} does not follow the metadata yet"
         elif voter.node_id in lost:
             yield f"voter {voter.node_id} has lost its metadata, and may not vote yet"
+    for node_id in description.returning:
+        yield f"node {node_id} was a voter with metadata that are lost, and does not vote again yet"
 
 
 def _of_partitions(topology: "Topology") -> Iterator[str]:

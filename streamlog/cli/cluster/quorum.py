@@ -100,7 +100,8 @@ def rows(description: "Description") -> Iterator[tuple[object, ...]]:
             yield (*place, *lags, voter.directory_id)
     for other in followers.values():
         lags = (other.end_offset, other.lag, other.last_fetch_ms)
-        yield (other.node_id, "observer", None, *lags, None)
+        role = "voter soon, metadata lost" if other.node_id in description.returning else "observer"
+        yield (other.node_id, role, None, *lags, None)
 
 
 def _as_json(description: "Description") -> dict[str, Any]:
@@ -109,5 +110,6 @@ def _as_json(description: "Description") -> dict[str, Any]:
         "epoch": description.epoch,
         "high_watermark": description.high_watermark,
         "voters": [it._asdict() for it in description.voters],
+        "returning": list(description.returning),
         "replicas": [it._asdict() for it in description.replicas],
     }

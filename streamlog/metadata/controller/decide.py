@@ -31,7 +31,6 @@ def decide(
     now_ms: int,
     new_id: UUID,
     live: AbstractSet[NodeId],
-    voters: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
 ) -> Decision:
     """What ``command`` comes to upon ``image``, the newest one. Raises InvalidRequest.
@@ -88,7 +87,7 @@ def decide(
         ):
             decision = _about_clients(image, command)
         case commands.RemoveNode():
-            decision = nodes.remove_node(image, command, voters)
+            decision = nodes.remove_node(image, command)
         case _:
             decision = _about_partitions(Draft(image, available_nodes(image, live)), command)
     return decision

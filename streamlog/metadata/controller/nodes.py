@@ -137,13 +137,13 @@ def stop(
     return _left(draft, node, stopping=True)
 
 
-def remove_node(image: Image, command: RemoveNode, voters: AbstractSet[NodeId]) -> Decision:
+def remove_node(image: Image, command: RemoveNode) -> Decision:
     """Raises NodeNotFound; InvalidRequest while the node keeps something, or votes."""
     node = known_node(image, command.node_id)
     replicas = image.load(node.node_id).replicas
     if replicas:
         raise InvalidRequest(f"node {node.node_id} keeps {replicas} replicas; drain it first")
-    if node.node_id in voters:
+    if node.node_id in image.voters.ids | image.returning:
         raise InvalidRequest(f"node {node.node_id} is a voter; remove it from the voters first")
     return Decision((NodeRemoved(node_id=node.node_id),))
 

@@ -33,6 +33,8 @@ class Host:
         self.disk = SimDisk(rng.getrandbits(32))
         self.directory_id = uuid.UUID(int=rng.getrandbits(128))
         """Of the data folder; another one on another disk."""
+        self.absent: list[SimDisk] = []
+        """Disks that are not mounted now, and may be again."""
         self.clock = Clock(events, rng)
         self.process: Any = None
         self.powered = True
@@ -113,6 +115,17 @@ class Host:
         """The disk is replaced by an empty one."""
         assert self.process is None
         self.disk = SimDisk(self.rng.getrandbits(32))
+        self.directory_id = uuid.UUID(int=self.rng.getrandbits(128))
+
+    def mount(self, disk: SimDisk | None = None) -> None:
+        """Another disk in the place of this one, which may come back; by default an empty one."""
+        assert self.process is None
+        self.absent.append(self.disk)
+        if disk is None:
+            self.disk = SimDisk(self.rng.getrandbits(32))
+        else:
+            self.absent.remove(disk)
+            self.disk = disk
         self.directory_id = uuid.UUID(int=self.rng.getrandbits(128))
 
     def stop(self) -> None:

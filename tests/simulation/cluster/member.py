@@ -13,6 +13,7 @@ from uuid import UUID
 
 from streamlog.errors import (
     CorruptData,
+    InvalidRequest,
     NoController,
     OffsetOutOfRange,
     Overloaded,
@@ -31,6 +32,7 @@ from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing, Written
 from streamlog.metadata.snapshot import is_due
 from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.voting import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -81,6 +83,7 @@ class QuorumConfig:
     request_timeout_ms: int
     snapshot_after: int = 0
     """Records; 0: as the node does it."""
+    segment_bytes: int = 1 << 20
 
 
 class Member:
@@ -100,7 +103,11 @@ class Member:
         """Opens the log. ``failed``: the disk has; the process must end."""
         self.host = host
         self.store = MetadataStore(
-            DIRECTORY, CLUSTER_ID, disk=host.disk, files=FilePool(host.disk, 4)
+            DIRECTORY,
+            CLUSTER_ID,
+            disk=host.disk,
+            files=FilePool(host.disk, 4),
+            segment_bytes=config.segment_bytes,
         )
         self.replica = MetadataReplica(
             self.store,
@@ -242,8 +249,8 @@ class Member:
 
     def _begin_epoch(self) -> Iterator[Outgoing]:
         records: list[MetadataRecord] = [facts.QuorumLeader(node_id=self.host.node_id)]
-        if not self.replica.newest.voters:
-            records.append(facts.VotersChanged.of(self.replica.voters))
+        if not self.replica.voters.is_recorded:
+            records.append(first_voters(self.replica.voters, self.replica.raft.electors))
         try:
             yield from self._propose(records)
         except (StorageFull, Overloaded):
@@ -276,7 +283,7 @@ class Member:
         try:
             for batch in batches(Decision(tuple(records)), RECORDS_PER_BATCH):
                 yield from self._propose(batch)
-        except (NoController, StorageFull, Overloaded) as error:
+        except (NoController, InvalidRequest, StorageFull, Overloaded) as error:
             self._pending.refuse_unwritten(error, self.store.end_offset)
             self.tell(raft.Resign())
         self._pending.committed(self.replica.image.offset)

@@ -68,6 +68,10 @@ class CommittedNeverLost:
         elif known != batch:
             raise Violation(f"node {node_id} has something else committed at {offset}")
 
+    def batch_below(self, offset: int) -> bytes:
+        """The last one that ends there or before."""
+        return self._batches[max(it for it in self._batches if it < offset)]
+
     def leads(self, member: "Member") -> None:
         """Leader completeness."""
         store = member.store
@@ -163,8 +167,13 @@ class QuorumCheckers:
 
 def stored(member: "Member", offset: int, end_offset: int) -> Iterator[tuple[BatchHeader, bytes]]:
     """The whole batches of a member's log from ``offset`` up to ``end_offset``."""
+    disk = member.host.disk
     while offset < end_offset:
-        data = member.store.read(offset, end_offset, 1 << 20)
+        disk.observed = True
+        try:
+            data = member.store.read(offset, end_offset, 1 << 20)
+        finally:
+            disk.observed = False
         if not data:
             return
         for header, batch in batches(memoryview(data)):

@@ -1,27 +1,46 @@
 """One seed, one story of a metadata quorum: members, wishes, and whatever befalls them."""
 
+import copy
+import errno
 import random
 import uuid
-from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+from immutables import Map
 
 from streamlog.errors import StreamlogError
+from streamlog.log.files import FilePool
 from streamlog.metadata import records as facts
+from streamlog.metadata import voting
+from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.metadata.controller import Decision
+from streamlog.metadata.controller.producers import allocate_ids
+from streamlog.metadata.entries import NodeImage
 from streamlog.metadata.image import Image
-from streamlog.metadata.voting import with_directories
+from streamlog.metadata.store import MetadataStore
+from streamlog.metadata.voting import add_voter, remove_voter
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.quorum import RaftSettings
-from streamlog.raft.voters import Voter, VoterSet
+from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import Links
-from tests.simulation.cluster.member import Member, QuorumConfig, Wish
+from tests.simulation.cluster.member import CLUSTER_ID, DIRECTORY, Member, QuorumConfig, Wish
 from tests.simulation.cluster.quorum_checkers import QuorumCheckers
 from tests.simulation.cluster.rpc import Rpc
 from tests.simulation.cluster.trouble import Troubles
+from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
 
+DISKS_MAX = 3
+"""That a machine has had, and that may come back."""
+OPERATIONS = (
+    "open", "create", "pread", "pwrite", "truncate", "sync", "sync_directory", "rename", "unlink",
+    "sizes", "make_directory", "read_small", "write_small",
+)  # fmt: skip
+CODES = (errno.EIO, errno.ENOSPC, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EACCES)
 TROUBLE_S = (10, 10, 20, 40)
 """Many short stories find more than a few long ones."""
 CALM_US = 60_000_000
@@ -57,6 +76,7 @@ class QuorumWorld:
             ),
             request_timeout_ms=2 * timeout_ms,
             snapshot_after=self.rng.choice((0, 5, 30)),
+            segment_bytes=self.rng.choice((1_000, 20_000, 1 << 20)),
         )
         self.troubles = Troubles(
             self.events,
@@ -69,16 +89,30 @@ class QuorumWorld:
         self.checkers.on_moment = self._strike_at
         self._spite = self.rng.choice((0.0, 0.02, 0.1, 0.4))
         """How often a member is struck just when it would hurt."""
-        self.troubles.kinds += [self._resign, self._change_voters, self._replace_disk]
+        self.troubles.kinds += [
+            self._resign,
+            self._change_voters,
+            self._change_voters,
+            self._replace_disk,
+            self._lose_disk,
+            self._return_disk,
+            self._fail_any_call,
+            self._fail_any_call,
+        ]
         self.granted: dict[uuid.UUID, int] = {}
         """Wishes that were answered, and the offset below which they are committed."""
+        self.producer_ids: dict[int, int] = {}
+        """The first of each block that was given away, and the wish that got it."""
         self._wished = 0
+        self._destroyed: set[ReplicaKey] = set()
+        """Their disks are gone for good."""
 
     def run(self) -> None:
         """Raises Violation."""
         for host in self.hosts.values():
             self.troubles.boot(host)
         self.troubles.begin()
+        self.events.after(self._until_us - 1, self._mount_what_counts)
         self._wish_soon()
         while not (self.troubles.over and self._is_well()):
             if self.events.now_us > self._until_us + CALM_US:
@@ -121,8 +155,10 @@ class QuorumWorld:
 
     def _new_wish(self) -> Wish:
         self._wished += 1
+        if self.rng.random() < 0.3:
+            return self._producers_wish(self._wished)
         mark = uuid.UUID(int=self._wished)
-        node_id = NodeId(self.rng.randint(1, 9))
+        node_id = NodeId(self.rng.randint(11, 19))
         records = [
             facts.NodeRegistered(
                 node_id=node_id, incarnation=mark, directory_id=mark, host="h", port=1
@@ -133,9 +169,20 @@ class QuorumWorld:
         def granted(offset: int, _result: object) -> None:
             if self.checkers.kept.end_offset < offset:
                 raise Violation(f"granted at {offset}, and no member has it committed")
+            if str(mark).encode() not in self.checkers.kept.batch_below(offset):
+                raise Violation(f"{mark} is granted at {offset}, and something else is there")
             self.granted[mark] = offset
 
         return Wish(lambda image: Decision(tuple(records)), granted, _nothing)
+
+    def _producers_wish(self, number: int) -> Wish:
+        def granted(_offset: int, result: dict[str, Any]) -> None:
+            first = result["first"]
+            if self.producer_ids.setdefault(first, number) != number:
+                raise Violation(f"the producer ids from {first} on are given away twice")
+
+        command = AllocateProducerIds(node_id=NodeId(number))
+        return Wish(lambda image: allocate_ids(image, command), granted, _nothing)
 
     # Trouble of its own
 
@@ -154,72 +201,129 @@ class QuorumWorld:
                 member.tell(raft.Resign(successor))
 
     def _change_voters(self) -> None:
-        """One more, or one less."""
+        """One more, or one less; several may ask for it at once."""
         for member in self.members():
             if not member.is_active or member.host.is_stopped:
                 continue
-            node_id = self.rng.choice(sorted(self.hosts))
-            host = member.host
-            host.run(lambda m=member, n=node_id: m.wish(self._voters_wish(m, n)))
+            for _ in range(self.rng.choice((1, 1, 2, 3))):
+                node_id = self.rng.choice(sorted(self.hosts))
+                host = member.host
+                host.run(lambda m=member, n=node_id: m.wish(self._voters_wish(m, n)))
 
     def _voters_wish(self, member: Member, node_id: NodeId) -> Wish:
+        """As AddVoter and RemoveVoter are decided."""
+
         def decide(image: Image) -> Decision:
-            core, now_ms = member.replica.raft, member.host.clock.monotonic_ms
-            refusal = core.change_voters_refusal(now_ms)
+            refusal = member.replica.raft.change_voters_refusal(voters_offset=image.voters_offset)
             if refusal is not None:
                 raise StreamlogError(refusal)
-            voters = dict(member.replica.voters.by_id)
-            if not self._votes_as_recorded(voters.values()):
-                raise StreamlogError("a voter has another disk, or is not there")
-            if node_id in voters:
-                if len(voters) == 1:
-                    raise StreamlogError("the last voter stays")
-                del voters[node_id]
+            if self._is_destroyed(image.voters):
+                raise StreamlogError("a folder is gone for good")
+            if node_id in image.voters.ids:
+                records = remove_voter(image, node_id)
             else:
-                voters[node_id] = _voter_of(member, node_id, now_ms)
-            self.troubles.tell(f"voters become {sorted(voters)}")
-            return Decision((facts.VotersChanged.of(VoterSet.of(voters.values())),))
+                nodes = {it: _node(it) for it in self.hosts}
+                records = add_voter(replace(image, nodes=Map(nodes)), node_id, _caught_up(member))
+            self.troubles.tell(f"voters become {sorted(records[0].voter_set.ids)}")
+            return Decision(records)
 
         return Wish(decide, _nothing, _nothing)
 
+    def _is_destroyed(self, voters: VoterSet) -> bool:
+        """Somebody is known by a disk that is nowhere any more."""
+        return bool(voters.replicas & self._destroyed)
+
     def _replace_disk(self) -> None:
-        """Only where the folders of all voters are known, and all of the others are well."""
+        """Only where the folders of all voters are there, and all of the others are well."""
         members = self.members()
         if len(members) < len(self.hosts):
             return
         host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        mounted = {member.replica.key for member in members}
+        end = max(member.store.end_offset for member in members)
         for member in members:
             voters = member.replica.image.voters
-            by_id = voters.by_id if voters else {}
             if (
-                len(by_id) < 3
+                len(voters) < 3
+                or not voters.replicas <= mounted
                 or member.replica.voters != voters
-                or not self._votes_as_recorded(by_id.values())
+                or member.replica.image.offset < end
             ):
                 return
+        self._destroyed |= {it.replica.key for it in members if it.host is host}
         self.troubles.tell(f"node {host.node_id} gets another disk")
         host.kill()
         host.wipe()
         self.troubles.boot(host)
 
-    def _votes_as_recorded(self, voters: Iterable[Voter]) -> bool:
-        """None of them has got another disk since."""
-        directories = {
-            member.host.node_id: member.replica.key.directory_id for member in self.members()
-        }
-        return all(voter.directory_id == directories.get(voter.node_id) for voter in voters)
+    def _lose_disk(self) -> None:
+        """It is not mounted at one boot; what is on it is not gone. When all configured voters have
+        empty disks, they are a new cluster: one keeps what it has.
+        """
+        host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        if len(host.absent) < DISKS_MAX and self._others_know(host):
+            self.troubles.tell(f"node {host.node_id} starts without its disk")
+            host.kill()
+            host.mount()
+            self.troubles.boot(host)
+
+    def _others_know(self, host: Host) -> bool:
+        others = self.config.voters.ids - {host.node_id}
+        return any(_told(self.hosts[it].disk).end[1] > 0 for it in others)
+
+    def _return_disk(self) -> None:
+        host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        if host.absent and self._others_know(host):  # it may be one that was empty
+            self.troubles.tell(f"node {host.node_id} has an old disk back")
+            host.kill()
+            host.mount(self.rng.choice(host.absent))
+            self.troubles.boot(host)
+
+    def _fail_any_call(self) -> None:
+        host = self.hosts[self.rng.choice(sorted(self.hosts))]
+        operation, code = self.rng.choice(OPERATIONS), self.rng.choice(CODES)
+        host.disk.fail(operation, code, skip=self.rng.randint(0, 3), times=self.rng.choice((1, 3)))
+        self.troubles.tell(
+            f"the disk of node {host.node_id} fails: {operation}, {errno.errorcode[code]}"
+        )
 
     def _changed(self, host: Host) -> None:
-        """As the controller's duties: voters are recorded with their folders."""
+        """As the controller's duties: a voter with another disk is removed, then added."""
         member = host.process
         if not isinstance(member, Member) or not member.is_active:
             return
-        core, voters = member.replica.raft, member.replica.voters
-        keys = [*core.unrecorded_directories(), *core.replaced_voters()]
-        wanted = with_directories(voters, keys)
-        if wanted != voters and core.change_voters_refusal(host.clock.monotonic_ms) is None:
-            decision = Decision((facts.VotersChanged.of(wanted),))
-            host.after(0, lambda: member.wish(Wish(lambda _: decision, _nothing, _nothing)))
+
+        def decide(image: Image) -> Decision:
+            core = member.replica.raft
+            if core.change_voters_refusal(voters_offset=image.voters_offset) is not None:
+                return Decision()
+            nodes = {it: _node(it) for it in self.hosts}
+            known = replace(image, nodes=Map(nodes))
+            return Decision(voting.tended_voters(known, core.replaced_voters(), _caught_up(member)))
+
+        if decide(member.replica.newest).records:
+            host.after(0, lambda: member.wish(Wish(decide, _nothing, _nothing)))
+
+    def _mount_what_counts(self) -> None:
+        """At the end: the disks that vote, by what the most advanced log says; else the most
+        advanced one of each node.
+        """
+        disks = {
+            id(disk): _told(disk) for it in self.hosts.values() for disk in (it.disk, *it.absent)
+        }
+        voters = max(disks.values(), key=lambda it: it.end)[1]
+        for host in self.hosts.values():
+            best = max(
+                (host.disk, *host.absent),
+                key=lambda it: (
+                    ReplicaKey(host.node_id, disks[id(it)].directory_id) in voters.replicas,
+                    disks[id(it)].end,
+                ),
+            )
+            if best is not host.disk:
+                self.troubles.tell(f"node {host.node_id} has the disk that counts")
+                host.kill()
+                host.mount(best)
 
     # The end
 
@@ -251,12 +355,45 @@ class QuorumWorld:
         ]
 
 
-def _voter_of(member: Member, node_id: NodeId, now_ms: int) -> Voter:
-    """A replica that keeps up, as the leader sees it. Raises StreamlogError."""
-    for replica in member.replica.raft.replicas(now_ms):
-        if replica.key.node_id == node_id and replica.is_caught_up:
-            return Voter(node_id, f"n{node_id}", 1, replica.key.directory_id)
-    raise StreamlogError("does not keep up")
+class _Told(NamedTuple):
+    """What is on a disk."""
+
+    end: tuple[int, int]
+    """The last epoch, and the end of the log."""
+    voters: VoterSet
+    directory_id: uuid.UUID
+
+
+def _told(disk: SimDisk) -> _Told:
+    disk = copy.deepcopy(disk)  # to open it is to change it
+    disk.kill()
+    disk.capacity_bytes = None
+    nothing = uuid.UUID(int=0)
+    try:
+        store = MetadataStore(DIRECTORY, CLUSTER_ID, disk=disk, files=FilePool(disk, 4))
+        image = store.open()
+        for batch in store.batches_from(image.offset):
+            image = image.apply_all(batch.records, offset=batch.base_offset, epoch=batch.epoch)
+        vote = store.vote
+        told = _Told(
+            (store.last_epoch, store.end_offset),
+            image.voters,
+            vote.directory_id if vote else nothing,
+        )
+        store.close()
+    except StreamlogError:
+        told = _Told((-1, 0), VoterSet(), nothing)
+    return told
+
+
+def _node(node_id: NodeId) -> NodeImage:
+    """As it has registered."""
+    return NodeImage(node_id, uuid.UUID(int=node_id), f"n{node_id}", 1, None, None, 0, fenced=False)
+
+
+def _caught_up(member: Member) -> dict[NodeId, ReplicaKey]:
+    replicas = member.replica.raft.replicas(member.host.clock.monotonic_ms)
+    return {it.key.node_id: it.key for it in replicas if it.is_caught_up}
 
 
 def _nothing(*_: object) -> None:

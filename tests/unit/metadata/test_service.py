@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import itertools
 import os
 import shutil
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
@@ -27,6 +28,7 @@ from streamlog.metadata.commands import (
     AddVoter,
     AllocateProducerIds,
     AwaitApplied,
+    Command,
     DescribeCluster,
     FenceNode,
     RemoveNode,
@@ -37,6 +39,7 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 from tests.quorum_member import HOST, Member, until
 from tests.server_process import free_port
@@ -347,6 +350,36 @@ def any_controller(members: list[Member]) -> bool:
     return any(it.service.controller_id == it.node_id for it in members)
 
 
+async def test_voters_that_are_added_at_once_both_are_voters(start: Start) -> None:
+    members = await start(3, observers=2)
+    commands = [AddVoter(node_id=FOUR), AddVoter(node_id=NodeId(5))]
+    await asyncio.gather(*(members[0].service.request(it) for it in commands))
+    await until(lambda: all(it.service.voters.ids == {1, 2, 3, 4, 5} for it in members))
+    changes: list[Command] = [RemoveVoter(node_id=ONE), RemoveVoter(node_id=FOUR)]
+    await asyncio.gather(*(members[1].service.request(it) for it in changes))
+    await until(lambda: all(it.service.voters.ids == {2, 3, 5} for it in members))
+
+
+async def test_a_new_cluster_waits_for_all_of_its_voters(tmp_path: Path) -> None:
+    """Two of three may be those that have lost what the third one knows."""
+    ports = [free_port() for _ in range(3)]
+    texts = [f"{number}@{HOST}:{port}" for number, port in enumerate(ports, 1)]
+    members = [
+        Member(tmp_path / str(number), number, port, texts) for number, port in enumerate(ports, 1)
+    ]
+    try:
+        for member in members[:2]:
+            await member.start()
+        with pytest.raises(NoController, match=r"all of its voters \(1, 2, 3\) run"):
+            await members[0].service.request(AllocateProducerIds(node_id=ONE))
+        await members[2].start()
+        await asyncio.gather(*(member.register() for member in members))
+        await until(lambda: all_live(members, 3))
+    finally:
+        for member in members:
+            await member.kill()
+
+
 async def test_voters_are_known_by_their_folders(start: Start) -> None:
     members = await start(3)
     keys = {it.node_id: it.service._quorum.replica.key.directory_id for it in members}
@@ -368,8 +401,13 @@ async def test_a_wiped_voter_votes_again_under_its_new_folder(start: Start) -> N
     await wiped.register()
     new = wiped.service._quorum.replica.key.directory_id
     rest = others(members, wiped)
-    await until(lambda: rest[0].service.voters.by_id[wiped.node_id].directory_id == new)
+    voters = rest[0].service.voters.replicas
+    await until(lambda: ReplicaKey(wiped.node_id, new) in rest[0].service.voters.replicas)
+    assert voters != rest[0].service.voters.replicas
     await agree(members)
+    sets = [frozenset(image.voters.replicas) for image in rest[0].seen]
+    changes = [(a, b) for a, b in itertools.pairwise(sets) if a != b]
+    assert all(len(a ^ b) == 1 for a, b in changes[-2:]), "removed first, then added"
     await controller(members).kill() if controller(members) is not wiped else None
     await until(lambda: any_controller(others(members, members[0])) or any_controller(members))
 
@@ -425,10 +463,15 @@ async def test_a_node_of_another_cluster_is_told_so(start: Start, tmp_path: Path
 async def test_one_stranger_among_the_voters_does_not_put_a_member_off(tmp_path: Path) -> None:
     ports = [free_port() for _ in range(3)]
     texts = [f"{i + 1}@{HOST}:{port}" for i, port in enumerate(ports)]
-    members = [
-        Member(tmp_path / f"{i + 1}", i + 1, port, texts) for i, port in enumerate(ports[:2])
+    *members, third = [
+        Member(tmp_path / f"{i + 1}", i + 1, port, texts) for i, port in enumerate(ports)
     ]
-    stranger = Member(tmp_path / "3", 3, ports[2], texts, cluster_id="other")
+    for member in (third, *members):
+        await member.start()
+    await asyncio.gather(*(member.register() for member in (third, *members)))
+    for member in (third, *members):
+        await member.kill()
+    stranger = Member(tmp_path / "4", 3, ports[2], texts, cluster_id="other")
     for member in (stranger, *members):
         await member.start()
     await asyncio.gather(*(member.register() for member in members))

@@ -4,16 +4,22 @@ import pytest
 
 from streamlog.errors import ConfigError, InvalidRequest, NodeNotFound
 from streamlog.metadata.entries import NodeImage
+from streamlog.metadata.image import Image
+from streamlog.metadata.records import NodeRegistered, VotersChanged
 from streamlog.metadata.voting import (
+    add_voter,
     configured_voters,
     fingerprint,
+    remove_voter,
+    tended_voters,
     with_addresses,
     with_directories,
     with_voter,
     without_voter,
 )
 from streamlog.model import NodeId
-from streamlog.raft.voters import ReplicaKey, Voter
+from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
+from tests.lone_member import key, voters
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 FOLDER = UUID(int=7)
@@ -83,3 +89,59 @@ def test_what_cannot_be_is_refused() -> None:
         without_voter(VOTERS, THREE)
     with pytest.raises(InvalidRequest, match="only voter"):
         without_voter(without_voter(VOTERS, TWO), ONE)
+
+
+# Decisions
+
+
+def image(voters: VoterSet, *returning: int, nodes: int = 4) -> Image:
+    records = [
+        NodeRegistered(node_id=NodeId(it), incarnation=FOLDER, host=f"n{it}", port=1)
+        for it in range(1, nodes + 1)
+    ]
+    changed = VotersChanged.of(voters, map(NodeId, returning))
+    return Image("c").apply_all([*records, changed], offset=0, epoch=1)
+
+
+def test_the_place_of_the_voters_in_the_log_is_known() -> None:
+    assert image(voters(1, 2)).voters_offset == 4
+
+
+def test_a_voter_is_added_and_removed() -> None:
+    (added,) = add_voter(image(voters(1, 2)), THREE, {THREE: key(3)})
+    assert added.voter_set.replicas == voters(1, 2, 3).replicas
+    with pytest.raises(InvalidRequest, match="closely enough"):
+        add_voter(image(voters(1, 2)), THREE, {})
+    (removed,) = remove_voter(image(voters(1, 2, 3)), THREE)
+    assert removed.voter_set.ids == {1, 2}
+
+
+def test_a_lost_folder_is_removed_first_and_the_new_one_added_then() -> None:
+    new = key(3, directory=33)
+    (removal,) = tended_voters(image(voters(1, 2, 3)), [new], {THREE: new})
+    assert removal.voter_set.replicas == voters(1, 2).replicas
+    assert removal.returning == (THREE,)
+    between = image(removal.voter_set, *removal.returning)
+    assert tended_voters(between, [], {}) == (), "it has not caught up"
+    (addition,) = tended_voters(between, [], {THREE: new})
+    assert addition.voter_set.replicas == voters(1, 2).replicas | {new}
+    assert addition.returning == ()
+    assert tended_voters(image(addition.voter_set), [], {THREE: new}) == ()
+
+
+def test_whoever_is_to_return_may_be_added_or_given_up_by_hand() -> None:
+    between = image(voters(1, 2), 3)
+    (added,) = add_voter(between, THREE, {THREE: key(3)})
+    assert (added.voter_set.ids, added.returning) == ({1, 2, 3}, ())
+    (given_up,) = remove_voter(between, THREE)
+    assert (given_up.voter_set.ids, given_up.returning) == ({1, 2}, ())
+
+
+def test_the_last_voter_is_not_replaced() -> None:
+    assert tended_voters(image(voters(1)), [key(1, directory=11)], {}) == ()
+
+
+def test_what_is_to_return_is_in_a_snapshot() -> None:
+    between = image(voters(1, 2), 3)
+    again = Image("c").restored(between.records(), offset=between.offset, epoch=1)
+    assert again.returning == {THREE}

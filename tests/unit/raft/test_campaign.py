@@ -81,7 +81,10 @@ def test_while_folders_are_not_recorded_any_folder_may_vote_but_once() -> None:
     member.answered(2, request, grant(2, request))
     member.answered(2, request, grant(key(2, directory=22), request))
     assert member.raft.role is Role.PROSPECTIVE
-    member.answered(3, request, grant(3, request))
+    for other in (3, 4):
+        member.answered(other, request, grant(other, request))
+        assert member.raft.role is Role.PROSPECTIVE
+    member.answered(5, request, grant(5, request))
     assert member.raft.role is Role.CANDIDATE
 
 

@@ -87,22 +87,13 @@ def test_another_folder_acknowledges_for_itself() -> None:
     assert leading.committed_offset(voters(1, 2, 3), 9) == 9
 
 
-def test_before_folders_are_recorded_the_newest_counts() -> None:
+def test_before_folders_are_recorded_all_must_have_it() -> None:
     among = voters(1, 2, 3, recorded=False)
     leading = leadership()
     fetch(leading, key(2), 9, among=among)
-    assert leading.unrecorded(among) == [key(1), key(2)]
-    fetch(leading, key(2, directory=22), 3, among=among)
-    assert leading.committed_offset(among, 9) == 3
-    assert leading.unrecorded(among) == [key(1), key(2, directory=22)]
-    assert leading.unrecorded(voters(1, 2, 3)) == []
-
-
-def test_only_who_has_a_known_end_is_recorded() -> None:
-    among = voters(1, 2, 3, recorded=False)
-    leading = leadership()
-    leading.heard(key(2), among, 0)
-    assert leading.unrecorded(among) == [key(1)]
+    assert leading.committed_offset(among, 9) == -1
+    fetch(leading, key(3), 9, among=among)
+    assert leading.committed_offset(among, 9) == 9
 
 
 @pytest.mark.parametrize(

@@ -262,7 +262,7 @@ def test_a_successor_first_gets_all_of_the_log() -> None:
     member.fetched_by(3)
     member.step(raft.Resign(key(2).node_id))
     assert member.raft.role is Role.LEADER
-    assert member.raft.change_voters_refusal(member.now_ms) is not None
+    assert member.raft.change_voters_refusal() is not None
     member.fetched_by(2, 2)
     assert member.raft.role is Role.LEADER
     effects = member.fetched_by(2, after_ms=10)
@@ -283,7 +283,7 @@ def test_a_successor_that_is_silent_gets_nothing() -> None:
     member.step(raft.Resign(key(2).node_id))
     member.fetched_by(3, after_ms=600)
     assert member.raft.role is Role.LEADER
-    assert member.raft.change_voters_refusal(member.now_ms) is None
+    assert member.raft.change_voters_refusal() is None
 
 
 def test_whoever_is_alone_has_nobody_to_resign_for() -> None:

@@ -1,5 +1,6 @@
 import pytest
 
+from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -182,24 +183,66 @@ def test_an_epoch_that_ended_before_it_was_heard_of() -> None:
 def test_voters_may_not_change_before_a_record_of_the_epoch_is_committed() -> None:
     """Else two leaders could change them differently (Ongaro, 2015)."""
     member = LoneMember(log=entries(1))
-    assert member.raft.change_voters_refusal(member.now_ms) is not None
+    assert member.raft.change_voters_refusal() is not None
     member.lead()
-    assert member.raft.change_voters_refusal(member.now_ms) is not None
+    assert member.raft.change_voters_refusal() is not None
     member.append()
-    assert member.raft.change_voters_refusal(member.now_ms) is not None
+    assert member.raft.change_voters_refusal() is not None
     member.fetched_by(2)
-    assert member.raft.change_voters_refusal(member.now_ms) is None
+    assert member.raft.change_voters_refusal() is None
 
 
 def test_voters_change_one_at_a_time() -> None:
     member = active()
     change(member, voters(1, 2, 3, 4))
     member.fetched_by(2)
-    assert member.raft.change_voters_refusal(member.now_ms) is not None
+    assert member.raft.change_voters_refusal() is not None
     member.fetched_by(3)
-    assert member.raft.change_voters_refusal(member.now_ms) is None
-    with pytest.raises(AssertionError, match="one at a time"):
-        change(member, voters(1, 2))
+    assert member.raft.change_voters_refusal() is None
+    with pytest.raises(InvalidRequest, match="one replica at a time"):
+        change(member, voters(1))
+
+
+def test_records_that_are_not_written_yet_count() -> None:
+    """Of the image that is decided upon."""
+    member = active()
+    assert member.raft.change_voters_refusal(voters_offset=0) is None
+    assert member.raft.change_voters_refusal(voters_offset=1) is not None
+
+
+def test_what_a_leader_is_about_to_write_is_checked() -> None:
+    member = active()
+    member.raft.check_voters_change(voters(1, 2, 3, 4))
+    member.raft.check_voters_change(voters(1, 2))
+    replaced = recorded(voters(1, 2, 3), key(3, directory=33))
+    for unsafe in (replaced, voters(1), voters(2, 3, 4), voters(1, 2, 3, recorded=False)):
+        with pytest.raises(InvalidRequest):
+            member.raft.check_voters_change(unsafe)
+    change(member, voters(1, 2, 3, 4))
+    with pytest.raises(NoController):
+        member.raft.check_voters_change(voters(1, 2, 3))
+
+
+def test_the_first_voters_are_those_that_have_elected_the_first_leader() -> None:
+    """By the folders that they have voted with, and all of them."""
+    among = voters(1, 2, 3, recorded=False)
+    member = LoneMember(among=among)
+    with pytest.raises(NoController):
+        member.raft.check_voters_change(voters(1, 2, 3))
+    asked = sent(member.tick(3 * TIMEOUT_MS), VoteRequest)
+    for role in (Role.PROSPECTIVE, Role.CANDIDATE):
+        effects: list[raft.Effect] = []
+        for send in asked:
+            assert member.raft.role is role, "a majority is not enough"
+            assert isinstance(send.request, VoteRequest)
+            effects = member.answered(send.peer, send.request, grant(send.peer, send.request))
+        asked = sent(effects, VoteRequest)
+    assert member.raft.role is Role.LEADER
+    assert member.raft.electors == (key(1), key(2), key(3))
+    for unsafe in (recorded(voters(1, 2, 3), key(3, directory=33)), voters(1, 2), among):
+        with pytest.raises(InvalidRequest, match="first voters"):
+            member.raft.check_voters_change(unsafe)
+    member.raft.check_voters_change(voters(1, 2, 3))
 
 
 def test_voters_count_from_the_record_that_names_them() -> None:
@@ -263,19 +306,7 @@ def test_a_removed_voter_observes() -> None:
     assert raft.RoleChanged(Role.FOLLOWER, 3, NodeId(2)) in effects, "it was cut off again"
 
 
-def test_folders_are_to_be_recorded_as_they_are_heard_of() -> None:
-    among = voters(1, 2, 3, recorded=False)
-    member = active(among)
-    assert member.raft.unrecorded_directories() == [key(1), key(2)]
-    change(member, recorded(among, key(1), key(2)))
-    member.fetched_by(2)
-    member.fetched_by(3)
-    assert member.raft.unrecorded_directories() == [key(3)]
-    member.step(raft.Resign())
-    assert member.raft.unrecorded_directories() == []
-
-
-def test_a_voter_in_a_new_folder_is_to_be_recorded_when_it_has_caught_up() -> None:
+def test_a_voter_in_a_new_folder_is_to_be_replaced_when_it_has_caught_up() -> None:
     member, wiped = active(), key(3, directory=33)
     for _ in range(4):
         member.fetched_by(2, after_ms=500)
@@ -283,7 +314,7 @@ def test_a_voter_in_a_new_folder_is_to_be_recorded_when_it_has_caught_up() -> No
     assert member.raft.replaced_voters() == []
     member.fetched_by(wiped)
     assert member.raft.replaced_voters() == [wiped]
-    change(member, recorded(voters(1, 2, 3), wiped))
+    change(member, voters(1, 2))
     assert member.raft.replaced_voters() == []
 
 

@@ -1,13 +1,52 @@
+import itertools
+
 import pytest
 
 from streamlog.raft.settings import RaftSettings
-from streamlog.raft.voters import VoterSet
+from streamlog.raft.voters import Voter, VoterSet
 from tests.lone_member import key, voters
+from tests.quorum_log import recorded
 
 
 @pytest.mark.parametrize(("count", "majority"), [(1, 1), (2, 2), (3, 2), (4, 3), (5, 3)])
 def test_majority(count: int, majority: int) -> None:
     assert voters(*range(1, count + 1)).majority == majority
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_all_must_agree_while_a_folder_is_not_known(count: int) -> None:
+    assert voters(*range(1, count + 1), recorded=False).majority == count
+
+
+SETS = [
+    VoterSet.of(Voter(it.node_id, "n", 1, it.directory_id) for it in replicas)
+    for count in range(1, 5)
+    for replicas in itertools.combinations(
+        [key(1), key(2), key(2, directory=22), key(3), key(4), key(4, directory=44)], count
+    )
+    if len({it.node_id for it in replicas}) == count
+]
+
+
+@pytest.mark.parametrize("before", SETS)
+def test_majorities_share_a_replica(before: VoterSet) -> None:
+    """As counting all of them tells."""
+    for after in SETS:
+        shares = all(
+            set(one) & set(other)
+            for one in itertools.combinations(before.replicas, before.majority)
+            for other in itertools.combinations(after.replicas, after.majority)
+        )
+        assert before.shares_majorities(after) == shares
+
+
+def test_one_more_or_one_less_shares_and_another_folder_does_not() -> None:
+    for count in range(2, 8):
+        before = voters(*range(1, count + 1))
+        assert before.shares_majorities(voters(*range(1, count)))
+        assert before.shares_majorities(voters(*range(1, count + 2)))
+        replaced = recorded(before, key(count, directory=99))
+        assert before.shares_majorities(replaced) == (count % 2 == 0)
 
 
 def test_nobody_is_no_majority() -> None:

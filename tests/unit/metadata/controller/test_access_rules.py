@@ -27,7 +27,7 @@ def rule(name: str, **more: object) -> Rule:
 
 def decided(image: Image, command: Command) -> Decision:
     command = decode_command(encode_command(command))
-    return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set(), voters=set())
+    return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
 
 
 def after(image: Image, command: Command) -> Image:

@@ -5,8 +5,15 @@ import pytest
 from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.records import NodeFenced, NodeFull, NodeRegistered, PartitionChanged
+from streamlog.metadata.records import (
+    NodeFenced,
+    NodeFull,
+    NodeRegistered,
+    PartitionChanged,
+    VotersChanged,
+)
 from streamlog.model import NO_LEADER, NodeId
+from streamlog.raft.voters import Voter, VoterSet
 from tests.controller_world import World
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -400,14 +407,18 @@ def test_older_registrations_are_refused() -> None:
 def test_only_a_node_that_keeps_nothing_and_does_not_vote_is_removed() -> None:
     world = World(2)
     world.place(1)
-    world.voters = {NodeId(2)}
+    voters = VoterSet.of([Voter(NodeId(2), "h", 1, UUID(int=2))])
+    world.write(VotersChanged.of(voters))
     with pytest.raises(InvalidRequest, match="keeps 1 replicas"):
         world.ask(c.RemoveNode(node_id=ONE))
     with pytest.raises(InvalidRequest, match="is a voter"):
         world.ask(c.RemoveNode(node_id=NodeId(2)))
     with pytest.raises(NodeNotFound):
         world.ask(c.RemoveNode(node_id=NodeId(3)))
-    world.voters.clear()
+    world.write(VotersChanged.of(VoterSet(), returning=[NodeId(2)]))
+    with pytest.raises(InvalidRequest, match="is a voter"):
+        world.ask(c.RemoveNode(node_id=NodeId(2)))
+    world.write(VotersChanged.of(VoterSet()))
     world.ask(c.RemoveNode(node_id=NodeId(2)))
     assert list(world.image.nodes) == [1]
     with pytest.raises(StaleNode):

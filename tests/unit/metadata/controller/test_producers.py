@@ -16,7 +16,7 @@ from streamlog.model import NodeId
 
 def allocate(image: Image, node: int) -> Decision:
     command = decode_command(encode_command(AllocateProducerIds(node_id=NodeId(node))))
-    return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set(), voters=set())
+    return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
 
 
 def test_blocks_never_overlap_not_even_over_a_snapshot() -> None:

@@ -20,7 +20,7 @@ IN, OUT, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_rate"
 
 def after(image: Image, client_id: str | None, values: dict[QuotaKey, float | None]) -> Image:
     command = decode_command(encode_command(AlterQuota(client_id=client_id, values=values)))
-    decision = decide(image, command, now_ms=0, new_id=UUID(int=1), live=set(), voters=set())
+    decision = decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
     return image.apply_all(decision.records, offset=image.offset, epoch=1)
 
 

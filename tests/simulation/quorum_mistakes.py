@@ -1,0 +1,84 @@
+"""Known mistakes of metadata quorums, each planted into streamlog's own code, one at a time."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata import voting
+from streamlog.metadata.image import Image
+from streamlog.metadata.pending import Pending
+from streamlog.metadata.records import VotersChanged
+from streamlog.metadata.replica import MetadataReplica
+from streamlog.model import NodeId
+from streamlog.raft.election import Election
+from streamlog.raft.quorum import Raft
+from streamlog.raft.voters import ReplicaKey, VoterSet
+
+
+def keep_what_was_not_written_among_what_waits(patch: pytest.MonkeyPatch) -> None:
+    """It is granted when later records at its offsets are committed."""
+
+    def keep(self: Pending[Any], error: StreamlogError, end_offset: int) -> None:
+        self._written.extend(self._unwritten)
+        self._unwritten.clear()
+
+    patch.setattr(Pending, "refuse_unwritten", keep)
+
+
+def change_two_voters_at_once(patch: pytest.MonkeyPatch) -> None:
+    """The last change need not be committed, nor anything of the leader's epoch."""
+
+    def rash(self: Raft, *, voters_offset: int = -1) -> str | None:
+        return None if self._office is not None else "not the leader"
+
+    patch.setattr(Raft, "change_voters_refusal", rash)
+
+
+def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
+    """Records that are in the log, or decided in the same go, do not count."""
+
+    def blind(self: Raft, *, voters_offset: int = -1) -> str | None:
+        return None if self._office is not None and self.is_active else "not the controller"
+
+    def overtaken(self: MetadataReplica) -> Image:
+        newest = inner.fget(self)
+        assert isinstance(newest, Image)
+        return replace(newest, voters=self.image.voters, returning=self.image.returning)
+
+    inner = MetadataReplica.newest
+    assert isinstance(inner, property)
+    assert inner.fget is not None
+    patch.setattr(Raft, "change_voters_refusal", blind)
+    patch.setattr(Raft, "_check_majorities", lambda *_: None)
+    patch.setattr(MetadataReplica, "newest", property(overtaken))
+
+
+def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
+    """The old one is removed and the new one added in one record."""
+
+    def tended(
+        image: Image, replaced: Iterable[ReplicaKey], _caught_up: object
+    ) -> tuple[VotersChanged, ...]:
+        wanted = voting.with_directories(image.voters, replaced)
+        return () if wanted == image.voters else (VotersChanged.of(wanted),)
+
+    patch.setattr(voting, "tended_voters", tended)
+    patch.setattr(Raft, "_check_majorities", lambda *_: None)
+
+
+def found_a_quorum_by_a_majority(patch: pytest.MonkeyPatch) -> None:
+    """Configured voters with empty folders are enough, though one that is away knows better."""
+    patch.setattr(VoterSet, "majority", property(lambda self: len(self.by_id) // 2 + 1))
+    patch.setattr(Raft, "_check_first_voters", lambda *_: None)
+
+
+def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
+    """A folder that was replaced votes on."""
+
+    def votes(self: Election, voters: VoterSet) -> set[NodeId]:
+        return {key.node_id for key in self._granted} & voters.ids
+
+    patch.setattr(Election, "_votes", votes)
