@@ -19,6 +19,7 @@ from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from tests.integration.conftest import NatsServer
 from tests.led_partition import FakePartition
@@ -194,7 +195,7 @@ async def test_ids_of_records_that_were_cut_off_are_forgotten(
 
 async def test_a_follower_knows_the_ids_before_it_leads(ingest: Ingest, nc: Client) -> None:
     partition = ingest.add("orders")
-    run = RecordRun()
+    run = RecordRun(attributes=PUBLISHED)
     run.append(None, b"x", [(b"subject", b"orders"), (b"Nats-Msg-Id", b"one")])
     partition.append(run, UNAWAITED)
     await ingest.lead(TWO, 1, "orders")
