@@ -17,9 +17,8 @@
 - ``folder`` ``<data_dir>/streams/<stream>/<partition>/`` and whose it is (``partition.metadata``);
   ``disposal`` how it goes.
 - ``checkpoints`` the four files of offsets; ``opening`` from a folder to a log, ``opener`` of many.
-- ``registry`` all of them: does as the image says at once, and what takes time in the tasks of
-  ``converging``; ``upkeep`` checkpoints, retention, interval syncs; ``surroundings`` what is needed
-  of the rest of the node.
+- ``registry`` all of them: does as the image says, what takes time by ``converging``; ``upkeep``
+  checkpoints, retention, interval syncs; ``surroundings`` what is needed of the rest of the node.
 
 Invariants: ``log_start_offset <= high_watermark <= log_end_offset``; an acknowledgement is
 committed once, in order, after its records are below the high watermark and while the node leads
