@@ -194,11 +194,13 @@ async def test_retention_that_fails_is_told_and_stops_nothing(
     async with world.node(disk, segment_bytes=4096, **QUICK) as registry:
         await world.create("s", retention_messages=1)
         partition = registry.partition(tp("s"))
-        with caplog.at_level(logging.ERROR):
+        with caplog.at_level(logging.WARNING):
             disk.faults.break_("unlink", path=".log")
             for _ in range(10):
                 await publish(partition, b"x" * 1000)
-            await until(lambda: "retention failed" in caplog.text)
+            # As the log start rises, or when what is left is tried again.
+            told = "purged files remain", "retention failed"
+            await until(lambda: any(it in caplog.text for it in told))
         disk.faults.mend()
         await until(lambda: partition.statistics().segment_count <= 2)
         assert isinstance(registry, Registry)
