@@ -82,9 +82,11 @@ def test_a_torn_tail_is_told_from_a_damaged_middle(folder: Path) -> None:
 def test_a_segment_cut_at_a_batch_is_noticed_by_the_next_one(folder: Path) -> None:
     first = segments(folder)[0]
     first.write_bytes(first.read_bytes()[: first.stat().st_size // 2])
-    [found] = findings(folder)
+    found, by_manifest = findings(folder)
     assert (found.file, found.offset) == (first, 1)
     assert "missing" in found.problem
+    assert (by_manifest.file, by_manifest.offset) == (first, 0)
+    assert "were stored" in by_manifest.problem
 
 
 def test_one_segment_file_alone(folder: Path) -> None:
