@@ -5,11 +5,12 @@ late, whatever may be lost is lost. After each step all that was promised is loo
 """
 
 import random
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 from streamlog.errors import CorruptData, StorageFailed, StreamlogError
 from streamlog.log.settings import LogSettings
-from streamlog.model import NO_LEADER, EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.following import FetchPosition, Following
 from streamlog.partition.state import PartitionState
 from streamlog.record.codec import iter_records
@@ -40,6 +41,10 @@ class Image:
     isr: frozenset[NodeId]
     partition_epoch: int
     registered: dict[NodeId, Standing] = field(default_factory=dict)
+    stream: int = 0
+    """A stream that is created anew is the next one."""
+    incarnations: dict[NodeId, int] = field(default_factory=dict)
+    """Of the replicas; empty: of stories in which they are always all nodes."""
 
 
 @dataclass
@@ -57,12 +62,14 @@ class Answer:
 class Ack:
     """Told once, and truly."""
 
-    def __init__(self, story: "ReplicaStory", epoch: int, value: bytes) -> None:
+    def __init__(self, story: "ReplicaStory", stream: int, epoch: int, value: bytes) -> None:
         self._story = story
+        self._stream = stream
         self._entry = epoch, value
 
     def committed(self, base_offset: int) -> None:
-        self._story.acked[base_offset] = self._entry
+        if self._stream == self._story.image.stream:
+            self._story.acked[base_offset] = self._entry
 
     def failed(self, error: StreamlogError) -> None:
         pass
@@ -86,6 +93,9 @@ class Replica:
     has_session: bool = True
     seen: tuple[object, list[Entry]] = (None, [])
     """A state's mark, and the records that it has."""
+    stream: int = 0
+    incarnation: int = NO_INCARNATION
+    """Of the replica whose log ``disk`` has."""
 
     def start(self) -> None:
         log = open_log(self.disk, SETTINGS)
@@ -99,6 +109,8 @@ class Replica:
 
 class ReplicaStory:
     """One seed, one story."""
+
+    min_isr = 2
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -121,12 +133,16 @@ class ReplicaStory:
             replica.start()
             self.hear(replica)
 
-    def run(self, steps: int) -> None:
-        kinds = {
+    def acts(self) -> dict[Callable[[Replica], None], float]:
+        """What may happen, and how often."""
+        return {
             self.pump: 30, self.append: 12, self.sync: 12, self.fetch: 5, self.take: 5,
             self.hear: 8, self.propose: 6, self.tick: 4, self.elect: 0.4, self.crash: 0.4,
             self.start: 8, self.deliver: 2, self.lease: 0.4, self.session: 1, self.outage: 0.08,
         }  # fmt: skip
+
+    def run(self, steps: int) -> None:
+        kinds = self.acts()
         for _ in range(steps):
             [act] = self.rng.choices(list(kinds), list(kinds.values()))
             act(self.rng.choice(list(self.replicas.values())))
@@ -142,7 +158,7 @@ class ReplicaStory:
         value = b"%d" % self._value
         epoch = state.leader_epoch
         try:
-            state.append(run_of(value), self.now_ms, Ack(self, epoch, value))
+            state.append(run_of(value), self.now_ms, Ack(self, replica.stream, epoch, value))
         except StreamlogError:
             return
 
@@ -173,12 +189,13 @@ class ReplicaStory:
         if asked is None or leader is None or leader.state is None:
             return
         theirs = leader.state
-        if theirs.leader_epoch != asked.leader_epoch or not theirs.is_leader:
+        if not self.is_meant(replica, leader, asked) or not theirs.is_leader:
             return
         try:
             diverging = theirs.follower_fetch(
-                replica.node_id, replica.epoch, asked.offset, asked.last_epoch, self.now_ms
-            )
+                replica.node_id, replica.epoch, asked.offset, asked.last_epoch, self.now_ms,
+                incarnation=replica.incarnation,
+            )  # fmt: skip
             out_of_range = False
         except StreamlogError as error:
             if type(error).__name__ != "OffsetOutOfRange":
@@ -196,6 +213,19 @@ class ReplicaStory:
         )  # fmt: skip
         if not self.is_lost():
             replica.answers.append(answer)
+
+    def is_meant(self, replica: Replica, leader: Replica, asked: FetchPosition) -> bool:
+        """Of the very stream, and in the same epoch: as ``PartitionFetch`` looks at it."""
+        assert leader.state is not None
+        return self.same_stream(replica, leader) and self.same_epoch(leader.state, asked)
+
+    @staticmethod
+    def same_stream(replica: Replica, leader: Replica) -> bool:
+        return replica.stream == leader.stream
+
+    @staticmethod
+    def same_epoch(theirs: PartitionState, asked: FetchPosition) -> bool:
+        return theirs.leader_epoch == asked.leader_epoch
 
     def take(self, replica: Replica) -> None:
         state, following = replica.state, replica.following
@@ -229,16 +259,22 @@ class ReplicaStory:
         back = self.rng.randint(1, 2) if self.rng.random() < 0.3 else 0
         replica.heard = max(replica.heard, last - back, 0)
         image = self.past[replica.heard]
+        self.told(replica, state, image)
+
+    def told(self, replica: Replica, state: PartitionState, image: Image) -> None:
         replica.registered = image.registered
+        replicas = tuple(image.incarnations) or NODES
         if image.leader == replica.node_id:
             state.lead(
-                image.leader_epoch, image.isr, replicas=NODES, min_isr=2, now_ms=self.now_ms,
-                partition_epoch=image.partition_epoch,
+                image.leader_epoch, image.isr, replicas=replicas, min_isr=self.min_isr,
+                now_ms=self.now_ms, partition_epoch=image.partition_epoch,
+                incarnations=image.incarnations,
             )  # fmt: skip
         else:
             state.follow(
-                image.leader_epoch, image.isr, leader=image.leader, replicas=NODES, min_isr=2
-            )
+                image.leader_epoch, image.isr, leader=image.leader, replicas=replicas,
+                min_isr=self.min_isr, incarnations=image.incarnations,
+            )  # fmt: skip
 
     def propose(self, replica: Replica) -> None:
         """The question may be lost, or come late; and the answer may be."""
@@ -281,10 +317,16 @@ class ReplicaStory:
             return "stale"
         for node, node_epoch in proposal.members:
             replica = self.replicas[node]
-            if not replica.has_session or replica.state is None or replica.epoch != node_epoch:
+            if not replica.has_session or replica.state is None:
+                return "refused"
+            if not self.same_process(replica, node_epoch):
                 return "refused"
         self.log(leader, image.leader_epoch, proposal.isr)
         return "granted"
+
+    @staticmethod
+    def same_process(replica: Replica, node_epoch: int) -> bool:
+        return replica.epoch == node_epoch
 
     def tick(self, _replica: Replica) -> None:
         self.now_ms += self.rng.choice((1, 10, 300, 600))
@@ -350,7 +392,10 @@ class ReplicaStory:
         nodes = {
             it.node_id: Standing(it.epoch, it.state is not None) for it in self.replicas.values()
         }
-        self.image = Image(leader, leader_epoch, isr, epoch, nodes)
+        self.image = replace(
+            self.image, leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=epoch,
+            registered=nodes,
+        )  # fmt: skip
         self.past.append(self.image)
 
     # What was promised
@@ -358,7 +403,7 @@ class ReplicaStory:
     def check(self) -> None:
         for replica in self.replicas.values():
             state = replica.state
-            if state is None:
+            if state is None or replica.stream != self.image.stream:
                 continue
             assert not isinstance(state.failure, StorageFailed), state.failure
             if state.high_watermark < replica.high_watermark:
@@ -377,6 +422,8 @@ class ReplicaStory:
     def match(self, entries: list[Entry]) -> None:
         """Records of one offset and one epoch are the same everywhere."""
         for other in self.replicas.values():
+            if other.stream != self.image.stream:
+                continue
             for offset, (mine, theirs) in enumerate(zip(entries, other.seen[1], strict=False)):
                 if mine[0] == theirs[0] and mine[1] != theirs[1]:
                     raise BrokenPromise(f"two records at {offset} of epoch {mine[0]}")

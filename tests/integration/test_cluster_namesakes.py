@@ -1,0 +1,178 @@
+"""A stream is deleted and created again under its name while one node is late: stock clients judge.
+
+What the clients were acknowledged is there after the leader's death, and nothing else is.
+"""
+
+import random
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self
+
+import pytest
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.cluster import Cluster, ClusterNode, Settings
+from tests.history import Lane
+from tests.integration.conftest import read_stream
+from tests.kafka_producers import confluent
+from tests.server_process import NatsServer, wait_until
+
+PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+"""Whoever stands still for a moment is not succeeded for it."""
+OLD, NEW = 10, 20
+"""Records in the stream that is deleted, and in the one that is created."""
+PAUSE_S: Final = 1.2
+
+
+class WithOwnNats(Cluster):
+    """One node's nats-server is its own."""
+
+    def __init__(self, directory: Path, *, late: int, settings: Settings) -> None:
+        self.late = late
+        self.own_nats = NatsServer(directory)
+        super().__init__(directory / "cluster", settings=settings)
+
+    def settings_of(self, node: ClusterNode) -> Settings:
+        settings = super().settings_of(node)
+        if node.number == self.late:
+            settings["nats"] = {**settings["nats"], "servers": [self.own_nats.url]}
+        return settings
+
+    def __enter__(self) -> Self:
+        self.own_nats.start()
+        return super().__enter__()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        super().__exit__(kind, error, trace)
+        self.own_nats.kill()
+
+
+def asked(node: ClusterNode, call: Callable[[Any], Any], name: str) -> Any:
+    """A future, which lasts as long as its client does."""
+    admin = AdminClient({"bootstrap.servers": node.kafka, "log_level": 0})
+    future = call(admin)[name]
+    future.admin = admin
+    return future
+
+
+def create(node: ClusterNode, name: str, *replicas: int) -> Any:
+    """A future: whoever does not wait for it has the stream before its leader is ready."""
+    config = {"min.insync.replicas": str(len(replicas))}
+    topic = NewTopic(name, 1, replica_assignment=[list(replicas)], config=config)
+    return asked(node, lambda admin: admin.create_topics([topic]), name)
+
+
+def delete(node: ClusterNode, name: str) -> Any:
+    return asked(node, lambda admin: admin.delete_topics([name]), name)
+
+
+def values(what: str, count: int) -> list[bytes]:
+    return [b"%s %d" % (what.encode(), number) for number in range(count)]
+
+
+def wait_known(node: ClusterNode, name: str, *, known: bool = True) -> None:
+    def is_so() -> bool:
+        try:
+            return (Lane(name) in node.view().partitions) == known
+        except KafkaException:
+            return False
+
+    wait_until(is_so, f"{name} is {'there' if known else 'gone'}")
+
+
+@contextmanager
+def standing_still(node: Any) -> Iterator[None]:
+    node.pause()
+    try:
+        yield
+    finally:
+        node.resume()
+
+
+def come_back(cluster: Cluster, number: int, name: str) -> None:
+    """With what it has; of two replicas both are needed to know what is committed."""
+    cluster.start(number)
+    cluster.wait_settled([Lane(name)])
+
+
+def read(cluster: Cluster, name: str) -> list[bytes]:
+    return [it.value for it in read_stream(cluster.servers, name, start=0)]
+
+
+def test_a_follower_that_is_late_is_not_counted(tmp_path: Path) -> None:
+    leader, follower = 1, 3
+    with WithOwnNats(tmp_path, late=follower, settings=PATIENT) as cluster:
+        create(cluster[leader], "s", leader, follower).result()
+        confluent(cluster[leader].kafka, "s", values("old", OLD))
+        with standing_still(cluster.own_nats):
+            other = create(cluster[leader], "other", follower)  # what it listens for takes its time
+            wait_known(cluster[leader], "other")
+            delete(cluster[leader], "s").result()
+            create(cluster[leader], "s", leader, follower).result()
+            confluent(cluster[leader].kafka, "s", values("new", NEW))
+            cluster.kill(leader)
+        other.exception()
+        wait_until(lambda: cluster.leader(Lane("s")) == follower, "the follower leads")
+        come_back(cluster, leader, "s")
+        assert read(cluster, "s") == values("new", NEW)
+
+
+def test_a_leader_that_is_late_gives_nothing_of_the_old_one(tmp_path: Path) -> None:
+    with Cluster(tmp_path, settings=PATIENT) as cluster:
+        for number in range(3):
+            name, controller = f"s{number}", cluster.controller()
+            leader, follower = (it for it in cluster.nodes if it != controller)
+            create(cluster[leader], name, leader, follower).result()
+            confluent(cluster[leader].kafka, name, values("old", OLD))
+            with standing_still(cluster[leader]):
+                gone = delete(cluster[controller], name)
+                wait_known(cluster[follower], name, known=False)
+                made = create(cluster[controller], name, leader, follower)
+                wait_known(cluster[follower], name)
+                threading.Event().wait(PAUSE_S)
+            gone.result()
+            made.result()
+            confluent(cluster[leader].kafka, name, values("new", NEW))
+            cluster.kill(leader)
+            wait_until(lambda n=name, f=follower: cluster.leader(Lane(n)) == f, "it leads")  # type: ignore[misc]
+            come_back(cluster, leader, name)
+            assert read(cluster, name) == values("new", NEW)
+
+
+@pytest.mark.slow
+def test_again_and_again(tmp_path: Path) -> None:
+    """Each time a node stands still, or loses its NATS, or dies, while the stream is replaced."""
+    late = 3
+    with WithOwnNats(tmp_path, late=late, settings=PATIENT) as cluster:
+        for number in range(25):
+            replicas = random.sample(list(cluster.nodes), 2)
+            other = next(it for it in cluster.nodes if it not in replicas)
+            fault = random.choice([cluster[it] for it in cluster.nodes] + [cluster.own_nats])
+            there = cluster[other if fault is not cluster[other] else replicas[0]]
+            if number:
+                with standing_still(fault):
+                    gone = delete(there, "s")
+                    wait_known(there, "s", known=False)
+                    made = create(there, "s", *replicas)
+                    wait_known(there, "s")
+                    threading.Event().wait(random.uniform(0.0, PAUSE_S))
+                gone.result()
+            else:
+                made = create(there, "s", *replicas)
+            made.result()
+            wanted = values(f"round {number}", random.randrange(1, 50))
+            confluent(cluster.servers, "s", wanted)
+            victim = random.choice(replicas)
+            cluster.kill(victim)
+            wait_until(lambda v=victim: cluster.leader(Lane("s")) != v, "another leads")  # type: ignore[misc]
+            come_back(cluster, victim, "s")
+            assert read(cluster, "s") == wanted
