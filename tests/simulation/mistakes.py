@@ -8,12 +8,8 @@ import pytest
 from streamlog.errors import UnknownTopicId
 from streamlog.log.disk import Disk
 from streamlog.metadata import store
-from streamlog.metadata.commands import IsrChange
-from streamlog.metadata.controller import isr as controller_isr
 from streamlog.metadata.controller import placement, streams
-from streamlog.metadata.controller.draft import Draft
 from streamlog.metadata.controller.placement import new_partition
-from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.vote import StoredVote, read_vote
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
@@ -25,7 +21,6 @@ from streamlog.raft.quorum import Raft
 from streamlog.raft.voters import VoterSet
 from streamlog.replication.isr import InSync, Standing
 from streamlog.replication.leader import LeaderProgress, Standings
-from streamlog.server import guards
 from streamlog.server.context import Context
 from streamlog.server.partition_fetch import PartitionFetch
 
@@ -87,34 +82,6 @@ def count_with_the_logged_in_sync_replicas(patch: pytest.MonkeyPatch) -> None:
         self.maximal = self.logged
 
     patch.setattr(InSync, "_count", count)
-
-
-def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
-    """As Kafka did before KIP-903: whoever is to be in sync need not be whom the leader saw."""
-
-    def may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
-        members = tuple(
-            (it, draft.image.nodes[it].epoch, known.incarnation(it)) for it, *_ in change.isr
-        )
-        return inner(draft, known, change.model_copy(update={"isr": members}))
-
-    inner = controller_isr._may_be_in_sync
-    patch.setattr(controller_isr, "_may_be_in_sync", may_be_in_sync)
-
-
-def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
-    """As Kafka did before KIP-320."""
-    patch.setattr(guards, "_check_epoch", lambda *_: None)
-
-
-def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
-    """Whatever was heard for an earlier leader epoch is appended in this one."""
-
-    def append(self: state.PartitionState, *args: Any, **more: Any) -> int:
-        return inner(self, *args, **{**more, "leader_epoch": None})
-
-    inner = state.PartitionState.append
-    patch.setattr(state.PartitionState, "append", append)
 
 
 def acknowledge_purges_alone(patch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
+    DamageWorld,
     MovesWorld,
     PurgesWorld,
     RecreatedWorld,
@@ -24,6 +25,7 @@ SWARMS = [
     pytest.param(RecreatedWorld, range(8), id="streams-created-anew"),
     pytest.param(MovesWorld, range(6), id="replicas-moved-to-and-fro"),
     pytest.param(PurgesWorld, range(6), id="records-purged"),
+    pytest.param(DamageWorld, range(5), id="files-lost"),
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
 ]
 

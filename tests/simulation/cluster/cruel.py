@@ -7,7 +7,6 @@ from unittest.mock import patch
 from streamlog.metadata import replica
 from streamlog.metadata.stream import StreamConfig
 from streamlog.raft.events import Role
-from streamlog.replication.isr import IsrProposal
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import Weather
@@ -112,43 +111,3 @@ class FewReplicasLosePower(ClusterWorld):
             StreamConfig.of(name="a", replicas=1, partitions=2),
             StreamConfig.of(name="b", replicas=2, min_isr=1),
         ]
-
-
-class JoinersLosePower(ClusterWorld):
-    """Whoever is proposed as in sync loses power, with what it has not synced, before all know."""
-
-    NODES = (3,)
-
-    def __init__(self, seed: int) -> None:
-        super().__init__(seed)
-        self.sync = "os"
-        troubles = self.troubles
-        troubles.kinds = [self._be_slow, *3 * [self._restart], troubles.isolate]
-        self._struck: set[tuple[int, IsrProposal]] = set()
-
-    def _be_slow(self) -> None:
-        self.links.weather = Weather(slow=0.5, delay_us_max=self.rng.choice((50_000, 700_000)))
-
-    def _restart(self) -> None:
-        """It leaves the in-sync replicas, and joins again."""
-        host = self.hosts[self.rng.choice(sorted(self.hosts))]
-        self.troubles.kill(host, down_us=AT_ONCE_US)
-
-    def _look(self) -> None:
-        host = Host.latest
-        super()._look()
-        if host is None or not host.is_up or self.troubles.over:
-            return
-        for partition in host.process.partitions():
-            progress = partition.state.progress
-            proposal = progress.in_sync.proposal if progress is not None else None
-            if proposal is None or (host.life, proposal) in self._struck:
-                continue
-            self._struck.add((host.life, proposal))
-            for node_id in sorted(proposal.isr - progress.isr):
-                self._lose_power_soon(self.hosts[node_id])
-
-    def _lose_power_soon(self, host: Host) -> None:
-        if self.rng.random() < 0.5:
-            delay_us = self.rng.randint(0, 3_000)
-            self.events.after(delay_us, lambda: self.troubles.power(host, down_us=AT_ONCE_US))
