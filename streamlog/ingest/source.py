@@ -26,7 +26,7 @@ from streamlog.ingest.refusal import STANDS_STILL
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshots import Kept, Snapshots
-from streamlog.ingest.spreading import Refuser, Spreading, is_spread_here
+from streamlog.ingest.spreading import Refuser, Spreading, is_spread_here, moves_keys
 from streamlog.ingest.staging import Staging
 from streamlog.ingest.standby import FollowedPartition, Prepared, Standby
 from streamlog.ingest.subscriptions import Source
@@ -222,6 +222,8 @@ class NatsSource:
             else:
                 self._drop_strangers(change.new)
                 self._look_at(change.new.name)
+                if change.old is not None and moves_keys(change.old, change.new):
+                    self._tell_of_moved_keys(change.new)
 
     def look(self, tp: TopicPartition) -> None:
         """It may be led here by now, or cannot be."""
@@ -273,6 +275,21 @@ class NatsSource:
                 self._follow(stream)
             if until is not None and loop.time() >= until:
                 return
+
+    def _tell_of_moved_keys(self, stream: StreamImage) -> None:
+        """By one node: the leader of the first partition."""
+        if stream.partitions[0].leader == self._node_id:
+            extra = {
+                "stream": stream.name,
+                "partitions": len(stream.partitions),
+                "partition_by": stream.config.partition_by,
+                "duplicate_window_ms": stream.config.duplicate_window_ms,
+            }
+            logger.warning(
+                "messages go to other partitions now: for the duplicate window a retry of a message"
+                " that was stored before may be stored again",
+                extra=extra,
+            )
 
     def _received(self, touched: list[Inflow]) -> None:
         """One read is parsed: one append for each partition in it."""

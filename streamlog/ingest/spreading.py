@@ -92,6 +92,16 @@ class Spreading:
         self.target.share(shared)
 
 
+def moves_keys(old: StreamImage, new: StreamImage) -> bool:
+    """From now on some messages go to other partitions than before. Their ids stay where they were
+    first stored, so a retry of an older message may be stored again.
+    """
+    before, now = old.config, new.config
+    routed = before.is_spread or now.is_spread
+    same = before.partition_by == now.partition_by
+    return routed and not (same and len(old.partitions) == len(new.partitions))
+
+
 def is_spread_here(config: StreamConfig, leaders: Sequence[NodeId], node_id: NodeId) -> bool:
     """This node hears all of the stream's messages."""
     return config.is_spread and node_id in leaders

@@ -102,6 +102,30 @@ async def test_another_partitioning_and_more_partitions(node: LocalNode, nc: Cli
     assert sum(map(len, found)) == 7
 
 
+async def test_a_retry_whose_key_has_moved_is_told_of(
+    node: LocalNode, nc: Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As docs/publishing.md says: its id is known in the partition that has the first one."""
+    await node.create("orders", subjects=("orders",), partitions=2, partition_by="key")
+    js = nc.jetstream()
+    keys = [f"key-{number}" for number in range(16)]
+
+    async def publish(key: str) -> bool:
+        headers = {"Streamlog-Key": key, "Nats-Msg-Id": key}
+        return bool((await js.publish("orders", key.encode(), headers=headers)).duplicate)
+
+    assert not any([await publish(key) for key in keys])
+    assert all([await publish(key) for key in keys])
+    assert "messages go to other partitions now" not in caplog.text
+    config = (await js.stream_info("orders")).config
+    config.metadata = {"streamlog.partitions": "3", "streamlog.partition_by": "key"}
+    await js.update_stream(config)
+    assert caplog.text.count("messages go to other partitions now") == 1
+    stayed = [kafkas(key.encode(), 2) == kafkas(key.encode(), 3) for key in keys]
+    assert [await publish(key) for key in keys] == stayed
+    assert all([await publish(key) for key in keys])
+
+
 @pytest.mark.parametrize(
     "settings",
     [
