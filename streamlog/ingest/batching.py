@@ -40,6 +40,9 @@ class BatchPartition(Protocol):
     def messages_end(self) -> int: ...
 
     @property
+    def high_watermark(self) -> int: ...
+
+    @property
     def below_min_isr(self) -> bool: ...
 
 
@@ -200,6 +203,7 @@ class Batching:
             messages_end=self._partition.messages_end,
             now_ms=now_ms,
             last_on=self._last_on,
+            committed_end=self._partition.high_watermark,
         )
 
     def _note(self, batch: RunBatch) -> None:

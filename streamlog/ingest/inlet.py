@@ -383,7 +383,12 @@ class Inlet:
         return why is None
 
     def _not_appended(self, acks: PendingAcks, replies: Replies, refusal: Refusal) -> Refusal:
-        self._abort(acks.base_offset)
+        base_offset = acks.base_offset
+        self._abort(base_offset)
+        if self._repeats:  # something else may have the offset of the first one soon
+            self._repeats = [
+                (reply, first if first < base_offset else NOWHERE) for reply, first in self._repeats
+            ]
         self._answers.refuse(self._stream, replies, acks.count, refusal)
         for rollup in self._rollups.take():
             self._answers.refuse_one(self._stream, rollup.reply, refusal)

@@ -4,17 +4,40 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable
-from typing import Final, Protocol
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
 
+from streamlog.errors import CorruptData, Unavailable
 from streamlog.ingest.inlet import Inlet
 from streamlog.ingest.rolling import RolledPartition
 from streamlog.ingest.snapshots import Kept, KeptPartition, Snapshots
-from streamlog.ingest.window import NEVER_MS, ReadablePartition, look_at_recent, rebuild_window
+from streamlog.ingest.window import (
+    NEVER_MS,
+    ReadablePartition,
+    Scanned,
+    look_at_recent,
+    rebuild_window,
+)
 
 logger = logging.getLogger(__name__)
 
 AT_ONCE: Final = 4
 """Windows that are rebuilt side by side."""
+RETRY_S: Final = 0.5
+"""Until a log is read again that could not be."""
+
+
+class Opening(NamedTuple):
+    """An inlet on its way. It stays shut while its log cannot be read, since it would store again
+    what it does not know of; but no longer than the duplicate window lasts: then no id counts that
+    was there when it began.
+    """
+
+    inlet: Inlet
+    partition: "OpenedPartition"
+    known_offset: int
+    """The sequencer has the ids below it."""
+    deadline_ms: int
 
 
 class OpenedPartition(ReadablePartition, KeptPartition, RolledPartition, Protocol):
@@ -30,7 +53,9 @@ class Openings:
         self._opened = opened
         self._snapshots = snapshots
         self._now_ms = now_ms
-        self._waiting: deque[tuple[Inlet, OpenedPartition, int]] = deque()
+        self._waiting: deque[Opening] = deque()
+        self._unread: list[Opening] = []
+        """Their logs could not be read; they wait again after a while."""
         self._added = asyncio.Event()
         self.count = 0
         """Inlets that are not open yet."""
@@ -45,16 +70,25 @@ class Openings:
         if known and partition.subjects.is_ready:
             self._open(inlet)
             return
-        self._waiting.append((inlet, partition, known_offset))
+        deadline_ms = self._now_ms() + inlet.sequencer.duplicate_window_ms
+        self._waiting.append(Opening(inlet, partition, known_offset, deadline_ms))
         self.count += 1
         self._added.set()
 
     async def run(self) -> None:
         """For as long as inlets are added."""
         while True:
-            await self._added.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if self._unread else None):
+                    await self._added.wait()
             self._added.clear()
+            self.try_again()
             await self.drain()
+
+    def try_again(self) -> None:
+        """Have those wait again whose log could not be read."""
+        self._waiting += self._unread
+        self._unread.clear()
 
     async def drain(self) -> None:
         """Return when none waits."""
@@ -64,17 +98,26 @@ class Openings:
 
     async def _work(self) -> None:
         while self._waiting:
-            inlet, partition, known_offset = self._waiting.popleft()
+            opening = self._waiting.popleft()
+            inlet, is_over = opening.inlet, True
             try:
                 if not inlet.closed:
-                    await self._rebuild(inlet, partition, known_offset)
-                    await self._know_subjects(inlet, partition)
-                    self._open(inlet)
+                    recent = await self._rebuild(opening)
+                    is_over = recent is not None
+                    if recent is not None:
+                        await self._know_subjects(inlet, opening.partition, recent)
+                        self._open(inlet)
             finally:
-                self.count -= 1
+                if is_over:
+                    self.count -= 1
+                else:
+                    self._unread.append(opening)
 
-    async def _rebuild(self, inlet: Inlet, partition: OpenedPartition, known_offset: int) -> None:
-        """A bug here must not keep the stream shut."""
+    async def _rebuild(self, opening: Opening) -> list[Scanned] | None:
+        """What the last messages are, when all ids are known that can be; None: try again. A bug
+        here must not keep the stream shut.
+        """
+        inlet, partition, known_offset, deadline_ms = opening
         sequencer, tp = inlet.sequencer, partition.tp
         extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
         since_ms = self._now_ms() - sequencer.duplicate_window_ms
@@ -85,30 +128,52 @@ class Openings:
             count = await rebuild_window(
                 partition, sequencer, since_ms=since_ms, from_offset=known_offset
             )
+            recent = await self._look_at_recent(partition)
+        except Unavailable as error:
+            sequencer.abort(opening.known_offset)  # which is read again
+            is_over = self._now_ms() >= deadline_ms
+            if is_over:
+                sequencer.leave_out(NEVER_MS)
+            what = "message ids are not known" if is_over else "message ids cannot be read yet"
+            logger.warning(what, extra={**extra, "error": str(error)})
+            return [] if is_over else None
         except Exception:
             sequencer.leave_out(NEVER_MS)
             logger.exception("duplicate window could not be rebuilt", extra=extra)
         else:
             if count:
                 logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
+            return recent
+        return []
 
-    async def _know_subjects(self, inlet: Inlet, partition: OpenedPartition) -> None:
+    async def _look_at_recent(self, partition: OpenedPartition) -> list[Scanned]:
+        """Nothing where it is damaged. Raises Unavailable."""
+        try:
+            return await look_at_recent(partition)
+        except CorruptData as error:
+            tp = partition.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            logger.warning("the last messages are not known", extra=extra)
+            return []
+
+    async def _know_subjects(
+        self, inlet: Inlet, partition: OpenedPartition, recent: list[Scanned]
+    ) -> None:
         """Where messages expect the sequence of a subject, or have others go, before the first of
         them is judged. A leader may have ended between such a message and the erasure of what was
         before it: then it is owed, and appended before anything else is.
         """
         tp, rolls_up = partition.tp, inlet.sequencer.rolls_up
         extra = {"stream": tp.stream, "partition": tp.partition}
+        rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
+        inlet.owe(rollups)
         try:
-            recent = await look_at_recent(partition)
-            rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
             expects = any(scanned.expects for scanned in recent) or any(
                 subject is not None for _, subject in rollups
             )
             if not partition.subjects.is_ready or expects:
                 partition.subjects.want()
                 await partition.subjects.know()
-            inlet.owe(rollups)
         except Exception as error:  # it must not keep the stream shut
             logger.warning("subjects are not known", extra={**extra, "error": str(error)})
 

@@ -58,6 +58,11 @@ NO_BATCHES = Refusal(400, 10174, "atomic publish is disabled", "batch")
 REPEATED_IN_BATCH = Refusal(
     400, 10201, "atomic publish batch contains duplicate message id", "batch"
 )
+REPEATED_SOON = Refusal(
+    503, 10008, "a message id of the batch is not committed yet; ask again", "not_ready"
+)
+"""The first one may yet be lost with its leader; who is told that it is a repetition would not send
+it again."""
 INTERNAL = Refusal(503, 10077, "internal error; nothing was stored", "internal")
 NOT_ENOUGH_REPLICAS = Refusal(
     503, 10077, "fewer replicas in sync than min_isr; nothing was stored", "not_enough_replicas"

@@ -24,7 +24,7 @@ from streamlog.ingest.expectations import (
 )
 from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.publish_headers import Headers, publish_headers
-from streamlog.ingest.refusal import IDS_FULL, REPEATED_IN_BATCH, Refusal
+from streamlog.ingest.refusal import IDS_FULL, REPEATED_IN_BATCH, REPEATED_SOON, Refusal
 from streamlog.ingest.unhonoured import (
     counters,
     not_in_batches,
@@ -110,11 +110,13 @@ class Sequencer:
         messages_end: int | None = None,
         now_ms: int,
         last_on: SubjectSequence = unknown_sequence,
+        committed_end: int | None = None,
     ) -> Refusal | None:
         """Judge messages that are stored together, the first at that position, or not at all.
 
         Each is judged as if those before it were in the log; but ``last_on`` is as of the batch's
-        beginning. None: store them.
+        beginning. None: store them. A repeated id is refused for good where its first message is
+        below ``committed_end``: the publisher takes it for stored. None: all of them are.
         """
         self._window.expire(now_ms)
         base_offset = log_end_offset + position
@@ -130,6 +132,10 @@ class Sequencer:
                 or rollups.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
             )
             if refusal:
+                if refusal is REPEATED_IN_BATCH and committed_end is not None:
+                    first = self._window.find(headers[b"Nats-Msg-Id"])
+                    if first is not None and first >= committed_end:
+                        return REPEATED_SOON
                 return refusal
             written.add(subject)
         if len(self._window) + len(ids) > self._window.ids_max:

@@ -8,7 +8,7 @@ import asyncio
 import logging
 from typing import NamedTuple, Protocol
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest import rollups as rolls
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.log.slice import FileSlice
@@ -80,7 +80,8 @@ async def rebuild_window(
     """Have ``sequencer`` remember every id stored since then, at or above ``from_offset``.
 
     How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
-    must not stay shut for them.
+    must not stay shut for them. Raises Unavailable where asking again may help, as with a disk that
+    is full just when an index has to be mended.
     """
     offset, count = from_offset, 0
     try:
@@ -95,6 +96,8 @@ async def rebuild_window(
                 sequencer.leave_out(NEVER_MS)
                 break
             offset = found.next_offset
+    except Unavailable:
+        raise
     except StreamlogError as error:
         sequencer.leave_out(NEVER_MS)
         _tell_of_gap(partition.tp, offset, error)

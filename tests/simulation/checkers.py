@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from streamlog.record.offset_set import OffsetSet
+
 
 class Violation(AssertionError):
     """A promise is broken."""
@@ -60,13 +62,14 @@ class PublisherOrder:
         self._names.add(name)
 
     def look(self, _log_start: int, records: Sequence[Stored]) -> None:
-        last: dict[str, int] = {}
+        last: dict[str, list[int]] = {}
         for offset, message_id in records:
-            name, _, number = message_id.partition(":")
+            name, _, numbers = message_id.partition(":")
             if name in self._names:
-                if int(number) <= last.get(name, -1):
+                number = [int(part) for part in numbers.split(".")]
+                if number <= last.get(name, [-1]):
                     raise Violation(f"{message_id} at {offset} comes after number {last[name]}")
-                last[name] = int(number)
+                last[name] = number
 
 
 class MonotonicHighWatermark:
@@ -97,12 +100,64 @@ class MonotonicHighWatermark:
 
 
 class DenseOffsets:
-    """No offset is missing, and none comes twice."""
+    """No offset is missing but those of erasures, and none comes twice."""
+
+    def __init__(self) -> None:
+        self.erasures: set[int] = set()
 
     def look(self, log_start: int, records: Sequence[Stored]) -> None:
-        offsets = [record.offset for record in records]
+        offsets = sorted([*(record.offset for record in records), *self.erasures])
         if offsets != list(range(log_start, log_start + len(offsets))):
             raise Violation(f"offsets from {log_start} are {offsets}")
+
+
+class BatchesStored:
+    """All messages of a batch are there, next to each other, or none."""
+
+    def __init__(self) -> None:
+        self._stored: set[tuple[str, ...]] = set()
+
+    def stored(self, message_ids: Sequence[str]) -> None:
+        """The publisher was told that it is there."""
+        self._stored.add(tuple(message_ids))
+
+    def look(self, log_start: int, records: Sequence[Stored]) -> None:
+        at = {record.message_id: record.offset for record in records}
+        whole = {message_id.partition(".")[0] for message_id in at if "." in message_id}
+        for name in whole:
+            offsets = [at.get(f"{name}.{part}", -1) for part in range(3)]
+            if offsets != list(range(offsets[-1] - 2, offsets[-1] + 1)) and log_start == 0:
+                raise Violation(f"the batch {name} is at {offsets}")
+        for message_ids in self._stored if log_start == 0 else ():
+            if any(message_id not in at for message_id in message_ids):
+                raise Violation(f"the batch {message_ids[0]} was acknowledged, and is not there")
+
+
+class RollupsErase:
+    """An acknowledged rollup has erased all that was before it; and nothing else erases."""
+
+    def __init__(self) -> None:
+        self._acknowledged = 0
+
+    def acknowledged(self, offset: int) -> None:
+        self._acknowledged = max(self._acknowledged, offset)
+
+    def look_at_erasures(
+        self, records: Sequence[Stored], erasures: Sequence[tuple[int, OffsetSet]]
+    ) -> None:
+        rolled = [record.offset for record in records if record.message_id.startswith("r:")]
+        all_erased = OffsetSet()
+        for place, erased in erasures:
+            upper = max((offset for offset in rolled if offset < place), default=0)
+            if erased.count(upper, 2**62):
+                raise Violation(f"the erasure at {place} erases more than what is below {upper}")
+            all_erased.update(erased)
+        for record in records:
+            if record.offset < self._acknowledged and record.offset not in all_erased:
+                raise Violation(
+                    f"{record.message_id} at {record.offset} is not erased, which the rollup at"
+                    f" {self._acknowledged} has go"
+                )
 
 
 class Checkers:
@@ -112,12 +167,22 @@ class Checkers:
         self.kept = AcknowledgedNeverLost()
         self.order = PublisherOrder()
         self.watermark = MonotonicHighWatermark()
-        self._all = (self.kept, NoDuplicate(), self.order, self.watermark, DenseOffsets())
+        self.dense = DenseOffsets()
+        self.batches = BatchesStored()
+        self.rollups = RollupsErase()
+        self._all = (self.kept, NoDuplicate(), self.order, self.watermark, self.dense, self.batches)
 
     def acknowledged(self, message_id: str, offset: int) -> None:
         self.kept.acknowledged(message_id, offset)
 
-    def look(self, log_start: int, records: Sequence[Stored]) -> None:
-        """``records``: the whole log from ``log_start`` on."""
+    def look(
+        self,
+        log_start: int,
+        records: Sequence[Stored],
+        erasures: Sequence[tuple[int, OffsetSet]] = (),
+    ) -> None:
+        """``records``: the whole log from ``log_start`` on; ``erasures``: those in it."""
+        self.dense.erasures = {place for place, _ in erasures}
+        self.rollups.look_at_erasures(records, erasures)
         for checker in self._all:
             checker.look(log_start, records)

@@ -5,7 +5,12 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import UnknownTopicId
+from streamlog.errors import Unavailable, UnknownTopicId
+from streamlog.ingest import openings, sequencer
+from streamlog.ingest.batching import Batching, RunBatch
+from streamlog.ingest.refusal import REPEATED_IN_BATCH
+from streamlog.ingest.rolling import Rollups
+from streamlog.ingest.snapshots import Kept
 from streamlog.log.disk import Disk
 from streamlog.metadata import store
 from streamlog.metadata.controller import placement, streams
@@ -15,10 +20,12 @@ from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.owner import Partition
 from streamlog.partition.pending import Pending
+from streamlog.partition.state import Acknowledgement
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.leadership import Leadership
 from streamlog.raft.quorum import Raft
 from streamlog.raft.voters import VoterSet
+from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync, Standing
 from streamlog.replication.leader import LeaderProgress, Standings
 from streamlog.server.context import Context
@@ -159,3 +166,56 @@ def answer_before_saving_the_epoch(patch: pytest.MonkeyPatch) -> None:
 
     step = Raft.step
     patch.setattr(Raft, "step", hasty)
+
+
+# What headers ask for
+
+
+def believe_whoever_has_the_time_of_append(patch: pytest.MonkeyPatch) -> None:
+    """Batches with LogAppendTime came over NATS."""
+    patch.setattr(BatchHeader, "is_published", BatchHeader.is_log_append_time)
+
+
+def write_ids_of_another_leader(patch: pytest.MonkeyPatch) -> None:
+    """A snapshot of ids is taken though others have led since it was to be."""
+    patch.setattr(Kept, "is_known", True)
+
+
+def forget_the_ids_of_batches(patch: pytest.MonkeyPatch) -> None:
+    """A batch whose read is refused in part goes on without being judged again."""
+
+    def move(self: Batching, batch: RunBatch, now_ms: int) -> None:
+        self._note(batch)
+
+    patch.setattr(Batching, "move", move)
+
+
+def owe_no_erasure(patch: pytest.MonkeyPatch) -> None:
+    """What could not be erased is forgotten, but for a refusal."""
+
+    def erase_owed(self: Rollups, ack: Acknowledgement) -> None:
+        try:
+            inner(self, ack)
+        finally:
+            self.owed.clear()
+
+    inner = Rollups.erase_owed
+    patch.setattr(Rollups, "erase_owed", erase_owed)
+
+
+def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
+    """As where the log is damaged."""
+
+    async def rebuild(*arguments: Any, **more: Any) -> int:
+        try:
+            return await inner(*arguments, **more)
+        except Unavailable:
+            return 0
+
+    inner = openings.rebuild_window
+    patch.setattr(openings, "rebuild_window", rebuild)
+
+
+def count_what_is_not_committed_as_stored(patch: pytest.MonkeyPatch) -> None:
+    """Whoever repeats a batch is told so at once."""
+    patch.setattr(sequencer, "REPEATED_SOON", REPEATED_IN_BATCH)

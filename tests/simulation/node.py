@@ -7,35 +7,51 @@ from dataclasses import replace
 from pathlib import Path
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import StorageFailed, Unavailable
+from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.ingest.answers import Answers
 from streamlog.ingest.frames import FrameParser
 from streamlog.ingest.inlet import Inlet
 from streamlog.ingest.inlet_settings import InletSettings
+from streamlog.ingest.openings import Openings
+from streamlog.ingest.pending_acks import UNAWAITED
 from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.snapshots import Kept, Snapshots
 from streamlog.ingest.staging import Staging
+from streamlog.log.erasure.loading import load, note_all
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.slice import FileSlice
 from streamlog.log.sync import SyncTicket
+from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
-from streamlog.model import NodeId, TopicPartition
+from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.checkpoints import Checkpoints, Offsets
+from streamlog.partition.erasing import Erasing
+from streamlog.partition.pending import Pending
 from streamlog.partition.state import Acknowledgement, PartitionState
+from streamlog.partition.subjects.reading import erase_offsets, note_batches
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
+from streamlog.record.erasure import erased_by, erasure_batches
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.produced import check_inside, check_outside, stamp
+from streamlog.record.subjects import SubjectIndex
 from tests.log_folder import a_key_ring
 from tests.simulation.checkers import Checkers, Stored
 from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
+from tests.simulation.turns import in_turns, run_now
 
-ONE = NodeId(1)
+ONE, ANOTHER = NodeId(1), NodeId(2)
 TP = TopicPartition("s", 0)
 DATA_DIR = Path("/data")
 WINDOW_MS = 60_000
 SETTINGS = LogSettings(segment_bytes=4096, index_interval_bytes=256)
 METRICS = NodeMetrics()
+CONFIG = StreamConfig.of(name=TP.stream)
+TOPIC_ID = bytes(range(16))
 
 
 class SimAnswers(Answers):
@@ -43,6 +59,92 @@ class SimAnswers(Answers):
 
     def _send(self, data: bytes) -> None:
         self._waiting.append(data)
+
+
+class SimSubjects:
+    """An index of the whole log."""
+
+    is_ready = True
+
+    def __init__(self, life: "Life") -> None:
+        self._life = life
+        self._index: SubjectIndex | None = None
+
+    def at_hand(self, bytes_max: int = 0) -> SubjectIndex:
+        log = self._life.log
+        if self._index is None:
+            start = log.log_start_offset
+            self._index = SubjectIndex(bytes(16), bytes_max=1 << 24, start_offset=start)
+        while self._index.next_offset < log.log_end_offset:
+            with log.read(self._index.next_offset, 2_000, log.log_end_offset) as piece:
+                note_batches(self._index, piece.read(), erase_offsets)
+        return self._index
+
+    async def know(self) -> SubjectIndex:
+        return self.at_hand()
+
+    def forget(self) -> None:
+        """The log was cut."""
+        self._index = None
+
+    def want(self) -> None: ...
+    def let_go(self) -> None: ...
+
+
+class SimErasing:
+    """Of the partition, by its leader; ``fails``: there is no room for it."""
+
+    def __init__(self, life: "Life") -> None:
+        self._life = life
+        self.own = Erasing(life.state, appended=life.appended, failed=lambda _: None)
+        self.fails = False
+
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        if self.fails:
+            raise StorageFull("no room for an erasure")
+        if self._life.another is None:
+            self.own.append(erased, ack)
+        else:
+            self._life.another.erase(erased, ack)
+
+
+class Another:
+    """The node that leads while this one follows. What it stores is in this one's log at once, and
+    acknowledged when it is synced here, too.
+    """
+
+    def __init__(self, life: "Life", leader_epoch: int) -> None:
+        self._life = life
+        self._leader_epoch = leader_epoch
+
+    def append(self, run: RecordRun, ack: Acknowledgement, now_ms: int) -> int:
+        base_offset = self._life.log.log_end_offset
+        batch = run.seal(
+            base_offset=base_offset, leader_epoch=self._leader_epoch, timestamp_ms=now_ms
+        )
+        self._store(batch, ack, base_offset)
+        return base_offset
+
+    def erase(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        base_offset = self._life.log.log_end_offset
+        data = b"".join(
+            erasure_batches(
+                erased,
+                base_offset=base_offset,
+                leader_epoch=self._leader_epoch,
+                timestamp_ms=0,
+            )
+        )
+        self._store(data, ack, base_offset)
+        note_all(self._life.log.erasures, data)
+
+    def _store(self, data: bytes, ack: Acknowledgement, base_offset: int) -> None:
+        try:
+            self._life.log.append_fetched(memoryview(data))
+        except StorageFailed as error:
+            self._life.state.fail(error)
+            raise
+        self._life.kept_by_another(base_offset, ack)
 
 
 class Life:
@@ -59,8 +161,12 @@ class Life:
         checkers: Checkers,
         answer: Callable[[bytes], None],
         encrypts: bool,
+        config: StreamConfig = CONFIG,
     ) -> None:
         self.alive = True
+        self.config = config
+        self.another: Another | None = None
+        """Who leads now, if it is not this node."""
         self._disk = disk
         self._events = events
         self._rng = rng
@@ -84,11 +190,15 @@ class Life:
         self.state = PartitionState(
             TP, self.log, node_id=ONE, high_watermark=known.high_watermark, sync=sync
         )
-        self.state.lead(epoch, (ONE,))
+        self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
+        self.subjects, self.surplus = SimSubjects(self), NoSurplus()
+        self.erasing = SimErasing(self)
+        self._snapshots = Snapshots(list)
+        self._saving = False
         self._answers = SimAnswers(answer, METRICS)
-        self._inlet = self._make_inlet()
         self._parser = FrameParser()
-        self._parser.bind(1, self._inlet.inflow)
+        self.state.lead(epoch, (ONE,))
+        self._inlet = self._open_inlet(epoch, self._snapshots)
         checkers.watermark.restarted()
         checkers.watermark.moved(self.state.high_watermark)
 
@@ -115,6 +225,44 @@ class Life:
         return self.log.log_end_offset
 
     @property
+    def log_start_offset(self) -> int:
+        return self.log.log_start_offset
+
+    @property
+    def last_epoch(self) -> int:
+        return self.log.epochs.latest
+
+    @property
+    def failure(self) -> StreamlogError | None:
+        return self.state.failure
+
+    @property
+    def size_bytes(self) -> int:
+        return self.log.size_bytes
+
+    @property
+    def erased(self) -> OffsetSet:
+        return self.erasing.own.erased
+
+    topic_id = TOPIC_ID
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        return self.state.epoch_end(epoch)
+
+    async def offset_for_timestamp(self, _timestamp_ms: int) -> tuple[int, int] | None:
+        """All is young here."""
+        return self.log.log_start_offset, 0
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
+        return self.log.read(offset, max_bytes, self.log.log_end_offset)
+
+    def read_beside(self, name: str) -> bytes:
+        return self.log.beside.read(name)
+
+    def write_beside(self, name: str, data: bytes) -> None:
+        self.log.beside.write(name, data, encrypts=self.log.settings.encrypts)
+
+    @property
     def high_watermark(self) -> int:
         return self.state.high_watermark
 
@@ -129,12 +277,109 @@ class Life:
         self._watchers.pop(watcher, None)
 
     def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int:
+        if self.another is not None:
+            if leader_epoch != self.leader_epoch or self.failure is not None:
+                run.clear()
+                raise self.failure or NotLeader("another epoch")
+            return self.another.append(run, ack, self._events.now_ms)
         base_offset = self.state.append(run, self._events.now_ms, ack, leader_epoch=leader_epoch)
+        self.appended()
+        return base_offset
+
+    def appended(self) -> None:
         if self.state.sync == "commit":
             self.sync()
         else:
             self._events.after(0, self._if_alive(self._settle))
-        return base_offset
+
+    def produce(self, data: bytes) -> None:
+        """A Kafka producer's batch, in a topic with LogAppendTime."""
+        state, log, now_ms = self.state, self.log, self._events.now_ms
+        with suppress(StreamlogError):
+            state.check_writable()
+            stored = stamp(
+                check_inside(check_outside(data), data),
+                base_offset=log.log_end_offset,
+                leader_epoch=state.leader_epoch,
+                append_time_ms=now_ms,
+            )
+            base_offset = log.log_end_offset
+            log.append(stored, now_ms)
+            pending = Pending(log.log_end_offset, base_offset, len(stored), 0.0, UNAWAITED)
+            state.pending.add(pending)
+            self.appended()
+
+    # Leadership
+
+    def follow(self, leader_epoch: int, *, cuts: bool) -> bool:
+        """Have another node lead from now on. ``cuts``: it does not have what is not committed."""
+        state = self.state
+        if state.failure is not None or state.syncing is not None or self.another is not None:
+            return False
+        state.follow(leader_epoch, leader=ANOTHER)
+        self._close_inlet()
+        if cuts:
+            with suppress(StorageFailed):
+                self.subjects.forget()
+                self.log.truncate_to(self.high_watermark)
+                self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
+        self.another = Another(self, leader_epoch)
+        self._inlet = self._open_inlet(leader_epoch, NoSnapshots(list))
+        return True
+
+    def _close_inlet(self) -> None:
+        self._parser.unbind(1)
+        self._inlet.close()
+        self._answers.flush()
+
+    def lead_again(self, leader_epoch: int) -> None:
+        if self.another is None or self.state.failure is not None:
+            return
+        self._close_inlet()
+        self.another = None
+        self.state.lead(leader_epoch, (ONE,))
+        self._snapshots = Snapshots(list)
+        self._inlet = self._open_inlet(leader_epoch, self._snapshots)
+
+    def kept_by_another(self, base_offset: int, ack: Acknowledgement) -> None:
+        """What it stored is synced here, and committed."""
+        state = self.state
+        try:
+            ticket = state.begin_sync()
+            assert ticket is not None
+            ticket.run()
+        except StorageFailed as error:
+            if state.syncing is not None:
+                state.sync_failed(error)
+            raise
+        state.finish_sync()
+        state.high_watermark = self.log.log_end_offset
+        self.erasing.own.committed()
+
+        def tell() -> None:
+            ack.committed(base_offset)
+            self._moved()
+            self._answers.flush()
+
+        self._events.after(0, self._if_alive(tell))
+
+    def save_ids(self) -> None:
+        """A snapshot of another partition's ids is written, and then one of this one's."""
+        if self._saving or self.another is not None or not self._inlet.opened:
+            return
+        other = Sequencer("other", duplicate_window_ms=WINDOW_MS)
+        kept = Kept(self, self._inlet.sequencer, self._inlet.leader_epoch)
+        first = Kept(OtherPartition(), other, 1)
+        self._saving = True
+
+        def saved() -> None:
+            self._saving = False
+
+        in_turns(
+            self._snapshots.save([first, kept]),
+            lambda turn: self._events.after(self._rng.randint(100, 4_000), self._if_alive(turn)),
+            saved,
+        )
 
     # Events
 
@@ -147,6 +392,8 @@ class Life:
 
     def sync(self) -> None:
         """Begin a sync, unless one runs."""
+        if self.another is not None:
+            return
         try:
             ticket = self.state.begin_sync()
         except Unavailable:
@@ -186,6 +433,20 @@ class Life:
                 offset = header.next_offset
         return found
 
+    def erasures(self) -> list[tuple[int, OffsetSet]]:
+        """Where each is in the log, and what it erases."""
+        found: list[tuple[int, OffsetSet]] = []
+        offset = self.log.log_start_offset
+        while offset < self.log.log_end_offset:
+            with self.log.read(offset, 2_000, self.log.log_end_offset) as piece:
+                data = piece.read()
+            for header, batch in batches(data):
+                erased = erased_by(batch, header)
+                if erased is not None and header.base_offset >= offset:
+                    found.append((header.base_offset, erased))
+                offset = header.next_offset
+        return found
+
     def _read(self) -> None:
         self._reading = False
         data, self._socket = self._socket, b""
@@ -215,6 +476,7 @@ class Life:
             self._answers.flush()
 
     def _moved(self) -> None:
+        self.erasing.own.committed()
         self._checkers.watermark.moved(self.high_watermark)
         for watcher in tuple(self._watchers):
             watcher()
@@ -222,19 +484,69 @@ class Life:
     def _if_alive(self, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: call() if self.alive else None
 
-    def _make_inlet(self) -> Inlet:
-        sequencer = Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS)
-        for offset, message_id in self.records():
-            sequencer.remember(message_id.encode(), offset, self._events.now_ms)
+    def _open_inlet(self, leader_epoch: int, snapshots: Snapshots) -> Inlet:
+        """As a leader's, with what the snapshot and the log tell; another node has only the log."""
         room = Room(inflight_bytes_max=1 << 20, stall_ms_max=0, metrics=METRICS)
-        return Inlet(
+        inlet = Inlet(
             self,
-            leader_epoch=self.state.leader_epoch,
-            sequencer=sequencer,
-            settings=InletSettings(value_bytes_max=1 << 20),
+            leader_epoch=leader_epoch,
+            sequencer=Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS),
+            settings=InletSettings(
+                value_bytes_max=1 << 20,
+                bounded=self.config.discard == "new",
+                batches=self.config.allow_atomic,
+                rollups=self.config.allow_rollup,
+            ),
             answers=self._answers,
             room=room,
             staging=Staging(room, inflight_bytes_max=1 << 20),
             metrics=METRICS,
             now_ms=lambda: self._events.now_ms,
         )
+        openings = Openings(self._opened, snapshots=snapshots, now_ms=lambda: self._events.now_ms)
+        openings.add(inlet, self)
+        self._inlet = inlet
+        self._go_on_opening(inlet, openings)
+        return inlet
+
+    def _opened(self, inlet: Inlet) -> None:
+        self._parser.bind(1, inlet.inflow)
+
+    def _go_on_opening(self, inlet: Inlet, openings: Openings) -> None:
+        """Where the disk failed, again in a while."""
+        if not inlet.opened and not inlet.closed:
+            openings.try_again()
+            run_now(openings._work())
+        if not inlet.opened and not inlet.closed:
+            again = self._if_alive(lambda: self._go_on_opening(inlet, openings))
+            self._events.after(1_000, again)
+
+
+class NoSnapshots(Snapshots):
+    """Of a node that has none."""
+
+    async def recall(self, kept: Kept, since_ms: int) -> int:
+        return 0
+
+
+class OtherPartition:
+    """Whose snapshot is written first."""
+
+    tp = TopicPartition("other", 0)
+    log_start_offset, log_end_offset, last_epoch, leader_epoch = 0, 1, 1, 1
+    is_leader, failure, topic_id, size_bytes = True, None, TOPIC_ID, 100
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        return EpochEnd(epoch, 1)
+
+    def read_beside(self, name: str) -> bytes:
+        return b""
+
+    def write_beside(self, name: str, data: bytes) -> None: ...
+
+
+class NoSurplus:
+    """Of a stream that keeps all."""
+
+    def find(self) -> bool:
+        return False

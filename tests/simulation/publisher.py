@@ -3,8 +3,11 @@
 import json
 import random
 from collections.abc import Callable
+from typing import Any
 
-from tests.simulation.checkers import Checkers
+from streamlog.ingest.refusal import REPEATED_IN_BATCH
+from streamlog.record.codec import RecordRun
+from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.events import Events
 
 TIMEOUT_US = 8_000
@@ -27,7 +30,10 @@ class Publisher:
         checkers: Checkers,
         timeout_us: int = TIMEOUT_US,
         backoff_us: int = BACKOFF_US,
+        lines: str = "",
     ) -> None:
+        """``lines``: headers that each message has besides its id."""
+        self._lines = lines
         self.name = name
         self.acknowledged = 0
         self._window = window
@@ -82,20 +88,32 @@ class Publisher:
         """``reply`` is ``<name>.<number>``."""
         number = int(reply.partition(".")[2])
         answer = json.loads(payload)
-        if "error" in answer:
+        if "error" in answer and not self.is_stored(number, answer["error"]):
             if number in self._waiting:
                 self._retry_after(self._backoff_us, number)
             return
-        self._checkers.acknowledged(f"{self.name}:{number}", answer["seq"] - 1)
+        self.stored(number, answer)
         if number in self._waiting:
             del self._waiting[number]
             self.acknowledged += 1
             self._next_soon()
 
+    def is_stored(self, number: int, error: dict[str, object]) -> bool:
+        """The error says that it is there already."""
+        return False
+
+    def stored(self, number: int, answer: dict[str, int]) -> None:
+        self._checkers.acknowledged(f"{self.name}:{number}", answer["seq"] - 1)
+
+    @property
+    def next_id(self) -> str:
+        """That of a message that nobody has published yet."""
+        return f"{self.name}:{self._next}"
+
     def _try(self, number: int) -> None:
         message_id = f"{self.name}:{number}"
         self._sent_us[number] = self._events.now_us
-        self._send(_frame(f"{self.name}.{number}", message_id))
+        self._send(_frame(f"{self.name}.{number}", message_id, self._lines))
         self._retry_after(self._timeout_us, number)
 
     def _retry_after(self, delay_us: int, number: int) -> None:
@@ -110,8 +128,64 @@ class Publisher:
         self._events.after(delay_us, again)
 
 
-def _frame(reply: str, message_id: str) -> bytes:
-    head = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n\r\n".encode()
+class RollingPublisher(Publisher):
+    """Each of its messages has all those before it go."""
+
+    def __init__(self, *arguments: Any, **settings: Any) -> None:
+        super().__init__(*arguments, **settings, lines="Nats-Rollup: all\r\n")
+
+    def stored(self, number: int, answer: dict[str, int]) -> None:
+        super().stored(number, answer)
+        self._checkers.rollups.acknowledged(answer["seq"] - 1)
+
+
+class BatchPublisher(Publisher):
+    """Publishes batches of three, each message with an id."""
+
+    SIZE = 3
+
+    def is_stored(self, number: int, error: dict[str, object]) -> bool:
+        return error["err_code"] == REPEATED_IN_BATCH.err_code
+
+    def stored(self, number: int, answer: dict[str, int]) -> None:
+        ids = [f"{self.name}:{number}.{part}" for part in range(self.SIZE)]
+        if "error" in answer:
+            self._checkers.batches.stored(ids)
+            return
+        if answer.get("count") != self.SIZE:
+            raise Violation(f"batch {number} of {self.name} is answered with {answer}")
+        self._checkers.batches.stored(ids)
+        for part, message_id in enumerate(ids):
+            self._checkers.acknowledged(message_id, answer["seq"] - self.SIZE + part)
+
+    def _try(self, number: int) -> None:
+        self._sent_us[number] = self._events.now_us
+        attempt, frames = self._waiting[number], b""
+        for part in range(self.SIZE):
+            lines = f"Nats-Batch-Id: {number}-{attempt}\r\nNats-Batch-Sequence: {part + 1}\r\n"
+            last = part == self.SIZE - 1
+            lines += "Nats-Batch-Commit: 1\r\n" if last else ""
+            reply = f"{self.name}.{number}" if last else ""
+            frames += _frame(reply, f"{self.name}:{number}.{part}", lines)
+        self._send(frames)
+        self._retry_after(self._timeout_us, number)
+
+
+def copied(message_id: str, value: str) -> bytes:
+    """A Kafka producer's batch: the copy of a record that came over NATS, elsewhere."""
+    asked = (("Nats-Rollup", "all"), ("Nats-Msg-Id", message_id), ("Nats-TTL", "1"))
+    run = RecordRun()
+    run.append(
+        None,
+        value.encode(),
+        [(b"subject", b"s"), *((name.encode(), text.encode()) for name, text in asked)],
+    )
+    return run.seal(base_offset=0, leader_epoch=-1, timestamp_ms=5, max_timestamp_ms=5)
+
+
+def _frame(reply: str, message_id: str, lines: str = "") -> bytes:
+    head = f"NATS/1.0\r\nNats-Msg-Id: {message_id}\r\n{lines}\r\n".encode()
     body = message_id.encode() + b"." * (len(message_id) * 37 % 300)
     sizes = f"{len(head)} {len(head) + len(body)}"
-    return f"HMSG s 1 {reply} {sizes}\r\n".encode() + head + body + b"\r\n"
+    target = f"{reply} " if reply else ""
+    return f"HMSG s 1 {target}{sizes}\r\n".encode() + head + body + b"\r\n"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.asking_world import AskingWorld
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import (
     FewReplicasLosePower,
@@ -19,14 +20,20 @@ from tests.simulation.cluster.swarm import NamesakesLate, PurgesWorld, ReplicasR
 from tests.simulation.mistakes import (
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
+    believe_whoever_has_the_time_of_append,
     commit_older_epochs_by_counting,
+    count_what_is_not_committed_as_stored,
     count_what_is_not_synced,
     count_with_the_logged_in_sync_replicas,
     cut_at_the_high_watermark,
     follow_by_name,
+    forget_the_ids_of_batches,
     forget_the_vote_at_restart,
     ignore_incarnations,
+    open_without_ids_that_cannot_be_read,
+    owe_no_erasure,
     who_lags_may_join,
+    write_ids_of_another_leader,
 )
 from tests.simulation.quorum_mistakes import (
     count_votes_of_any_folder,
@@ -44,6 +51,9 @@ VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
 NOT_IN_THE_LOG = "and something else is there|are given away twice"
 
+TWICE = r"is at \d+ and at|is acknowledged at \d+ and at"
+ASKED = "erases more than|acknowledged at"
+
 CASES = [
     (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
     (who_lags_may_join, FollowersLag, range(40), LOST),
@@ -58,6 +68,17 @@ CASES = [
     (keep_what_was_not_written_among_what_waits, QuorumWorld, range(40), NOT_IN_THE_LOG),
     (found_a_quorum_by_a_majority, QuorumWorld, range(50, 100), OVERWRITTEN),
     (count_votes_of_any_folder, QuorumWorld, range(40, 100), OVERWRITTEN),
+    (believe_whoever_has_the_time_of_append, AskingWorld, range(100), ASKED),
+    (write_ids_of_another_leader, AskingWorld, range(400), TWICE),
+    (forget_the_ids_of_batches, AskingWorld, range(400), TWICE),
+    (owe_no_erasure, AskingWorld, range(100), "is not erased, which the rollup"),
+    (open_without_ids_that_cannot_be_read, AskingWorld, range(500), TWICE),
+    (
+        count_what_is_not_committed_as_stored,
+        AskingWorld,
+        range(100),
+        "was acknowledged, and is not",
+    ),
 ]
 """The mistake, the stories in which it must show, and how."""
 

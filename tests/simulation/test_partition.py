@@ -2,14 +2,20 @@
 
 import pytest
 
+from tests.simulation.asking_world import AskingWorld
 from tests.simulation.seeds import Player, chosen, told
 from tests.simulation.world import World
 
 SEEDS = range(300)
+ASKING_SEEDS = range(150)
 
 
 def test_promises_hold(player: Player) -> None:
     player.play(World, chosen(SEEDS))
+
+
+def test_what_headers_ask_for_holds(player: Player) -> None:
+    player.play(AskingWorld, chosen(ASKING_SEEDS))
 
 
 @pytest.mark.slow
@@ -19,3 +25,8 @@ def test_promises_hold_for_long(player: Player) -> None:
 
 def test_a_seed_tells_the_same_story_twice() -> None:
     assert told(World, 7) == told(World, 7)
+
+
+@pytest.mark.slow
+def test_what_headers_ask_for_holds_for_long(player: Player) -> None:
+    player.play(AskingWorld, chosen(range(1_000, 6_000)))

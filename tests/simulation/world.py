@@ -9,8 +9,9 @@ from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.disk import SimDisk
 from tests.simulation.events import Events
 from tests.simulation.network import Network
-from tests.simulation.node import Life
+from tests.simulation.node import CONFIG, Life
 from tests.simulation.publisher import Publisher
+from tests.simulation.turns import turns_for_threads
 
 TROUBLE_UNTIL_US = 150_000
 STEPS_MAX = 20_000
@@ -19,6 +20,8 @@ CHECKPOINT_US = 10_000
 
 class World:
     """Trouble until ``TROUBLE_UNTIL_US``; after that all must be well in the end."""
+
+    config = CONFIG
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -33,21 +36,24 @@ class World:
         self._sync: SyncPolicy = self.rng.choice(("commit", "commit", "interval", "os"))
         self._network = Network(self.events, self.rng, loss=self.rng.choice((0.0, 0.1, 0.3)))
         self._publishers = {
-            name: Publisher(
-                name,
-                window=window,
-                pause_us_max=4_000,
-                until_us=TROUBLE_UNTIL_US,
-                rng=self.rng,
-                events=self.events,
-                send=self._send,
-                checkers=self.checkers,
-            )
+            name: self._publisher(name, window=window)
             for name, window in (("a", 1), ("b", 1), ("c", 5))
         }
         troubles = (self._die, self._fill, self._fail_sync, self._fail_write, self._purge)
         self._troubles = (self._die, self._die, *troubles)
         self.disk.short_writes = self.rng.random() < 0.2
+
+    def _publisher(self, name: str, *, window: int, kind: type[Publisher] = Publisher) -> Publisher:
+        return kind(
+            name,
+            window=window,
+            pause_us_max=4_000,
+            until_us=TROUBLE_UNTIL_US,
+            rng=self.rng,
+            events=self.events,
+            send=self._send,
+            checkers=self.checkers,
+        )
 
     @property
     def events_run(self) -> int:
@@ -55,6 +61,10 @@ class World:
 
     def run(self) -> None:
         """Raises Violation."""
+        with turns_for_threads():
+            self._run()
+
+    def _run(self) -> None:
         self._start()
         for publisher in self._publishers.values():
             publisher.start()
@@ -89,6 +99,8 @@ class World:
             line, _, data = data.partition(b"\r\n")
             _, reply, size = line.decode().split(" ")
             payload, data = data[: int(size)], data[int(size) + 2 :]
+            if not reply.partition(".")[2]:
+                continue
             publisher = self._publishers[reply.partition(".")[0]]
             self._network.carry(lambda p=publisher, r=reply, b=payload: p.answered(r, b))
 
@@ -106,6 +118,7 @@ class World:
                 checkers=self.checkers,
                 answer=self._answer,
                 encrypts=self._encrypts,
+                config=self.config,
             )
         except (Unavailable, OSError) as error:
             self._tell(f"does not start: {error}")
@@ -125,7 +138,8 @@ class World:
 
     def _look(self) -> None:
         assert self.life is not None
-        self.checkers.look(self.life.log.log_start_offset, self.life.records())
+        life = self.life
+        self.checkers.look(life.log.log_start_offset, life.records(), life.erasures())
 
     def _checkpoint(self) -> None:
         if self.life is not None:

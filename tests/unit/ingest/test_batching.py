@@ -228,3 +228,14 @@ async def test_a_batch_is_refused_as_a_whole_where_replicas_go_within_its_read()
         way.inlet.take()
     assert [reply for reply, answer in way.told() if "error" in answer] == ["end"]
     assert way.partition.values() == [b"x"]
+
+
+async def test_a_batch_repeated_before_it_is_committed_is_to_be_sent_again(way: Way) -> None:
+    """Whoever hears that it is a repetition takes it for stored, and it may yet be lost."""
+    way.read(batch(1, Nats_Msg_Id="1"), end(2))
+    way.read(batch(1, Nats_Msg_Id="1"), end(2, "again"))
+    assert way.refused() == [("again", 10008)]
+    way.partition.commit()
+    way.told()
+    way.read(batch(1, Nats_Msg_Id="1"), end(2, "later"))
+    assert way.refused() == [("later", 10201)]
