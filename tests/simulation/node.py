@@ -281,8 +281,8 @@ class Life:
             if leader_epoch != self.leader_epoch or self.failure is not None:
                 run.clear()
                 raise self.failure or NotLeader("another epoch")
-            return self.another.append(run, ack, self._events.now_ms)
-        base_offset = self.state.append(run, self._events.now_ms, ack, leader_epoch=leader_epoch)
+            return self.another.append(run, ack, self._now_ms())
+        base_offset = self.state.append(run, self._now_ms(), ack, leader_epoch=leader_epoch)
         self.appended()
         return base_offset
 
@@ -294,7 +294,7 @@ class Life:
 
     def produce(self, data: bytes) -> None:
         """A Kafka producer's batch, in a topic with LogAppendTime."""
-        state, log, now_ms = self.state, self.log, self._events.now_ms
+        state, log, now_ms = self.state, self.log, self._now_ms()
         with suppress(StreamlogError):
             state.check_writable()
             stored = stamp(
@@ -326,6 +326,10 @@ class Life:
         self.another = Another(self, leader_epoch)
         self._inlet = self._open_inlet(leader_epoch, NoSnapshots(list))
         return True
+
+    def _now_ms(self) -> int:
+        """The window began after the beginning of time."""
+        return 10 * WINDOW_MS + self._events.now_ms
 
     def _close_inlet(self) -> None:
         self._parser.unbind(1)
@@ -501,9 +505,9 @@ class Life:
             room=room,
             staging=Staging(room, inflight_bytes_max=1 << 20),
             metrics=METRICS,
-            now_ms=lambda: self._events.now_ms,
+            now_ms=self._now_ms,
         )
-        openings = Openings(self._opened, snapshots=snapshots, now_ms=lambda: self._events.now_ms)
+        openings = Openings(self._opened, snapshots=snapshots, now_ms=self._now_ms)
         openings.add(inlet, self)
         self._inlet = inlet
         self._go_on_opening(inlet, openings)

@@ -140,9 +140,12 @@ class RollingPublisher(Publisher):
 
 
 class BatchPublisher(Publisher):
-    """Publishes batches of three, each message with an id."""
+    """Publishes batches of three, each message with an id; behind each a few plain messages, which
+    nobody answers: where there is no room for them, the batch's read is refused in part.
+    """
 
     SIZE = 3
+    MORE = 4
 
     def is_stored(self, number: int, error: dict[str, object]) -> bool:
         return error["err_code"] == REPEATED_IN_BATCH.err_code
@@ -167,6 +170,9 @@ class BatchPublisher(Publisher):
             lines += "Nats-Batch-Commit: 1\r\n" if last else ""
             reply = f"{self.name}.{number}" if last else ""
             frames += _frame(reply, f"{self.name}:{number}.{part}", lines)
+        for part in range(self.MORE):
+            body = f"x:{self.name}-{number}-{attempt}-{part}".encode()
+            frames += b"MSG s 1 %d\r\n%b\r\n" % (len(body), body)
         self._send(frames)
         self._retry_after(self._timeout_us, number)
 

@@ -7,7 +7,7 @@ from tests.simulation.seeds import Player, chosen, told
 from tests.simulation.world import World
 
 SEEDS = range(300)
-ASKING_SEEDS = range(150)
+ASKING_SEEDS = range(100)
 
 
 def test_promises_hold(player: Player) -> None:
