@@ -34,6 +34,12 @@ class AskingWorld(World):
         if self.events.now_us >= TROUBLE_UNTIL_US:
             self._have_room()
 
+    def _die(self) -> None:
+        """Perhaps on a disk that fails just when the next start reads the log."""
+        super()._die()
+        if self.rng.random() < 0.5:
+            self._fail_sync()
+
     def _erasures_fail(self) -> None:
         if self.life is not None:
             self._tell("no room for erasures")
