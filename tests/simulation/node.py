@@ -210,7 +210,8 @@ class Life:
 
     @property
     def is_leader(self) -> bool:
-        return self.state.is_leader
+        """Or what stands for another, which has its inlet here, too."""
+        return self.state.is_leader or self.another is not None
 
     @property
     def leader_epoch(self) -> int:
