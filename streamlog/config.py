@@ -7,6 +7,7 @@ type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
 import json
 import os
 import tomllib
+from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
@@ -111,11 +112,9 @@ class NatsSection(Section):
     @classmethod
     def _check_servers(cls, value: tuple[str, ...]) -> tuple[str, ...]:
         """A password with a comma would be cut in two, and its second half taken for a host."""
-        if any("@" in each and "://" not in each for each in value):
-            raise ValueError(
-                "a server with a user needs nats:// or tls:// before it;"
-                " a comma in a password is written %2C"
-            )
+        for first, second in pairwise(value):
+            if "://" in first and "@" not in first and "://" not in second and "@" in second:
+                raise ValueError("a comma in a password is written %2C")
         return value
 
 

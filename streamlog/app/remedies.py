@@ -69,7 +69,7 @@ REMEDIES: Final = MappingProxyType(
         ),
         "folder's mark damaged": _DISK,
         "deleted folder remains": _FIRST_THEN_RESTART,
-        "files of gone records remain": NOTHING,
+        "log starts are not written": "purges wait, nothing is deleted meanwhile; " + _DISK,
         "purged files remain": NOTHING,
         "checkpoint damaged": "nothing: logs are read in its place; look at the disk",
         "checkpoints not written": _FIRST_THEN_RESTART,
@@ -129,6 +129,11 @@ REMEDIES: Final = MappingProxyType(
         "an envelope could not be opened; it is stored as it came": _BUG,
         "a message's headers could not be judged": _BUG,
         "duplicate window could not be rebuilt": _BUG,
+        "the last messages are not known": "another replica mends the log; " + _DISK,
+        "messages go to other partitions now: for the duplicate window a retry of a message"
+        " that was stored before may be stored again": (
+            "nothing, if publishers may repeat themselves; docs/publishing.md says how to avoid it"
+        ),
         "message ids could not be read ahead": _BUG,
         "message ids from here on are not known": "publishers may repeat themselves unseen; "
         + _REPLICA,
@@ -148,6 +153,9 @@ REMEDIES: Final = MappingProxyType(
         "activity cannot be told here": _FIRST_THEN_RESTART,
         "metadata was let go before its activity was told": (
             "nothing; __activity has a gap event in its place"
+        ),
+        "activity goes on with another metadata log": (
+            "nothing, if the cluster was restored or its quorum forced; __activity has a gap event"
         ),
         "last activity does not decode": "somebody else has written to __activity: see who may",
         # who gets in
