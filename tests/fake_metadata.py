@@ -92,8 +92,10 @@ class FakeMetadata:
     def _keep(self, tp: TopicPartition) -> None:
         directory = self._directory / f"{tp}-{uuid4()}"
         directory.mkdir()
-        topic_id = self.image.stream(tp.stream).stream_id.bytes
-        self._local[tp] = FakePartition(tp, directory, topic_id)
+        stream = self.image.stream(tp.stream)
+        partition = FakePartition(tp, directory, stream.stream_id.bytes)
+        partition.leader_epoch = stream.partition(tp.partition).leader_epoch
+        self._local[tp] = partition
 
     async def raft_request(self, request: Request) -> Answer:
         return await self.raft_answers(request)
