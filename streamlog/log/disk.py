@@ -134,8 +134,13 @@ class OsDisk:
         return OsFile(os.open(path, flags, 0o644))
 
     def sizes(self, directory: str) -> dict[str, int]:
+        found = {}
         with os.scandir(directory) as entries:
-            return {e.name: e.stat().st_size for e in entries if e.is_file(follow_symlinks=False)}
+            for entry in entries:
+                with contextlib.suppress(FileNotFoundError):  # removed or renamed meanwhile
+                    if entry.is_file(follow_symlinks=False):
+                        found[entry.name] = entry.stat().st_size
+        return found
 
     def make_directory(self, path: str) -> None:
         """Each folder made is synced into its parent, lest a power cut take the log with it."""

@@ -121,19 +121,20 @@ class PartitionLog:
         return self._segments.damaged_from(self.log_start_offset)
 
     def lost_files(self) -> list[tuple[Segment, str]]:
-        """Segments whose files are not there any more, or are too short, with what is wrong.
+        """Segments whose files are not there any more, or are too short, or too long for a sealed
+        segment (another log's, then), with what is wrong.
 
         From any thread, beside whatever else is done: who asks has to look whether they are still
         the log's. Raises OSError.
         """
-        segments = [(it, it.path, it.size_bytes) for it in tuple(self._segments)]
+        segments = [(it, it.path, it.sealed, it.size_bytes) for it in tuple(self._segments)]
         sizes = self._disk.sizes(self._directory)
         lost = []
-        for segment, path, size_bytes in segments:
+        for segment, path, is_sealed, size_bytes in segments:
             found = sizes.get(path.rpartition("/")[2])
             if found is None:
                 lost.append((segment, "the file is missing"))
-            elif found < size_bytes:
+            elif found < size_bytes or (is_sealed and found > size_bytes):
                 lost.append((segment, f"the file has {found} bytes, and {size_bytes} were stored"))
         return lost
 

@@ -215,8 +215,8 @@ def _candidates(file: Readable, position: int, end: int, offset: int) -> Iterato
         piece = file.pread(min(_CONTENT_BYTES, end - position), position)
         for match in pattern.finditer(piece):
             yield position + match.start()
-        if position + len(piece) >= end or len(piece) < HEADER.size:
-            return
+        if position + len(piece) >= end or len(piece) <= HEADER.size:
+            return  # the latter where the file is shorter than it should be
         position += len(piece) - HEADER.size
 
 

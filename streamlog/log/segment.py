@@ -184,7 +184,9 @@ class Segment:
         pooled = self._pool.pin(self.path)
         try:
             problem = self.key_problem()
-            damages = scrub(pooled.file, size_bytes, end_offset, check, key_problem=problem)
+            damages = self._widened(
+                scrub(pooled.file, size_bytes, end_offset, check, key_problem=problem)
+            )
         finally:
             self._pool.unpin(pooled)
         for damage in damages:
@@ -211,9 +213,22 @@ class Segment:
             file = _PacedFile(pooled.file, pause)
             found = scan_past_damage(file, 0, size_bytes, self.base_offset, end_offset)
             problem = self.key_problem()
-            return tuple(it for it in without_key(found, problem) if isinstance(it, Damage))
+            return self._widened(
+                tuple(it for it in without_key(found, problem) if isinstance(it, Damage))
+            )
         finally:
             self._pool.unpin(pooled)
+
+    def _widened(self, damages: tuple[Damage, ...]) -> tuple[Damage, ...]:
+        """Bytes behind the batch that ends at the segment's end were never written, so the batches
+        are another log's, whose checksums are right, too: all of the segment is damaged. Cutting
+        behind its last record would mend nothing.
+        """
+        end = self.next_offset
+        behind = next((it for it in damages if it.offset >= end > self.base_offset), None)
+        if behind is None:
+            return damages
+        return (Damage(0, self.size_bytes, self.base_offset, end, behind.problem),)
 
     def note_damages(self, damages: tuple[Damage, ...]) -> None:
         """What was good once, and is no more."""

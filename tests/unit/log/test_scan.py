@@ -229,3 +229,14 @@ def test_the_base_offset_at_a_position(parts: list[bytes]) -> None:
     data = b"".join(parts)
     assert base_offset_at(file_of(data), len(parts[0])) == 1
     assert base_offset_at(file_of(data), len(data) - 10) == -1
+
+
+def test_a_file_that_is_shorter_than_it_should_be(parts: list[bytes]) -> None:
+    """Wherever it ends: the search for the next whole batch ends, too."""
+    data = b"".join(parts)
+    for size in range(len(data)):
+        *places, damage = scan_past_damage(file_of(data[:size]), 0, len(data), 0, STARTS[-1])
+        whole = [end for end in ends(parts) if end <= size]
+        assert [place.end_position for place in places] == whole
+        assert isinstance(damage, Damage)
+        assert (damage.offset, damage.end_offset) == (STARTS[len(whole)], STARTS[-1])

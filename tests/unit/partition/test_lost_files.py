@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import StreamlogError
+from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of
 from tests.replica_world import ReplicaWorld, until
 
@@ -140,4 +141,37 @@ async def test_a_reader_that_finds_no_file_has_it_fetched_again(tmp_path: Path) 
             await values_of(node.partition())
         assert node.partition().is_damaged
         await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
+
+
+def longer(file: Path) -> None:
+    """As if it were another log's."""
+    with file.open("ab") as opened:
+        opened.write(bytes(700))
+
+
+def anothers(file: Path) -> None:
+    """Batches of another log in place of its own, which are shorter, and its own size."""
+    size, base = file.stat().st_size, int(file.stem)
+    content = b"".join(make_batch(base + i, [b"another's"], epoch=0) for i in range(3))
+    file.write_bytes(content.ljust(size, b"\xff"))
+
+
+@pytest.mark.parametrize("loss", [longer, anothers], ids=lambda it: it.__name__)
+@pytest.mark.parametrize("which", ["first", "middle"])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_another_logs_segment_under_a_running_node(
+    tmp_path: Path, role: str, which: str, loss: Loss
+) -> None:
+    """Its checksums are right, but it does not end where it must: none of it is believed."""
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.leader if role == "leader" else world.followers[0]
+        number = int(node.node_id)
+        loss(segments(tmp_path, number)[WHICH[which]])
+        partition = node.partition()
+        await partition.reader.scrub(1 << 30)
+        assert partition.is_damaged
+        await world.beat(number)
+        assert world.leader is not node
         await is_whole_again(world, tmp_path, values)
