@@ -208,13 +208,21 @@ class Segment:
         bytes are read. Raises OSError, where the segment was removed as well.
         """
         size_bytes, end_offset = self.size_bytes, self.next_offset if self.sealed else None
+        next_offset = self.next_offset
         pooled = self._pool.pin(self.path)
         try:
             file = _PacedFile(pooled.file, pause)
             found = scan_past_damage(file, 0, size_bytes, self.base_offset, end_offset)
             problem = self.key_problem()
             return self._widened(
-                tuple(it for it in without_key(found, problem) if isinstance(it, Damage))
+                tuple(
+                    # what reaches to the end hides all to the end, also where its header is gone
+                    it._replace(end_offset=max(it.end_offset, next_offset))
+                    if it.end_position == size_bytes
+                    else it
+                    for it in without_key(found, problem)
+                    if isinstance(it, Damage)
+                )
             )
         finally:
             self._pool.unpin(pooled)

@@ -144,6 +144,22 @@ async def test_a_reader_that_finds_no_file_has_it_fetched_again(tmp_path: Path) 
         await is_whole_again(world, tmp_path, values)
 
 
+@pytest.mark.parametrize("loss", [emptied, cut], ids=lambda it: it.__name__)
+@pytest.mark.parametrize("which", WHICH)
+async def test_a_lost_file_that_is_read_again(tmp_path: Path, which: str, loss: Loss) -> None:
+    """What reading finds where the file ends early hides as much as is missing."""
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.followers[0]
+        number = int(node.node_id)
+        loss(segments(tmp_path, number)[WHICH[which]])
+        partition = node.partition()
+        await partition.reader.scrub(1 << 30)
+        assert partition.is_damaged
+        await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
+
+
 def longer(file: Path) -> None:
     """As if it were another log's."""
     with file.open("ab") as opened:
