@@ -128,7 +128,10 @@ class PartitionLog:
         the log's. Raises OSError.
         """
         segments = [(it, it.path, it.sealed, it.size_bytes) for it in tuple(self._segments)]
-        sizes = self._disk.sizes(self._directory)
+        try:
+            sizes = self._disk.sizes(self._directory)
+        except FileNotFoundError:  # the folder itself: writes go to files that nobody will find
+            sizes = {}
         lost = []
         for segment, path, is_sealed, size_bytes in segments:
             found = sizes.get(path.rpartition("/")[2])
@@ -487,6 +490,7 @@ class PartitionLog:
     def _make_missing(self) -> None:
         """Empty files in place of those that are gone, which can be cut. Raises StorageFailed."""
         try:
+            self._disk.make_directory(self._directory)
             sizes = self._disk.sizes(self._directory)
             for segment in self._segments:
                 if segment.path.rpartition("/")[2] not in sizes:

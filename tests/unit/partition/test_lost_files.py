@@ -1,5 +1,6 @@
 """Files of one replica are lost: nothing that was acknowledged is, and nothing is silent."""
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -155,6 +156,21 @@ async def test_a_lost_file_that_is_read_again(tmp_path: Path, which: str, loss: 
         loss(segments(tmp_path, number)[WHICH[which]])
         partition = node.partition()
         await partition.reader.scrub(1 << 30)
+        assert partition.is_damaged
+        await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("role", ["leader", "follower"])
+async def test_a_lost_folder_under_a_running_node(tmp_path: Path, role: str) -> None:
+    """What is appended to files that have no name does not count as a copy."""
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.leader if role == "leader" else world.followers[0]
+        number = int(node.node_id)
+        shutil.rmtree(folder(tmp_path, number))
+        partition = node.partition()
+        await partition.reader.check_files()
         assert partition.is_damaged
         await world.beat(number)
         await is_whole_again(world, tmp_path, values)
