@@ -2,13 +2,19 @@ import pytest
 
 from streamlog.errors import CorruptBatch
 from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.window import rebuild_window
+from streamlog.ingest.window import rebuild_window, scan
 from streamlog.model import TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
+from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg
 
 TIME_MS = 1_700_000_000_000
+TWINS = [
+    pytest.param(twin, id=name)
+    for name, twin in (("plain", PLAIN), ("compiled", compiled()))
+    if twin is not None
+]
 
 
 class FakeSlice:
@@ -99,3 +105,19 @@ async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that
         since_ms=TIME_MS + 9000,
     )
     assert (count, first_of(sequencer, b"id-9"), first_of(sequencer, b"id-8")) == (1, 29, None)
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("twin", TWINS)
+def test_the_ids_of_what_came_over_nats_are_found(twin: Twin, compression: Compression) -> None:
+    """Whatever has gathered it: the batches of an inflow are marked, and stay so when sealed."""
+    parser, inflow = twin.FrameParser(), twin.Inflow(value_bytes_max=1000)
+    parser.bind(SID, inflow)
+    for _ in range(2):  # a run that was sealed gathers the next read
+        parser.feed(hmsg(block(b"Nats-Msg-Id: one"), b"x") + hmsg(block(b"Nats-Msg-Id: two")))
+        batch = inflow.run.seal(
+            base_offset=7, leader_epoch=3, timestamp_ms=TIME_MS, compression=compression
+        )
+        found = scan(FakeSlice(bytes(batch)))  # type: ignore[arg-type]
+        assert [(it.message_id, it.offset) for it in found.ids] == [(b"one", 7), (b"two", 8)]
+        assert (found.next_offset, found.epoch) == (9, 3)
