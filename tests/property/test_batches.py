@@ -58,9 +58,14 @@ class Naive:
 
     def _commit(self, batch_id: str) -> Any:
         batch = self.batches.pop(batch_id)
-        ids = [it for _, it in batch if it]
-        if len(set(ids)) < len(ids) or set(ids) & set(self.ids):
-            return 10201
+        seen = set[str]()
+        for _, message_id in batch:
+            if message_id in self.ids:
+                return 10008  # nothing is committed before the end: it may yet be lost
+            if message_id in seen:
+                return 10201
+            if message_id:
+                seen.add(message_id)
         last = [self._store(*each) for each in batch][-1]
         return {"seq": last, "batch": batch_id, "count": len(batch)}
 
