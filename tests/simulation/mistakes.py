@@ -12,6 +12,9 @@ from streamlog.ingest.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.rolling import Rollups
 from streamlog.ingest.snapshots import Kept
 from streamlog.log.disk import Disk
+from streamlog.log.layout import segment_base_offsets
+from streamlog.log.manifest import Manifest
+from streamlog.log.recovery import Recovery
 from streamlog.metadata import store
 from streamlog.metadata.controller import placement, streams
 from streamlog.metadata.controller.placement import new_partition
@@ -133,6 +136,30 @@ def follow_by_name(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(PartitionFetch, "_find_name", find_name)
     for module in (placement, streams):
         patch.setattr(module, "new_partition", lambda nodes, _: new_partition(nodes, 0))
+
+
+def take_a_missing_segment_for_a_log_start(patch: pytest.MonkeyPatch) -> None:
+    """A log begins with the first segment that is there, whatever its manifest names before it."""
+
+    def replace_missing(
+        self: Recovery, manifest: Manifest, sizes: dict[str, int]
+    ) -> dict[str, int]:
+        first = min(segment_base_offsets(sizes), default=0)
+        self._log_start_offset = max(self._log_start_offset, first)
+        return inner(self, manifest, sizes)
+
+    inner = Recovery._replace_missing
+    patch.setattr(Recovery, "_replace_missing", replace_missing)
+
+
+def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
+    """Whatever was heard for an earlier leader epoch is appended in this one."""
+
+    def append(self: state.PartitionState, *args: Any, **more: Any) -> int:
+        return inner(self, *args, **{**more, "leader_epoch": None})
+
+    inner = state.PartitionState.append
+    patch.setattr(state.PartitionState, "append", append)
 
 
 # The quorum

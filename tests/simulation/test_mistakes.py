@@ -16,7 +16,13 @@ from tests.simulation.cluster.cruel import (
     VotersRestart,
 )
 from tests.simulation.cluster.quorum_world import QuorumWorld
-from tests.simulation.cluster.swarm import NamesakesLate, PurgesWorld, ReplicasReturnLate
+from tests.simulation.cluster.swarm import (
+    InletsLate,
+    LogsLoseTheirBeginning,
+    NamesakesLate,
+    PurgesWorld,
+    ReplicasReturnLate,
+)
 from tests.simulation.mistakes import (
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
@@ -32,6 +38,8 @@ from tests.simulation.mistakes import (
     ignore_incarnations,
     open_without_ids_that_cannot_be_read,
     owe_no_erasure,
+    take_a_missing_segment_for_a_log_start,
+    take_appends_of_older_inlets,
     who_lags_may_join,
     write_ids_of_another_leader,
 )
@@ -47,6 +55,8 @@ Plant = Callable[[pytest.MonkeyPatch], None]
 LOST = "(leads|is in sync) .* committed records|is acknowledged at|, not Record"
 UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
+STORED_TWICE = r": \S+ at \d+, \d+"
+CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
 NOT_IN_THE_LOG = "and something else is there|are given away twice"
@@ -62,6 +72,8 @@ CASES = [
     (acknowledge_purges_alone, PurgesWorld, range(40), UNPURGED),
     (ignore_incarnations, ReplicasReturnLate, range(40), LOST),
     (follow_by_name, NamesakesLate, range(40), MIXED),
+    (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 40), CUT_SHORT),
+    (take_appends_of_older_inlets, InletsLate, range(2, 40), STORED_TWICE),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),

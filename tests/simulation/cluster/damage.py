@@ -1,6 +1,7 @@
 """Files of a node that does not run are lost, as far as the product promises to survive that."""
 
 import random
+from collections.abc import Callable, Sequence
 
 from streamlog.metadata.image import PartitionImage, StreamImage
 from streamlog.model import NodeId
@@ -24,6 +25,16 @@ class Damage:
 
     def lose(self) -> None:
         """A node ends, and a file of its is gone, empty, or cut when it starts again."""
+        how = self._rng.choice((self._remove, self._empty, self._cut))
+        self._lose(self._rng.choice, how)
+
+    def lose_the_first(self) -> None:
+        """Likewise; the file with which a log begins is gone."""
+        self._lose(min, self._remove)
+
+    def _lose(
+        self, choose: Callable[[Sequence[str]], str], how: Callable[[Host, str], None]
+    ) -> None:
         found = [
             (host, stream, number)
             for stream in self._observer.newest.streams.values()
@@ -40,8 +51,7 @@ class Damage:
         if len(files) < 2:
             return
         self._damaged.add(Replica(stream.stream_id, number))
-        path = f"{folder}/{self._rng.choice(files[:-1])}"
-        how = self._rng.choice((self._remove, self._empty, self._cut))
+        path = f"{folder}/{choose(files[:-1])}"
         self._troubles.tell(f"node {host.node_id} loses {path}: {how.__name__[1:]}")
         how(host, path)
 

@@ -41,6 +41,8 @@ class Host:
         self.slow_disk = False
         self.late_us = 0
         """Until when its node does not act on the metadata, in true time."""
+        self.inlets_late_us = 0
+        """How much later than its partitions its inlets are told of the metadata."""
         self.boot = 0
         """Grows when the machine, not just the process, starts anew."""
         self.on_power_cut: Callable[[], None] = lambda: None

@@ -6,6 +6,7 @@ the socket API's frames to the quorum and from NATS frames to the log, is what r
 
 import asyncio
 import uuid
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
@@ -65,6 +66,8 @@ class ClusterNode:
         self._path = path_on(host.disk, "/data")
         self.loop = SimLoop(host, self._unhandled)
         self._connections: list[Connection] = []
+        self._untold: deque[tuple[Image, Image]] = deque()
+        """Changes of the metadata that the inlets are still to be told of."""
         self._threads = SimThreads(max_workers=2)
         self.loop.call_soon(self._begin)
 
@@ -128,7 +131,7 @@ class ClusterNode:
         registry, source = self.registry, self.source
         await self.metadata.attach(registry.apply, self._open_partitions, registry.settled)
         self.spawn(self.registry.run())
-        await self.metadata.attach(source.apply, self._begin_ingest, source.settled)
+        await self.metadata.attach(self._tell_source, self._begin_ingest, source.settled)
         self.spawn(self.source.run())
         self.ready = True
         await self.metadata.join()
@@ -215,6 +218,18 @@ class ClusterNode:
         self.source.apply(Image(image.cluster_id), image)
         self.registry.add_listener(self.source.look)
         await self.source.settled(None)
+
+    def _tell_source(self, old: Image, new: Image) -> None:
+        """In order; at once, unless its inlets are late."""
+        self._untold.append((old, new))
+        if late_us := self.host.inlets_late_us:
+            self.loop.call_later(late_us / 1e6, self._tell_source_all, new.offset)
+        else:
+            self._tell_source_all(new.offset)
+
+    def _tell_source_all(self, offset: int) -> None:
+        while self._untold and self._untold[0][1].offset <= offset:
+            self.source.apply(*self._untold.popleft())
 
     async def act_late(self) -> None:
         """Hold back what is committed of the metadata, until ``Host.late_us``; all else goes on."""

@@ -19,13 +19,14 @@ from streamlog.metadata.image import PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.owner import Partition
+from streamlog.raft.events import Role
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.damage import Damage
 from tests.simulation.cluster.host import Host
-from tests.simulation.cluster.links import NATS
+from tests.simulation.cluster.links import NATS, Weather
 from tests.simulation.cluster.node import ClusterNode
-from tests.simulation.cluster.partition_checkers import replica_of
+from tests.simulation.cluster.partition_checkers import Replica, replica_of
 
 Kind = Callable[[], None]
 
@@ -59,7 +60,7 @@ class SwarmWorld(ClusterWorld):
         self.troubles.kinds = self.kinds
         if self.rng.random() < 0.3:
             self.replication = settings.replication_section(self.rng.choice((600, 2_000)))
-        if self._damage.lose in self.kinds:
+        if self._damage.lose in self.kinds or self._damage.lose_the_first in self.kinds:
             self.sync = "commit"
 
     def faults(self) -> list[Kind]:
@@ -396,11 +397,92 @@ class AlternatingWorld(SwarmWorld):
         return [self._elect_another, self._act_late]
 
 
+class InletsLate(AlternatingWorld):
+    """Inlets hear of another leader when their partition has long had its records: what a node
+    takes in must not depend on the order in which its parts are told.
+
+    The worst is waited for: a message is repeated of which the leader has the record, from a leader
+    before it, and another replica does not have it yet. That one is elected then.
+    """
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._struck: set[tuple[Replica, int]] = set()
+        for host in self.hosts.values():
+            host.inlets_late_us = self.rng.choice((500_000, 1_000_000))
+
+    def faults(self) -> list[Kind]:
+        return []
+
+    def always(self) -> list[Kind]:
+        return [self._elect_another, self._be_slow]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        return StreamConfig.of(name=name, partitions=2, replicas=3)
+
+    def _be_slow(self) -> None:
+        self.links.weather = Weather(slow=0.4, delay_us_max=self.rng.choice((100_000, 400_000)))
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or self.troubles.over or not host.process.ready:
+            return
+        for inlet in host.process.source._inlets.values():
+            if len(inlet._awaited):
+                self._strike_at(host, inlet.partition)
+
+    def _strike_at(self, host: Host, leader: Partition) -> None:
+        """Elect whoever lacks what is waited for, and has it lack that until then."""
+        struck = replica_of(leader), leader.leader_epoch
+        if struck in self._struck or not leader.is_leader:
+            return
+        lacking = [
+            node.host
+            for node in self.nodes()
+            for it in node.partitions()
+            if it.tp == leader.tp
+            and node.host.node_id in leader.isr
+            and it.log_end_offset < leader.log_end_offset
+        ]
+        controllers = [n for n in self.nodes() if n.listens and n.replica.raft.role is Role.LEADER]
+        if not lacking or any(it.host is host for it in controllers):
+            return
+        self._struck.add(struck)
+        other = self.rng.choice(lacking)
+        self.troubles.tell(f"{leader.tp}: node {other.node_id} lacks what node {host.node_id} has")
+        self.links.weather = Weather()
+        self.links.isolate(host.node_id, [other.node_id])
+        elect = ElectLeader(
+            stream=leader.tp.stream, partition=leader.tp.partition, leader=other.node_id
+        )
+        self._ask(elect)
+        self.events.after(PATIENCE_US, self.links.heal)
+
+
 class DamageWorld(SwarmWorld):
     """Files are lost, in every story."""
 
     def always(self) -> list[Kind]:
         return [self._damage.lose, self._kill_a_leader]
+
+
+class LogsLoseTheirBeginning(DamageWorld):
+    """Little else than that, and logs of many segments."""
+
+    def faults(self) -> list[Kind]:
+        return [self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._damage.lose_the_first]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        rng = self.rng
+        return StreamConfig.of(
+            name=name, partitions=2, replicas=rng.choice((2, 3)), segment_bytes=SEGMENT_BYTES
+        )
 
 
 class RecreatedWorld(SwarmWorld):
