@@ -16,6 +16,7 @@ from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import Manifest
 from streamlog.log.recovery import Recovery
 from streamlog.metadata import store
+from streamlog.metadata.applier import Applier
 from streamlog.metadata.controller import placement, streams
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.vote import StoredVote, read_vote
@@ -160,6 +161,21 @@ def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
 
     inner = state.PartitionState.append
     patch.setattr(state.PartitionState, "append", append)
+
+
+def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:
+    """The next image takes effect when all is done that the one before it asks for."""
+
+    async def run(self: Applier) -> None:
+        while True:
+            await self._arrived.wait()
+            async with self._attaching:
+                self._arrived.clear()
+                self._apply()
+                for settled in self._settled:
+                    await settled(None)
+
+    patch.setattr(Applier, "run", run)
 
 
 # The quorum

@@ -12,6 +12,7 @@ from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     DamageWorld,
     MovesWorld,
+    NatsHangs,
     PurgesWorld,
     RecreatedWorld,
     SwarmWorld,
@@ -27,6 +28,7 @@ SWARMS = [
     pytest.param(PurgesWorld, range(6), id="records-purged"),
     pytest.param(DamageWorld, range(5), id="files-lost"),
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
+    pytest.param(NatsHangs, range(3), id="nats-hangs"),
 ]
 
 

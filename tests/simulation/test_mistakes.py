@@ -20,12 +20,14 @@ from tests.simulation.cluster.swarm import (
     InletsLate,
     LogsLoseTheirBeginning,
     NamesakesLate,
+    NatsHangs,
     PurgesWorld,
     ReplicasReturnLate,
 )
 from tests.simulation.mistakes import (
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
+    apply_when_nats_has_answered,
     believe_whoever_has_the_time_of_append,
     commit_older_epochs_by_counting,
     count_what_is_not_committed_as_stored,
@@ -57,6 +59,7 @@ UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
 STORED_TWICE = r": \S+ at \d+, \d+"
 CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
+ACTS_LATE = "knows the metadata up to"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
 NOT_IN_THE_LOG = "and something else is there|are given away twice"
@@ -74,6 +77,7 @@ CASES = [
     (follow_by_name, NamesakesLate, range(40), MIXED),
     (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 40), CUT_SHORT),
     (take_appends_of_older_inlets, InletsLate, range(2, 40), STORED_TWICE),
+    (apply_when_nats_has_answered, NatsHangs, range(2, 40), ACTS_LATE),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),

@@ -20,6 +20,7 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.owner import Partition
 from streamlog.raft.events import Role
+from tests.simulation.checkers import Violation
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.damage import Damage
@@ -36,6 +37,8 @@ WEIGHT_MAX = 5
 ENSURE_US = 300_000
 """An operator who wants a stream there, or gone, asks again after so long."""
 LAG_US = (100_000, 3_000_000)
+ACTS_WITHIN_US = 50_000
+"""A node acts on the metadata that it knows before that."""
 PATIENCE_US = 250_000
 """How long whoever moves a replica away waits at most before it is moved back."""
 SEGMENT_BYTES = 4 * 1024
@@ -460,6 +463,40 @@ class InletsLate(AlternatingWorld):
         )
         self._ask(elect)
         self.events.after(PATIENCE_US, self.links.heal)
+
+
+class NatsHangs(SwarmWorld):
+    """NATS servers and disks hang while the metadata changes; no node may act late for that."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._behind: dict[ClusterNode, tuple[int, int]] = {}
+        """Up to which offset a node knows of what it does not act on, and since when."""
+
+    def faults(self) -> list[Kind]:
+        return [self.troubles.slow_disk, self._kill_a_leader]
+
+    def always(self) -> list[Kind]:
+        return [self._hang_nats, self._recreate, self._elect_another]
+
+    def _lag(self, host: Host) -> None:
+        """Nobody holds it back here."""
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or not host.process.is_at_work:
+            return
+        node: ClusterNode = host.process
+        known, done = node.replica.image.offset, node.metadata.image.offset
+        now_us = self.events.now_us
+        behind, since_us = self._behind.setdefault(node, (known, now_us))
+        if done >= behind:
+            self._behind[node] = known, now_us
+        elif now_us > since_us + ACTS_WITHIN_US:
+            raise Violation(
+                f"node {host.node_id} knows the metadata up to {behind}, and acts upon {done}"
+            )
 
 
 class DamageWorld(SwarmWorld):
