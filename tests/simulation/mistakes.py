@@ -7,6 +7,7 @@ import pytest
 
 from streamlog.errors import Unavailable, UnknownTopicId
 from streamlog.ingest import openings, sequencer
+from streamlog.ingest.awaited import Awaited
 from streamlog.ingest.batching import Batching, RunBatch
 from streamlog.ingest.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.rolling import Rollups
@@ -176,6 +177,11 @@ def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:
                     await settled(None)
 
     patch.setattr(Applier, "run", run)
+
+
+def await_the_high_watermark_alone(patch: pytest.MonkeyPatch) -> None:
+    """What waits for a commit is acknowledged whoever leads by then."""
+    patch.setattr(Awaited, "_is_led", True)
 
 
 # The quorum

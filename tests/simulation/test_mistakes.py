@@ -22,12 +22,14 @@ from tests.simulation.cluster.swarm import (
     NamesakesLate,
     NatsHangs,
     PurgesWorld,
+    RepetitionsWait,
     ReplicasReturnLate,
 )
 from tests.simulation.mistakes import (
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
     apply_when_nats_has_answered,
+    await_the_high_watermark_alone,
     believe_whoever_has_the_time_of_append,
     commit_older_epochs_by_counting,
     count_what_is_not_committed_as_stored,
@@ -59,6 +61,7 @@ UNPURGED = "purged up to|a purge up to"
 MIXED = f"{LOST}|published to an earlier stream"
 STORED_TWICE = r": \S+ at \d+, \d+"
 CUT_SHORT = r"begins at \d+; purges were asked for|nothing can be read at"
+ACKNOWLEDGED_GONE = r"is acknowledged at \d+, wrongly"
 ACTS_LATE = "knows the metadata up to"
 VOTES_TWICE = "votes in epoch|is led by"
 OVERWRITTEN = "leads with (another batch|.* of )"
@@ -77,6 +80,7 @@ CASES = [
     (follow_by_name, NamesakesLate, range(40), MIXED),
     (take_a_missing_segment_for_a_log_start, LogsLoseTheirBeginning, range(1, 40), CUT_SHORT),
     (take_appends_of_older_inlets, InletsLate, range(2, 40), STORED_TWICE),
+    (await_the_high_watermark_alone, RepetitionsWait, range(4, 40), ACKNOWLEDGED_GONE),
     (apply_when_nats_has_answered, NatsHangs, range(2, 40), ACTS_LATE),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),

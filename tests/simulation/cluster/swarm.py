@@ -465,6 +465,91 @@ class InletsLate(AlternatingWorld):
         self.events.after(PATIENCE_US, self.links.heal)
 
 
+class RepetitionsWait(SwarmWorld):
+    """A message is repeated of which a new leader has the record, from the one before it, and which
+    is not committed: the third replica lacks it, is elected, and has other records there. The
+    inlet of the leader between hears of that when its partition has long had those records.
+    """
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._between: tuple[NodeId, NodeId, NodeId, Replica] | None = None
+        """Who led, who leads, who lacks what that one has; and of what."""
+
+    def faults(self) -> list[Kind]:
+        return []
+
+    def always(self) -> list[Kind]:
+        return [self._cut_one_off]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        return StreamConfig.of(name=name, partitions=2, replicas=3)
+
+    def _cut_one_off(self) -> None:
+        """Of a partition that the controller's node leads."""
+        led = [
+            partition
+            for node in self.nodes()
+            if node.is_at_work and node.replica.raft.role is Role.LEADER
+            for partition in node.partitions()
+            if partition.is_leader and len(partition.isr) == 3
+        ]
+        if not led or self._between is not None:
+            return
+        partition = self.rng.choice(led)
+        first = partition.state.node_id
+        second, third = self.rng.sample([it for it in sorted(self.hosts) if it != first], 2)
+        self._between = first, second, third, replica_of(partition)
+        self.troubles.tell(f"{partition.tp}: node {third} is cut off, node {second} is to lead")
+        self.links.isolate(third, [first, second])
+        self._elect_soon(partition, second, 100_000)
+        self.events.after(1_000_000, self._end_it)
+
+    def _end_it(self) -> None:
+        self.links.heal()
+        self._between = None
+
+    def _elect_soon(self, partition: Partition, leader: NodeId, delay_us: int) -> None:
+        tp = partition.tp
+        elect = ElectLeader(stream=tp.stream, partition=tp.partition, leader=leader)
+        self.events.after(delay_us, lambda: self._ask_controller(elect))
+
+    def _ask_controller(self, command: Command) -> None:
+        """Whoever is cut off is not asked."""
+        node = self.hosts[self._between[0]].process if self._between else None
+        if node is not None and node.is_at_work:
+            node.loop.call_soon(lambda: node.spawn(self._request(node, command)))
+
+    async def _request(self, node: ClusterNode, command: Command) -> None:
+        try:
+            await node.metadata.request(command)
+        except StreamlogError as error:
+            self.troubles.tell(f"operator: not done: {error!r}")
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if host is None or not host.is_up or self.troubles.over or not self._between:
+            return
+        _, second, third, replica = self._between
+        if host.node_id != second or not host.process.ready or host.inlets_late_us:
+            return
+        for inlet in host.process.source._inlets.values():
+            if len(inlet._awaited) and replica_of(inlet.partition) == replica:
+                self.troubles.tell(f"{inlet.partition.tp}: node {third} is to lead")
+                host.inlets_late_us = 1_500_000
+                self.links.heal()
+                self.links.isolate(second, [third])
+                self._elect_soon(inlet.partition, third, 1_000)
+                self.events.after(PATIENCE_US, self.links.heal)
+                self.events.after(2_000_000, lambda: self._be_in_time(host))
+
+    def _be_in_time(self, host: Host) -> None:
+        host.inlets_late_us = 0
+
+
 class NatsHangs(SwarmWorld):
     """NATS servers and disks hang while the metadata changes; no node may act late for that."""
 
