@@ -426,7 +426,7 @@ class Recovery:
         if epochs is not None:
             epochs.truncate(min(end_offset, self._epochs_read_from))
             before = self._epoch_before(self._epochs_read_from)
-            if before not in (NO_EPOCH, epochs.latest):
+            if before not in (NO_EPOCH, epochs.latest) or self._begins_before(epochs):
                 epochs = None
         if epochs is not None:
             for epoch, offset in self._epoch_starts:
@@ -437,6 +437,31 @@ class Recovery:
                 self.report.rebuilt.append(path)
         epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
         return epochs, self._store(epochs, path, data)
+
+    def _begins_before(self, epochs: LeaderEpochs) -> bool:
+        """Whether there are batches of epochs that the checkpoint does not have.
+
+        It forgets the epochs below a log start, and that may be lost: the metadata log keeps none,
+        and a damaged checkpoint of log starts counts as empty. Such a log would tell a follower
+        that an epoch it never had ended where the first known one begins, and the follower would
+        keep records that are not the leader's. A compacted log may begin with a gap, though.
+        """
+        start = max(self._log_start_offset, self._segments[0].base_offset)
+        if not epochs.entries or epochs.entries[0].start_offset <= start:
+            return False
+        segment = self._segments[0]
+        pooled = self._pool.pin(segment.path)
+        try:
+            for place in scan(
+                pooled.file, 0, segment.size_bytes, segment.base_offset, check_crc=False
+            ):
+                if not isinstance(place, BatchPlace):
+                    return False
+                if place.next_offset > start:
+                    return place.base_offset < epochs.entries[0].start_offset
+        finally:
+            self._pool.unpin(pooled)
+        return False
 
     def _epoch_before(self, offset: int) -> int:
         """The epoch of the last batch in the segments that begin below ``offset``."""

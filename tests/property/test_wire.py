@@ -99,7 +99,7 @@ def test_frames_survive_any_cut(frames: list[bytes], cuts: list[int]) -> None:
 
 
 partitions = st.builds(
-    FetchPartition, int32, int64, int32, int32, int32, int64, st.none() | st.uuids(), int64
+    FetchPartition, int32, int64, int32, int32, int32, int64, st.none() | st.uuids(), int64, int64
 )
 by_name = st.builds(FetchTopic, names, st.lists(partitions, max_size=3), st.just(b""))
 by_id = st.builds(FetchTopic, st.just(""), st.lists(partitions, max_size=3), topic_ids)

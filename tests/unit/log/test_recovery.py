@@ -308,6 +308,27 @@ def test_epochs_of_an_empty_active_segment_are_those_of_the_one_before(disk: Sim
     assert log.epochs.latest == 1
 
 
+def test_epochs_below_a_log_start_that_is_forgotten_are_known_again() -> None:
+    """Else epoch 2, which this log never had, would end at 12 here, and a follower that wrote
+    record 10 in it would keep that record.
+    """
+    disk = SimDisk()
+    settings = LogSettings(segment_bytes=100 * SIZE)
+    log = open_log(disk, settings)
+    for epoch in (0, 0, 0, 0, 0, 1, 3, 3):
+        append(log, 2, epoch=epoch)
+    log.advance_log_start(13)  # within the only segment, so that no file goes
+    append(log, 2, epoch=3)
+    sync(log)
+    assert log.epochs.entries == ((3, 12),)
+    disk.kill()
+    log = open_log(disk, settings, recovery_point=18)
+    assert log.epochs.end_offset_for(2, 18) == (1, 12)
+    assert log.epochs.entries == ((0, 0), (1, 10), (3, 12))
+    log = reopen(disk, 18, log_start_offset=13)
+    assert log.epochs.entries == ((3, 12),)
+
+
 def test_a_purged_log_knows_its_epoch(disk: SimDisk) -> None:
     log = reopen(disk, 20)
     log.advance_log_start(20)
