@@ -74,7 +74,7 @@ CASES = [
     (cut_at_the_high_watermark, ClusterWorld, range(40), LOST),
     (who_lags_may_join, FollowersLag, range(40), LOST),
     (count_what_is_not_synced, FewReplicasLosePower, range(40), LOST),
-    (count_with_the_logged_in_sync_replicas, FollowersLag, range(9, 40), LOST),
+    (count_with_the_logged_in_sync_replicas, FollowersLag, range(49, 80), LOST),
     (acknowledge_purges_alone, PurgesWorld, range(40), UNPURGED),
     (ignore_incarnations, ReplicasReturnLate, range(40), LOST),
     (follow_by_name, NamesakesLate, range(40), MIXED),
