@@ -233,7 +233,14 @@ class Segment:
         behind its last record would mend nothing.
         """
         end = self.next_offset
-        behind = next((it for it in damages if it.offset >= end > self.base_offset), None)
+        behind = next(
+            (
+                it
+                for it in damages
+                if it.offset >= end > self.base_offset and it.end_position > it.position
+            ),
+            None,
+        )
         if behind is None:
             return damages
         return (Damage(0, self.size_bytes, self.base_offset, end, behind.problem),)

@@ -51,6 +51,7 @@ def damage(disk: SimDisk, bits: list[tuple[int, int]], others: list[tuple[int, b
 @example([(5 * SIZE + 11, 215)], [], 14)  # a length of two batches
 @example([(2 * SIZE + 16, 1), (3 * SIZE, 1)], [], 14)  # a magic, and the next one's base offset
 @example([(2 * SIZE + 16, 1), (3 * SIZE + 7, 1)], [], 14)
+@example([(4 * SIZE + 23, 1)], [], 0)  # how many records a segment's last batch has
 @settings(max_examples=150, deadline=None)
 @given(bits=flips, others=small_files, recovery_point=st.sampled_from([0, 3, 14, 22, 35, END]))
 def test_what_is_served_is_what_was_written(
