@@ -57,6 +57,12 @@ def _words_of_json(it: Difference) -> bool:
     )
 
 
+def _too_many_subjects(it: Difference) -> bool:
+    return it.path == "error.description" and str(it.streamlog).startswith(
+        "subjects: at most 1000 are allowed"
+    )
+
+
 def _unanswered(it: Difference) -> bool:
     is_answer = it.path.startswith(("messages", "type", "error"))
     return is_answer and it.jetstream in (0, MISSING) and bool(_UNKNOWN_VERB.match(_verb(it)))
@@ -206,6 +212,15 @@ KNOWN: Final[tuple[Known, ...]] = (
         "a sealed stream's `discard` is `old`",
         "nothing comes in, so nothing is discarded",
         _path(r"config\.discard"),
+    ),
+    Known(
+        "a stream has at most 1,000 subjects, and a template of `subject_transform` or"
+        " `republish` at most 1,024 characters",
+        "JetStream bounds neither; a request of any client must not hold up the others",
+        lambda it: (
+            _refused(r"^500/10052 (subject_transform|republish): .*at most 1024 characters$")(it)
+            or _too_many_subjects(it)
+        ),
     ),
     Known(
         "the words after `invalid JSON:`",
