@@ -3,6 +3,8 @@
 Where there is no C compiler the extensions are skipped and their plain Python twins take over.
 """
 
+from runpy import run_path
+
 from setuptools import Extension, setup
 
 try:
@@ -10,28 +12,22 @@ try:
 except ImportError:
     extensions = []
 else:
-    modules = (
-        "record._codec",
-        "record._columns",
-        "record._keys",
-        "record._subjects",
-        "ingest._inflow",
-        "ingest._spread",
-        "ingest._frames",
-        "ingest._acks",
-    )
+    sources = run_path("streamlog/app/extensions.py")
     extensions = cythonize(
         [
             Extension(
-                f"streamlog.{module}",
-                [f"streamlog/{module.replace('.', '/')}.pyx"],
+                f"streamlog.{name}",
+                [f"streamlog/{name.replace('.', '/')}.pyx"],
                 extra_compile_args=["-O3"],
             )
-            for module in modules
+            for name in sources["EXTENSIONS"]
         ],
         compiler_directives={"language_level": "3"},
     )
     for extension in extensions:
         extension.optional = True  # set here, since cythonize makes other objects without it
+        digest = sources["digest"](extension.name.removeprefix("streamlog."))
+        extension.define_macros.append(("STREAMLOG_SOURCES", f"{digest}ULL"))
+        extension.depends += map(str, sources["declarations"]())
 
 setup(ext_modules=extensions)

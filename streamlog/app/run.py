@@ -6,17 +6,19 @@ import os
 import signal
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from prometheus_client import disable_created_metrics
 
 from streamlog.app.exposure import check_exposure
+from streamlog.app.extensions import PACKAGE, stale_extensions
 from streamlog.app.identity import warn_of_no_secret
 from streamlog.app.limits import allow_open_files, collect_seldom
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
 from streamlog.config import Settings
-from streamlog.errors import StreamlogError
+from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
 from streamlog.metadata.data_dir import DataDir
@@ -31,6 +33,7 @@ def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
+    check_extensions()
     check_exposure(settings)
     warn_of_no_secret(settings)
     allow_open_files()
@@ -45,6 +48,17 @@ def run_node(settings: Settings) -> None:
         if clean:
             data_dir.end_run()
     sys.exit(0 if clean else 1)
+
+
+def check_extensions(package: Path = PACKAGE) -> None:
+    """Raises ConfigError where compiled extensions do not fit the rest of the program."""
+    stale = stale_extensions(package)
+    if stale:
+        raise ConfigError(
+            "installation",
+            f"compiled from other sources than are installed: {', '.join(stale)}",
+            "install streamlog again, or in a checkout: setup.py build_ext --inplace --force",
+        )
 
 
 async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:

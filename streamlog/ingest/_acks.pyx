@@ -8,6 +8,10 @@ from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
 
+from streamlog.record._sources cimport STREAMLOG_SOURCES
+
+SOURCES = STREAMLOG_SOURCES
+
 cdef enum:
     ENTRY_BYTES = 6  # u32 offset delta, u16 length, both little-endian
     LINE_BYTES = 9  # "PUB ", a space, CRLF after the size and after the payload

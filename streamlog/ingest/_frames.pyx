@@ -13,10 +13,13 @@ from streamlog.ingest._inflow cimport Headers, Inflow, Message
 from streamlog.ingest._spread cimport Spread
 from streamlog.ingest._spans cimport find, is_word, span, split, to_bytes
 from streamlog.record._codec cimport Span
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
 from streamlog.ingest import _frames_plain as plain
 from streamlog.ingest._frames_plain import _CONTROLS as CONTROLS
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     FIELDS_MAX = 6  # HMSG subject sid reply header-bytes total-bytes

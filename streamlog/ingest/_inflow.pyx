@@ -15,9 +15,12 @@ from streamlog.ingest._spans cimport (
     begins_with, find, find_crlf, is_word, literal, of_bytes, span, to_bytes,
 )
 from streamlog.record._codec cimport RecordRun, Span
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 
 from streamlog.ingest import _inflow_plain as plain
 from streamlog.record.batch import PUBLISHED
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     REPLY_ENTRY_BYTES = 6

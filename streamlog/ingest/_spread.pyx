@@ -8,6 +8,9 @@ from streamlog.ingest._inflow cimport Headers, Inflow, Message, is_like_an_envel
 from streamlog.ingest._spans cimport find, of_bytes, span, to_bytes
 from streamlog.record._codec cimport Span
 from streamlog.record._murmur2 cimport hashed
+from streamlog.record._sources cimport STREAMLOG_SOURCES
+
+SOURCES = STREAMLOG_SOURCES
 
 
 cdef class Spread:

@@ -12,6 +12,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy
 
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport put_varint
 
 from crc32c import crc32c
@@ -20,6 +21,8 @@ from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.record import batch as layout
 from streamlog.record._codec_plain import NOBODY, RUN_BYTES_MAX, Record
 from streamlog.record.compression import Compression, compress
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     HEADER_BYTES = 61

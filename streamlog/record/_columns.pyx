@@ -11,6 +11,7 @@ from libc.stdint cimport INT32_MAX, INT32_MIN, INT64_MAX, int32_t, int64_t, uint
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcmp, memcpy, memset
 
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport read_varlong
 
 import crc32c
@@ -20,6 +21,8 @@ from streamlog.record.columns_limits import (
     DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX, UNCOMPRESSED_BYTES_MAX,
 )
 from streamlog.record.compression import Compression, decompress
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     HEADER_BYTES = 61

@@ -19,7 +19,10 @@ from streamlog.errors import CorruptBatch
 from streamlog.record._keys_plain import SEED_BYTES, Sifted
 from streamlog.record._murmur2 cimport hashed
 from streamlog.record._siphash cimport siphash
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport put_varint, read_varlong
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     VARINT_BYTES_MAX = 10

@@ -21,9 +21,12 @@ from streamlog.record._offset_map cimport (
     CHUNK, CHUNK_BITS, NOTHING, OffsetMap, free_chunk, free_first, number_at, put_number_at, scan, scan_back,
 )
 from streamlog.record._record_subject cimport Found, find_record
+from streamlog.record._sources cimport STREAMLOG_SOURCES
 
 from streamlog.errors import CorruptBatch
 from streamlog.record._subjects_plain import SEED_BYTES, Total, is_pattern
+
+SOURCES = STREAMLOG_SOURCES
 
 cdef enum:
     SOUND = 0
