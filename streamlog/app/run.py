@@ -31,6 +31,7 @@ SIGNALS: Final = (signal.SIGTERM, signal.SIGINT)
 
 def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end a process that is just starting
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
     configure_logs(settings.logging.format, settings.logging.level)
     check_extensions()
@@ -66,8 +67,7 @@ async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)
-    if node.has_certificates:
-        loop.add_signal_handler(signal.SIGHUP, node.renewal.ask)
+    loop.add_signal_handler(signal.SIGHUP, _reload, node)
     try:
         return await node.run()
     except BaseExceptionGroup as group:
@@ -76,6 +76,14 @@ async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
             raise  # the command line says it in one line
         logger.critical("node failed", exc_info=True)
         sys.exit(1)
+
+
+def _reload(node: Node) -> None:
+    """What `systemctl reload` sends, and a terminal that is closed: no reason to end."""
+    if node.has_certificates:
+        node.renewal.ask()
+    else:
+        logger.info("SIGHUP: there are no certificates to load again")
 
 
 def _stop(node: Node, number: signal.Signals) -> None:

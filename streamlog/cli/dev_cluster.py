@@ -44,7 +44,7 @@ class DevCluster:
     async def run(self) -> int:
         """The exit code."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             loop.add_signal_handler(number, self._stop.set)
         with _locked(self._plan.directory):
             self._ready_file.unlink(missing_ok=True)

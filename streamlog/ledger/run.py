@@ -18,6 +18,7 @@ Service = Callable[[], Coroutine[Any, Any, None]]
 
 def run_node(node: LedgerNode, *wanted: ChannelFile, beside: tuple[Service, ...] = ()) -> None:
     """Until a signal; ``beside`` runs as long. Raises ConfigError before anything is served."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end a process that is just starting
     node.open(*wanted)
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
         runner.run(_run(node, beside))
@@ -28,6 +29,7 @@ async def _run(node: LedgerNode, beside: tuple[Service, ...]) -> None:
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, stopping.set)
+    loop.add_signal_handler(signal.SIGHUP, _reload)
     async with asyncio.TaskGroup() as tasks:
         running = [tasks.create_task(service()) for service in (node.run, *beside)]
         tell = tasks.create_task(_tell_ready(node))
@@ -35,6 +37,11 @@ async def _run(node: LedgerNode, beside: tuple[Service, ...]) -> None:
         logger.info("stopping")
         for task in (*running, tell):
             task.cancel()
+
+
+def _reload() -> None:
+    """What `systemctl reload` sends, and a terminal that is closed: no reason to end."""
+    logger.info("SIGHUP: files of certificates and keys are read again when they change")
 
 
 async def _tell_ready(node: LedgerNode) -> None:
