@@ -125,7 +125,9 @@ class Connection:
         except ChannelEnded:
             logger.debug("connection ended", extra={"peer": self._peer})
         except Exception as error:
-            if isinstance(error, OSError) and error.errno in _PEER_IS_GONE:
+            if isinstance(error, ConnectionError) or (
+                isinstance(error, OSError) and error.errno in _PEER_IS_GONE
+            ):
                 logger.debug("connection ended", extra={"peer": self._peer})
             else:
                 logger.exception("request failed", extra={"peer": self._peer})

@@ -25,11 +25,3 @@ class EitherChannel(TlsChannel):
         self._recv = functools.partial(socket.socket.recv, self.sock)
         self._peek = functools.partial(socket.socket.recv, self.sock)
         self._put = functools.partial(socket.socket.send, self.sock)
-
-    async def _first_byte(self) -> bytes:
-        """It stays where it is; b"" at the peer's end."""
-        while True:
-            try:
-                return socket.socket.recv(self.sock, 1, socket.MSG_PEEK)
-            except BlockingIOError:
-                await self._readable()

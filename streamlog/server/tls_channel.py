@@ -7,6 +7,7 @@ it cannot, slices are read in chunks and encrypted here.
 
 import asyncio
 import contextlib
+import errno
 import socket
 import ssl
 from typing import Final
@@ -57,10 +58,13 @@ class TlsChannel(Channel):
         send_timeout_ms: int | None = None,
     ) -> "TlsChannel":
         """Takes the socket over. Raises OSError where the peer is gone already."""
+        sock.getpeername()  # of a peer that is gone, ssl would leave a half-made socket open
         sealed = context.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
         return cls(sealed, loop, idle_timeout_ms, send_timeout_ms)
 
     async def open(self) -> None:
+        if not await self._first_byte():  # a probe of the port, for one
+            raise ConnectionResetError(errno.ECONNRESET, "the peer left before the handshake")
         try:
             await self._shake_hands()
         except TlsFailed:
@@ -112,6 +116,14 @@ class TlsChannel(Channel):
             except ssl.SSLError as error:
                 raise TlsFailed(trouble(error)) from None
 
+    async def _first_byte(self) -> bytes:
+        """It stays where it is; b"" at the peer's end."""
+        while True:
+            try:
+                return socket.socket.recv(self.sock, 1, socket.MSG_PEEK)
+            except BlockingIOError:
+                await self._readable()
+
     async def _readable(self) -> None:
         waiter = self._wait()
         self._heard = lambda: None if waiter.done() else waiter.set_result(b"")
@@ -156,7 +168,7 @@ class TlsChannel(Channel):
             return self._tls.recv(size)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
-        except ssl.SSLEOFError:
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
             return b""
         except ssl.SSLError as error:
             raise TlsFailed(trouble(error)) from None
@@ -173,8 +185,8 @@ class TlsChannel(Channel):
             return self._tls.send(data)
         except (ssl.SSLWantWriteError, ssl.SSLWantReadError):
             raise BlockingIOError from None
-        except ssl.SSLEOFError:
-            raise ConnectionResetError("the peer is gone") from None
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            raise ConnectionResetError(errno.ECONNRESET, "the peer is gone") from None
         except ssl.SSLError as error:
             raise TlsFailed(trouble(error)) from None
 

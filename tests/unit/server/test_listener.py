@@ -1,7 +1,10 @@
 import asyncio
+import contextlib
 import os
 import resource
 import socket
+import ssl
+import struct
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from streamlog.client.connection import Connection
 from streamlog.client.security import Security
 from streamlog.errors import ConfigError, NodeUnreachable
 from streamlog.server.listener import Listener
+from streamlog.wire import control
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import API_VERSIONS, APIS, METADATA
@@ -243,3 +247,40 @@ async def test_tls_and_the_clear_do_not_mix(
             await Connection.open("localhost", node.port, security=security)
         (line,) = [it for it in caplog.records if it.message == "connection closed"]
         assert "it looks like TLS, which is not spoken here" in line.__dict__["problem"]
+
+
+@pytest.mark.parametrize("many", [0, 1, 2_000])
+@pytest.mark.parametrize("how", ["reset", "end", "farewell"])
+async def test_a_client_that_leaves_is_no_news_by_tls(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str, many: int
+) -> None:
+    """With answers on their way to it, or without a word; it is nobody's fault."""
+    authority = Authority(tmp_path)
+    context, trust = authority.server(authority.issue("node")), authority.client()
+    security = Security(tls=authority.client)
+    api = APIS[API_VERSIONS]
+    asked = frame(
+        encode_request_header(api, api.version_min, 1, "test"),
+        control.encode_request(api, api.version_min, {}),
+    )
+
+    def come_and_go(port: int) -> None:
+        sock = socket.create_connection(("127.0.0.1", port))
+        if many:
+            sock = trust.wrap_socket(sock, server_hostname="localhost")
+            sock.sendall(asked * many)
+        if how == "reset":
+            sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        if how == "farewell" and isinstance(sock, ssl.SSLSocket):
+            sock.settimeout(0.001)
+            with contextlib.suppress(OSError):  # it does not wait for the other's
+                sock.unwrap()
+        sock.close()
+
+    async with KafkaNode(tls=lambda: context) as node:
+        for _ in range(3):
+            await asyncio.to_thread(come_and_go, node.port)
+            async with await Connection.open("localhost", node.port, security=security) as next_one:
+                await next_one.request(METADATA, ALL_TOPICS)
+        assert node.metric("streamlog_connections_closed_total", reason="failure") == 0
+        assert [it.message for it in caplog.records if it.levelname != "DEBUG"] == []

@@ -276,7 +276,6 @@ async def test_bad_servers_are_told_of_by_both(authority: Authority, tmp_path: P
         (b"\0\0\0\x13\0\x12\0\0\0\0\0\x01\0\x03abc", "it does not speak TLS"),
         (b"GET / HTTP/1.1\r\n\r\n", "it speaks HTTP in the clear"),
         (b"\x16\x03\x01\0\x05hello", "."),
-        (b"", "it left"),
     ],
 )
 async def test_what_is_no_tls_is_told(authority: Authority, data: bytes, expected: str) -> None:
@@ -285,4 +284,13 @@ async def test_what_is_no_tls_is_told(authority: Authority, data: bytes, expecte
         pipe.sock.send(data)
         pipe.sock.shutdown(socket.SHUT_WR)
         with pytest.raises(TlsFailed, match=expected):
+            await pipe.channel.open()
+
+
+async def test_who_says_nothing_at_all_has_just_left(authority: Authority) -> None:
+    """A probe of the port, for one."""
+    server = authority.server(authority.issue("node"))
+    async with piped(server, authority.client()) as pipe:
+        pipe.sock.shutdown(socket.SHUT_WR)
+        with pytest.raises(ConnectionResetError):
             await pipe.channel.open()
