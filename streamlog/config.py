@@ -333,6 +333,9 @@ class LogSection(Section):
     """How often a full disk is looked at; and the least time that it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
     """Of a NATS message's payload, or of a Kafka producer's batch."""
+    uncompressed_bytes_max: Annotated[int, Field(ge=64 * KIB, le=128 * MIB)] = 32 * MIB
+    """Of a Kafka producer's batch once it is decompressed; a larger one is refused with
+    MESSAGE_TOO_LARGE."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1_000)] = 86_400_000
     """An idempotent Kafka producer that has not written for so long is forgotten."""
 

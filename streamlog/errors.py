@@ -66,6 +66,7 @@
       FeatureLevelUnknown         the metadata was written by a later streamlog
       CorruptData                 bytes on disk or wire are not what was written
         CorruptBatch
+          UncompressedTooLarge    a batch decompresses to more than is allowed
         CorruptFile               an index, a checkpoint or another small file
         CorruptBlock              a ledger's block
         BrokenChain               a whole block is not the next one of its chain
@@ -358,6 +359,10 @@ class CorruptData(StreamlogError):
 
 class CorruptBatch(CorruptData):
     """A record batch has a wrong magic, length, checksum or content."""
+
+
+class UncompressedTooLarge(CorruptBatch):
+    """A batch decompresses to more bytes than is allowed."""
 
 
 class CorruptFile(CorruptData):

@@ -14,16 +14,17 @@ from streamlog.admin.errors import NO_MESSAGE, Refused
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_info import rfc3339
 from streamlog.log.slice import FileSlice
-from streamlog.record.batch import batches
+from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record
 from streamlog.record.compression import Buffer
 from streamlog.record.offset_set import OffsetSet
-from streamlog.record.pick import record_at
+from streamlog.record.opening import opened, opened_at_once
+from streamlog.record.pick import may_have, record_in
 from streamlog.record.subjects import NOTHING, SubjectIndex
 from streamlog.server.sendfile import read_warm
 
 AT_ONCE_BYTES: Final = 64 * 1024
-"""A batch no larger than this, and in the page cache, is read and opened on the event loop."""
+"""A batch no larger than this, and in the page cache, is read on the event loop."""
 TRIES_MAX: Final = 8
 """Of one lookup: what the index named may have been taken away when it is read."""
 
@@ -119,10 +120,9 @@ async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessa
         raise Refused(NO_MESSAGE)
     with await partition.read(offset, 1) as part:
         data = read_warm(part) if len(part) <= AT_ONCE_BYTES else None
-        if data is not None:
-            found = _at(data, offset)
-        else:
-            found = await asyncio.to_thread(lambda: _at(part.read(), offset))
+        if data is None:
+            data = await asyncio.to_thread(part.read)
+    found = await _at(data, offset)
     if found is None:
         raise Refused(NO_MESSAGE)
     return found
@@ -175,9 +175,23 @@ async def _named(
     raise Refused(NO_MESSAGE)
 
 
-def _at(data: Buffer, offset: int) -> StoredMessage | None:
+async def _at(data: Buffer, offset: int) -> StoredMessage | None:
+    """A batch that comes to much is opened and looked through in a thread."""
     for header, batch in batches(data):
         if offset < header.next_offset:
-            record = record_at(batch, offset)
-            return None if record is None else stored_message(record)
+            if not may_have(header, offset):
+                return None
+            body = opened_at_once(header, batch)
+            if body is not None and len(body) <= AT_ONCE_BYTES:
+                return _picked(body, header, offset)
+            return await asyncio.to_thread(_found, header, batch, offset)
     return None
+
+
+def _found(header: BatchHeader, batch: Buffer, offset: int) -> StoredMessage | None:
+    return _picked(opened(header, batch), header, offset)
+
+
+def _picked(body: Buffer, header: BatchHeader, offset: int) -> StoredMessage | None:
+    record = record_in(body, header, offset)
+    return None if record is None else stored_message(record)

@@ -5,7 +5,7 @@ Which ones match, the partition's index knows; of the log no more is read than h
 
 import asyncio
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from streamlog.admin.messages import ReadablePartition, StoredMessage, stored_message
@@ -21,6 +21,10 @@ NEAR: Final = 64
 """So many offsets apart; what is farther is read by itself, with the rest of its batch."""
 NAMED_AT_ONCE: Final = 1_000
 """Offsets that are known before they are read: what goes meanwhile is left out."""
+PICKED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is held of one read: its batches may decompress to far more than was read."""
+RECORD_BYTES: Final = 300
+"""What a record takes beside its key, value and headers."""
 LOOKED_AT_ONCE: Final = 4_000_000
 """Looked through, at about a nanosecond each, before others have their turn of the event loop."""
 
@@ -87,19 +91,32 @@ async def _read_all(
 
 
 def _picked(part: FileSlice, wanted: Sequence[int]) -> tuple[list[Record], int]:
-    """Those of the wanted ones that are in the slice, and the end of what it spans.
-
-    Of an empty one that is the end of all.
+    """Those of the wanted ones that are in the slice, and the end of what was looked at: of the
+    slice, or before it where they come to much. Of an empty slice that is the end of all.
     """
     found: list[Record] = []
-    upper = wanted[-1] + 1
+    left, upper = PICKED_BYTES_MAX, wanted[-1] + 1
     for header, batch in batches(part.read()):
         upper = header.next_offset
         low, high = (bisect_left(wanted, it) for it in (header.base_offset, header.next_offset))
-        if high - low == 1:
-            record = record_at(batch, wanted[low])
-            found += [] if record is None else [record]
-        elif high > low:
-            chosen = set(wanted[low:high])
-            found += [record for record in iter_records(batch) if record.offset in chosen]
+        for record in _of_batch(batch, wanted[low:high]):
+            found.append(record)
+            left -= _size_of(record)
+            if left <= 0:
+                return found, record.offset + 1
     return found, upper
+
+
+def _of_batch(batch: memoryview, wanted: Sequence[int]) -> Iterator[Record]:
+    if len(wanted) == 1:
+        record = record_at(batch, wanted[0])
+        if record is not None:
+            yield record
+    elif wanted:
+        chosen = set(wanted)
+        yield from (record for record in iter_records(batch) if record.offset in chosen)
+
+
+def _size_of(record: Record) -> int:
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(RECORD_BYTES + len(name) + len(it or b"") for name, it in record.headers)

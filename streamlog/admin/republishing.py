@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
+from streamlog.client.opening import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.advisory import timestamp
 from streamlog.log.slice import FileSlice
@@ -17,7 +18,7 @@ from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.republish import Republish
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import batches
-from streamlog.record.codec import Record, iter_records
+from streamlog.record.codec import Record, decode_records
 from streamlog.record.subjects import SubjectIndex
 
 logger = logging.getLogger(__name__)
@@ -158,9 +159,9 @@ class Republishing:
         end = offset
         for header, batch in batches(data):
             end = header.next_offset
-            if header.is_control:
+            if not header.is_published:  # the log's own, or a Kafka producer's
                 continue
-            for record in iter_records(batch):
+            for record in decode_records(await open_batch(header, batch), header):
                 if record.offset >= offset:
                     await self._one(tp, partition, republish, record)
         return end
@@ -169,7 +170,7 @@ class Republishing:
         self, tp: TopicPartition, partition: ReadPartition, republish: Republish, record: Record
     ) -> None:
         if not record.headers or record.headers[0][0] != "subject":
-            return  # of a Kafka producer
+            return
         subject = (record.headers[0][1] or b"").decode(errors="replace")
         target = republish.transform(subject)
         if target is None or any(c.isspace() or c in "*>" for c in target):

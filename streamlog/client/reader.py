@@ -1,3 +1,4 @@
+import asyncio
 import contextlib
 from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
@@ -8,6 +9,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.connection import Connection
+from streamlog.client.opening import open_batch
 from streamlog.client.patience import patiently
 from streamlog.client.position import EARLIEST, Earliest, Position, resolve
 from streamlog.errors import (
@@ -17,13 +19,15 @@ from streamlog.errors import (
 )
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.batch import BatchHeader, batches, check_batch
-from streamlog.record.codec import Record, iter_records
+from streamlog.record.codec import Record, decode_records
 from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords, FetchPartition, FetchRequest, FetchTopic
 
 FETCH_BYTES: Final = 8 * 1024 * 1024
 MAX_WAIT_MS: Final = 1_000
 PATIENCE_MS: Final = 60_000
+TURN_RECORDS: Final = 1_000
+"""After so many records that are passed over, others get their turn of the event loop."""
 
 Batch = tuple[BatchHeader, memoryview]
 T = TypeVar("T")
@@ -79,10 +83,15 @@ class PartitionReader:
         if left == 0:
             return
         async with contextlib.aclosing(self.batches(follow=follow, stop=stop)) as found:
-            async for _, batch in found:
-                for record in iter_records(batch):
-                    if record.offset < self._position:
-                        continue  # before the start, in the batch that holds it
+            async for header, batch in found:
+                if header.is_control:
+                    continue
+                body = await open_batch(header, batch)
+                for passed, record in enumerate(decode_records(body, header), 1):
+                    if record.offset < self._position:  # in the batch that holds the start
+                        if passed % TURN_RECORDS == 0:
+                            await asyncio.sleep(0)
+                        continue
                     if stop is not None and record.offset >= stop:
                         return
                     self.next_offset = record.offset + 1

@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import AsyncGenerator
+from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.client.cluster import Cluster
+from streamlog.client.opening import open_batch
 from streamlog.client.patience import patiently
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
@@ -23,7 +25,7 @@ from streamlog.errors import (
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.encoding import encode_record
 from streamlog.model import TopicPartition
-from streamlog.record.codec import Record, iter_records
+from streamlog.record.codec import Record, decode_records
 
 logger = logging.getLogger(__name__)
 
@@ -34,6 +36,11 @@ MISSING_ATTEMPTS: Final = 5
 MISSING_PAUSE_S: Final = 0.5
 """A stream that was there is taken for deleted when so many answers, so far apart, say so: a node
 that has just started may be behind."""
+RUN_RECORDS_MAX: Final = 4_096
+"""A batch of more makes several runs: it may have millions of records, which take far more memory
+than its bytes."""
+RECORD_BYTES: Final = 200
+"""What a record takes beside its bytes."""
 PAUSE_S: Final = 1.0
 """Between attempts while no leader can be reached, which may last for ever."""
 REFUSED_PAUSE_S: Final = 5.0
@@ -77,6 +84,7 @@ class Run(NamedTuple):
 
     records: list[Record]
     size_bytes: int
+    """What it takes in memory, about."""
 
 
 class StreamConsumer:
@@ -101,7 +109,8 @@ class StreamConsumer:
         )
 
     async def runs(self, offset: int, *, stop: int | None = None) -> AsyncGenerator[Run, None]:
-        """The records of a batch each, from ``offset`` on, below ``stop`` if it is given.
+        """The records of a batch, or of a part of one, from ``offset`` on, below ``stop`` if it is
+        given.
 
         Raises StreamLost where the stream is gone, or another has its name, or no longer has
         ``offset``, or has a hole: batches lie next to each other, whatever is erased or compacted
@@ -123,14 +132,21 @@ class StreamConsumer:
                             raise StreamLost(self._hole(offset, header.base_offset))
                         self.problem = ""
                         self.high_watermark = reader.high_watermark
-                        records = [
-                            record
-                            for record in iter_records(batch)
-                            if record.offset >= offset and (stop is None or record.offset < stop)
-                        ]
+                        if header.is_control:
+                            offset = max(offset, header.next_offset)
+                            continue
+                        body = await open_batch(header, batch)
+                        found = iter(decode_records(body, header))
+                        size_bytes = len(body)  # goes with the first of its runs
+                        while part := list(islice(found, RUN_RECORDS_MAX)):
+                            below = part[-1].offset + 1 if stop is None else stop
+                            records = [it for it in part if offset <= it.offset < below]
+                            offset = max(offset, part[-1].offset + 1)
+                            if records:
+                                yield Run(records, size_bytes + RECORD_BYTES * len(records))
+                                size_bytes = 0
+                            await asyncio.sleep(0)
                         offset = max(offset, header.next_offset)
-                        if records:
-                            yield Run(records, len(batch))
                 return
             except StreamLost:
                 raise

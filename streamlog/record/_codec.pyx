@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.record import batch as layout
-from streamlog.record._codec_plain import NOBODY, RUN_BYTES_MAX, Record
+from streamlog.record._codec_plain import HEADERS_MAX, NOBODY, RUN_BYTES_MAX, Record
 from streamlog.record.compression import Compression, compress
 
 SOURCES = STREAMLOG_SOURCES
@@ -33,12 +33,14 @@ cdef enum:
     LOG_APPEND_TIME = 8
     CONTROL = 0x20
     VARINT_BYTES_MAX = 10
+    TURN_RECORDS = 4096
     CAPACITY_FIRST = 512  # there may be 10,000 of them, of a message each
     CAPACITY_KEPT = 65536  # an empty run gives a larger buffer back: there may be 10,000 of them
 
 assert (layout.HEADER_BYTES, layout.MAGIC) == (HEADER_BYTES, MAGIC)
 
 cdef Py_ssize_t run_bytes_max = RUN_BYTES_MAX
+cdef int64_t headers_max = HEADERS_MAX
 cdef object new_record = tuple.__new__
 
 
@@ -412,6 +414,9 @@ cdef tuple survey(const uint8_t* start, Py_ssize_t size, int64_t count, int64_t 
     cdef int64_t i, length, delta, latest = INT64_MIN, largest = 0
     cursor.at = start
     for i in range(count):
+        if i % TURN_RECORDS == TURN_RECORDS - 1:
+            with nogil:  # the event loop has its turn: a batch may have millions of records
+                pass
         cursor.end = end
         length = get_varint(&cursor)
         if length <= 0 or length > end - cursor.at:
@@ -442,6 +447,8 @@ cdef int pass_headers(Cursor* cursor) except -1:
     cdef int64_t i, count = get_varint(cursor)
     if count < 0 or count > cursor.end - cursor.at:
         raise CorruptBatch(f"{count} headers in {cursor.end - cursor.at} bytes")
+    if count > headers_max:
+        raise CorruptBatch(f"a record with {count} headers, {headers_max} are allowed")
     for i in range(count):
         pass_field(cursor, False)
         pass_field(cursor, True)

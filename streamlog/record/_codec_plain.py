@@ -18,10 +18,14 @@ from streamlog.record.batch import (
     BatchHeader,
     batches,
 )
-from streamlog.record.compression import Buffer, compress
+from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Buffer, compress
 
-RUN_BYTES_MAX: Final = 256 << 20
-"""Of a run's records, and so what a compressed batch may open to; more is taken for a bomb."""
+RUN_BYTES_MAX: Final = UNCOMPRESSED_BYTES_MAX
+"""Of a run's records: whoever reads the batch has to be able to open it."""
+
+HEADERS_MAX: Final = 65_536
+"""Of a record that a producer sends. A header takes two bytes in a batch, and a hundred times as
+much once it is decoded."""
 
 TIMESTAMP_MS_END: Final = 2**63
 VARINT_BYTES_MAX: Final = 10
@@ -159,7 +163,8 @@ def decode_records(body: Buffer, header: BatchHeader) -> Iterator[Record]:
 def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[int, int]:
     """The size of the largest record of an opened batch, and the latest time of all.
 
-    Raises CorruptBatch unless there are ``count`` whole records with the offsets 0, 1, 2, ...
+    Raises CorruptBatch unless there are ``count`` whole records with the offsets 0, 1, 2, ... and
+    no more than ``HEADERS_MAX`` headers each.
     """
     view = memoryview(body)
     position, largest, latest = 0, 0, -TIMESTAMP_MS_END
@@ -169,6 +174,9 @@ def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[in
         if length <= 0 or end > len(view):
             raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
         record = _record(view[position:end])
+        if len(record.headers) > HEADERS_MAX:
+            count = len(record.headers)
+            raise CorruptBatch(f"a record with {count} headers, {HEADERS_MAX} are allowed")
         if record.offset != expected:
             raise CorruptBatch(f"offset delta {record.offset} where {expected} should be")
         timestamp_ms = base_timestamp_ms + record.timestamp_ms

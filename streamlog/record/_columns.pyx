@@ -17,10 +17,8 @@ from streamlog.record._varint cimport read_varlong
 import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record.columns_limits import (
-    DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX, UNCOMPRESSED_BYTES_MAX,
-)
-from streamlog.record.compression import Compression, decompress
+from streamlog.record.columns_limits import DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX
+from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Compression, decompress
 
 SOURCES = STREAMLOG_SOURCES
 

@@ -16,10 +16,9 @@ from streamlog.record.columns_limits import (
     DATA_BYTES_MAX,
     ROW_BYTES,
     TIMESTAMP_MS_MAX,
-    UNCOMPRESSED_BYTES_MAX,
     Part,
 )
-from streamlog.record.compression import Compression, decompress
+from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Compression, decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 LENGTH_BYTES = 12

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 from streamlog.errors import CorruptBatch
 from streamlog.record import fallback
 from streamlog.record._codec_plain import RUN_BYTES_MAX, Record
-from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
-from streamlog.record.compression import Buffer, Compression, decompress
+from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.compression import Buffer
+from streamlog.record.opening import opened
 
 if TYPE_CHECKING:
     from streamlog.record._codec_plain import (
@@ -49,7 +50,7 @@ def iter_records(batch: Buffer) -> Iterator[Record]:
     """Each record of one whole batch, of any codec. Raises CorruptBatch for what is not one.
 
     None of a control batch, which is the log's own. The checksum is not looked at; that is
-    ``check_batch``.
+    ``check_batch``. Decompresses: on an event loop, open the batch there and ``decode_records``.
     """
     header = read_header(batch)
     return iter(()) if header.is_control else _decoded(batch, header)
@@ -65,9 +66,4 @@ def control_record(batch: Buffer) -> Record:
 
 
 def _decoded(batch: Buffer, header: BatchHeader) -> Iterator[Record]:
-    if header.size_bytes > len(batch):
-        raise CorruptBatch(f"batch is cut: {len(batch)} of {header.size_bytes} bytes")
-    body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    if header.compression is not Compression.NONE:
-        body = decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
-    return iter(decode_records(body, header))
+    return iter(decode_records(opened(header, batch), header))

@@ -2,12 +2,10 @@
 
 from typing import Any, Final
 
-UNCOMPRESSED_BYTES_MAX: Final = 256 << 20
-"""The most that one compressed batch may open to; more is taken for a bomb."""
-
 DATA_BYTES_MAX: Final = 64 << 20
-"""Rows are handed out before they pass this. Even with one record of the size above, each of its
-bytes replaced by three, the int32 offsets of Arrow's columns cannot overflow."""
+"""Rows are handed out before they pass this. Even with one record as large as a batch may
+open to, each of its bytes replaced by three, the int32 offsets of Arrow's columns cannot
+overflow."""
 
 ROW_BYTES: Final = 16
 """What a row, or a header of a row, counts for beside its keys and values."""

@@ -1,16 +1,21 @@
 """The codecs of record batches, by Kafka's numbers and in Kafka's framings."""
 
+import mmap
 import struct
 from enum import IntEnum
 from typing import Final
 
 import cramjam
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import CorruptBatch, UncompressedTooLarge
 
 Buffer = bytes | bytearray | memoryview
 
 CODEC_MASK: Final = 0x07
+
+UNCOMPRESSED_BYTES_MAX: Final = 128 << 20
+"""No reader decompresses a batch to more: that is twice the largest message, and no writer here
+makes larger ones. What producers may send is limited by ``log.uncompressed_bytes_max``."""
 
 XERIAL_MAGIC: Final = b"\x82SNAPPY\x00"
 XERIAL_HEAD: Final = XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -18,7 +23,7 @@ XERIAL_BLOCK_BYTES: Final = 32 * 1024
 
 FIRST_GUESS_BYTES: Final = 64 * 1024
 GUESS_RATIO: Final = 4
-GUESS_GROWTH: Final = 8
+GUESS_BYTES_MAX: Final = 1 << 20
 OUTPUT_IS_FULL: Final = "failed to write whole buffer"
 
 
@@ -64,9 +69,10 @@ def compress(codec: int, data: Buffer) -> bytes:
     return bytes(_STREAMS[codec].compress(data))
 
 
-def decompress(codec: int, data: Buffer, *, bytes_max: int) -> bytes:
-    """What ``compress`` was given. Raises CorruptBatch for garbage, or for more than ``bytes_max``,
-    of which no more than that is ever held."""
+def decompress(codec: int, data: Buffer, *, bytes_max: int) -> Buffer:
+    """What ``compress`` was given. Raises CorruptBatch for garbage, and UncompressedTooLarge for
+    more than ``bytes_max``: decompression stops there, and no more than that is ever held.
+    """
     codec = Compression.of_attributes(codec)
     view = memoryview(data)
     try:
@@ -81,25 +87,46 @@ def decompress(codec: int, data: Buffer, *, bytes_max: int) -> bytes:
 
 def _limited(plain: bytes, bytes_max: int) -> bytes:
     if len(plain) > bytes_max:
-        raise CorruptBatch(f"more than {bytes_max} bytes")
+        raise UncompressedTooLarge(f"more than {bytes_max} bytes")
     return plain
 
 
-def _decompress_stream(codec: Compression, data: memoryview, bytes_max: int) -> bytes:
-    """Into a buffer that grows from a guess to the limit: the size is not known beforehand."""
+def _decompress_stream(codec: Compression, data: memoryview, bytes_max: int) -> Buffer:
+    """The size is not known beforehand. A small buffer is tried first; a batch that does not fit
+    gets address space up to the limit, of which the kernel gives memory only to what is written.
+    So there is neither a buffer to clear nor a copy to make while the interpreter is locked.
+    """
     size = min(bytes_max, max(FIRST_GUESS_BYTES, GUESS_RATIO * len(data)))
-    while True:
+    if size <= GUESS_BYTES_MAX:
         output = bytearray(size)
-        try:
-            written = _STREAMS[codec].decompress_into(data, output)
-        except cramjam.DecompressionError as error:
-            if OUTPUT_IS_FULL not in str(error):
-                raise
-            if size == bytes_max:
-                raise CorruptBatch(f"{codec.name.lower()}: more than {bytes_max} bytes") from None
-            size = min(bytes_max, GUESS_GROWTH * size)
-        else:
+        written = _decompress_into(codec, data, output)
+        if written is not None:
             return bytes(memoryview(output)[:written])
+    if size < bytes_max or size > GUESS_BYTES_MAX:
+        space = _address_space(bytes_max)
+        written = _decompress_into(codec, data, space)
+        if written is not None:
+            return memoryview(space)[:written]
+    raise UncompressedTooLarge(f"{codec.name.lower()}: more than {bytes_max} bytes")
+
+
+def _address_space(size: int) -> mmap.mmap:
+    try:
+        return mmap.mmap(-1, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    except OSError as error:  # which is no fault of the batch
+        raise MemoryError(str(error)) from None
+
+
+def _decompress_into(
+    codec: Compression, data: memoryview, output: bytearray | mmap.mmap
+) -> int | None:
+    """How many bytes it came to; None: they do not fit."""
+    try:
+        return int(_STREAMS[codec].decompress_into(data, output))
+    except cramjam.DecompressionError as error:
+        if OUTPUT_IS_FULL not in str(error):
+            raise
+        return None
 
 
 def _compress_lz4(data: Buffer) -> bytes:
@@ -118,7 +145,7 @@ def _compress_xerial(data: memoryview) -> bytes:
     return bytes(out)
 
 
-def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
+def _decompress_snappy(data: memoryview, bytes_max: int) -> Buffer:
     """Xerial's blocks, as Kafka's Java client writes them, or one bare block, as librdkafka may."""
     if bytes(data[: len(XERIAL_MAGIC)]) != XERIAL_MAGIC:
         return _decompress_block(data, bytes_max)
@@ -133,12 +160,12 @@ def _decompress_snappy(data: memoryview, bytes_max: int) -> bytes:
         if position > len(data):
             raise CorruptBatch("snappy: block is cut")
         out += _decompress_block(data[start:position], bytes_max - len(out))
-    return bytes(out)
+    return out
 
 
 def _decompress_block(block: memoryview, bytes_max: int) -> bytes:
     """The size is told first, so a bomb is seen before it goes off."""
     size = cramjam.snappy.decompress_raw_len(block)
     if size > bytes_max:
-        raise CorruptBatch(f"snappy: block of {size} bytes where {bytes_max} are allowed")
+        raise UncompressedTooLarge(f"snappy: block of {size} bytes where {bytes_max} are allowed")
     return bytes(cramjam.snappy.decompress_raw(block))

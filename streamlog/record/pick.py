@@ -1,10 +1,10 @@
 """One record out of a batch, without decoding the others."""
 
-from streamlog.errors import CorruptBatch
-from streamlog.record.batch import HEADER_BYTES, read_header
-from streamlog.record.codec import RUN_BYTES_MAX, Record, decode_records
-from streamlog.record.compression import Buffer, Compression, decompress
+from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.codec import Record, decode_records
+from streamlog.record.compression import Buffer
 from streamlog.record.keys import place_of
+from streamlog.record.opening import opened
 
 
 def record_at(batch: Buffer, offset: int) -> Record | None:
@@ -12,13 +12,18 @@ def record_at(batch: Buffer, offset: int) -> Record | None:
     for what is not one; the checksum is not looked at.
     """
     header = read_header(batch)
-    if header.is_control or not header.base_offset <= offset < header.next_offset:
+    if not may_have(header, offset):
         return None
-    if header.size_bytes > len(batch):
-        raise CorruptBatch(f"batch is cut: {len(batch)} of {header.size_bytes} bytes")
-    body: Buffer = memoryview(batch)[HEADER_BYTES : header.size_bytes]
-    if header.compression is not Compression.NONE:
-        body = decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
+    return record_in(opened(header, batch), header, offset)
+
+
+def may_have(header: BatchHeader, offset: int) -> bool:
+    """A record of users, by what the header says."""
+    return not header.is_control and header.base_offset <= offset < header.next_offset
+
+
+def record_in(body: Buffer, header: BatchHeader, offset: int) -> Record | None:
+    """The same out of an opened batch that ``may_have`` it."""
     place = place_of(body, header.record_count, offset - header.base_offset)
     if place is None:
         return None

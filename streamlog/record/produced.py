@@ -10,7 +10,13 @@ from typing import Final, NamedTuple
 
 from crc32c import crc32c
 
-from streamlog.errors import CorruptBatch, InvalidRecord, NoTransactions
+from streamlog.errors import (
+    CorruptBatch,
+    InvalidRecord,
+    NoTransactions,
+    RecordTooLarge,
+    UncompressedTooLarge,
+)
 from streamlog.record.batch import (
     CONTROL,
     CRC_START,
@@ -23,9 +29,10 @@ from streamlog.record.batch import (
     check_bytes,
     read_header,
 )
-from streamlog.record.codec import RUN_BYTES_MAX, survey_records
-from streamlog.record.compression import CODEC_MASK, Compression, decompress
+from streamlog.record.codec import survey_records
+from streamlog.record.compression import CODEC_MASK, UNCOMPRESSED_BYTES_MAX, Buffer, Compression
 from streamlog.record.keys import first_keyless
+from streamlog.record.opening import opened
 
 TRANSACTIONAL: Final = 0x10
 
@@ -89,17 +96,25 @@ def check_outside(data: bytes | memoryview) -> BatchHeader:
 
 
 def check_inside(
-    header: BatchHeader, data: bytes | memoryview, *, keyed: bool = False
+    header: BatchHeader,
+    data: bytes | memoryview,
+    *,
+    keyed: bool = False,
+    body: Buffer | None = None,
+    bytes_max: int = UNCOMPRESSED_BYTES_MAX,
 ) -> ProducedBatch:
-    """Its records, opened, are as many as ``header`` says, and dense, and each has a key if they
-    are to be ``keyed``. Raises InvalidRecord.
+    """Its records are as many as ``header`` says, and dense, and each has a key if they are to be
+    ``keyed``. ``body`` has them, if the batch is opened already; else it may open to ``bytes_max``.
+
+    Raises InvalidRecord, and RecordTooLarge for what opens to more.
     """
-    body: bytes | memoryview = memoryview(data)[HEADER_BYTES:]
     try:
-        if header.compression is not Compression.NONE:
-            body = decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
+        if body is None:
+            body = opened(header, data, bytes_max=bytes_max)
         largest, latest = survey_records(body, header.record_count, header.base_timestamp_ms)
         keyless = first_keyless(body, header.record_count) if keyed else -1
+    except UncompressedTooLarge as error:
+        raise RecordTooLarge(f"a batch decompresses to too much: {error}") from None
     except CorruptBatch as error:
         raise InvalidRecord(str(error)) from None
     if keyless >= 0:

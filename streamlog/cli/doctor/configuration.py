@@ -88,6 +88,7 @@ def _sizes(it: "Settings") -> Iterator[Finding]:
     message = it.log.message_bytes_max
     for key, size in (
         ("ingest.inflight_bytes_max", it.ingest.inflight_bytes_max),
+        ("log.uncompressed_bytes_max", it.log.uncompressed_bytes_max),
         ("log.segment_bytes", it.log.segment_bytes),
         ("kafka.frame_bytes_max", it.kafka.frame_bytes_max),
         ("kafka.fetch_bytes_max", it.kafka.fetch_bytes_max),

@@ -1,20 +1,27 @@
-"""Where a tail is read: here, if this node may serve reads; else at the leader."""
+"""Where a tail is read: here, if this node may serve reads; else at the leader.
+
+Of a record no more is kept than is shown: a batch may decompress to thousands of times its bytes.
+"""
 
 import asyncio
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
+from streamlog.console.page.record_view import shown
 from streamlog.errors import OffsetOutOfRange
 from streamlog.log.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches, check_batch
-from streamlog.record.codec import Record, iter_records
+from streamlog.record.codec import iter_records
 
 READ_BYTES: Final = 256 * 1024
 """At once; one batch that is larger comes whole."""
 PATIENCE_MS: Final = 2_000
+
+Shown = dict[str, Any]
+"""A record as ``record_view.shown`` has it."""
 
 
 class Partition(Protocol):
@@ -36,7 +43,7 @@ class Here:
     async def bounds(self) -> tuple[int, int]:
         return self._partition.log_start_offset, self._partition.high_watermark
 
-    async def read(self, offset: int, count: int) -> list[Record]:
+    async def read(self, offset: int, count: int) -> list[Shown]:
         """The file is read and decoded in a worker thread."""
         with await self._partition.read(offset, READ_BYTES) as found:
             return await asyncio.to_thread(_records, found, offset, count)
@@ -60,14 +67,14 @@ class AtLeader:
             self._start = await self._cluster.earliest_offset(self._tp)
         return self._start, end
 
-    async def read(self, offset: int, count: int) -> list[Record]:
+    async def read(self, offset: int, count: int) -> list[Shown]:
         try:
             return await self._read(offset, count)
         except OffsetOutOfRange:
             self._start = None
             raise
 
-    async def _read(self, offset: int, count: int) -> list[Record]:
+    async def _read(self, offset: int, count: int) -> list[Shown]:
         async with PartitionReader(
             self._cluster,
             self._tp,
@@ -75,19 +82,19 @@ class AtLeader:
             fetch_bytes=READ_BYTES,
             patience_ms=PATIENCE_MS,
         ) as reader:
-            return [record async for record in reader.records(count=count)]
+            return [shown(record) async for record in reader.records(count=count)]
 
     def close(self) -> None:
         self._cluster.close()
 
 
-def _records(found: FileSlice, offset: int, count: int) -> list[Record]:
-    records: list[Record] = []
+def _records(found: FileSlice, offset: int, count: int) -> list[Shown]:
+    records: list[Shown] = []
     for _, batch in batches(found.read()):
         check_batch(batch)
         for record in iter_records(batch):
             if record.offset >= offset:
-                records.append(record)
+                records.append(shown(record))
                 if len(records) == count:
                     return records
     return records

@@ -10,7 +10,7 @@ from streamlog.log.compaction.plan import first_dirty
 from streamlog.log.compaction.reading import read_batches
 from streamlog.log.compaction.rewriting import Rewriting
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.compaction.winnowing import Winnowing, opened
+from streamlog.log.compaction.winnowing import Winnowing
 from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
@@ -19,6 +19,7 @@ from streamlog.log.settings import CompactionSettings
 from streamlog.record._keys_plain import SEED_BYTES
 from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.keys import KeyOffsets
+from streamlog.record.opening import opened
 
 MEMORY_BYTES: Final = 32 * 1024 * 1024
 PRODUCERS_MAX: Final = 10_000

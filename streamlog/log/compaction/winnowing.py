@@ -3,22 +3,14 @@
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.record.batch import CONTROL, HEADER_BYTES, BatchHeader
-from streamlog.record.codec import RUN_BYTES_MAX
+from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.compacted import delete_horizon_ms, emptied, is_gap, left_over
-from streamlog.record.compression import CODEC_MASK, Buffer, decompress
+from streamlog.record.compression import Buffer
 from streamlog.record.keys import KeyOffsets
+from streamlog.record.opening import opened
 
 TIME_MS_MAX: Final = 2**62
 """What lies beyond is no time; tombstones of a batch that counts from there stay."""
-
-
-def opened(header: BatchHeader, batch: memoryview) -> Buffer:
-    """Its records, back to back. Raises CorruptBatch."""
-    body = batch[HEADER_BYTES:]
-    if not header.attributes & CODEC_MASK:
-        return body
-    return decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)
 
 
 class Winnowing:

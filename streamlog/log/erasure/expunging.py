@@ -12,7 +12,6 @@ from typing import Final
 from streamlog.log.compaction.cleaning import Terms
 from streamlog.log.compaction.rewriting import Rewriting
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.compaction.winnowing import opened
 from streamlog.log.disk import Disk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
@@ -22,6 +21,7 @@ from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import emptied, is_gap, left_over
 from streamlog.record.keys import without
 from streamlog.record.offset_set import OffsetSet
+from streamlog.record.opening import opened
 
 SHARE_MIN: Final = 0.5
 """A segment of which so much is erased is written again at once; others wait for a while."""

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import Overloaded
-from streamlog.record.batch import HEADER_BYTES, BatchHeader, batches
-from streamlog.record.codec import RUN_BYTES_MAX
-from streamlog.record.compression import Buffer, Compression, decompress
+from streamlog.record.batch import BatchHeader, batches
+from streamlog.record.compression import Buffer
 from streamlog.record.erasure import erased_by
+from streamlog.record.opening import opened
 from streamlog.record.subjects import NOTHING, SubjectIndex
 
 Erasing = Callable[[SubjectIndex, BatchHeader, memoryview], None]
@@ -42,7 +42,7 @@ def note_batches(index: SubjectIndex, data: Buffer, erasing: Erasing) -> int:
             control_end = header.next_offset
         elif header.record_count:
             full_at = index.note(
-                _opened(header, batch), header.record_count, header.base_offset, header.next_offset
+                opened(header, batch), header.record_count, header.base_offset, header.next_offset
             )
             if full_at != NOTHING:
                 raise Overloaded(
@@ -50,10 +50,3 @@ def note_batches(index: SubjectIndex, data: Buffer, erasing: Erasing) -> int:
                 )
         index.advance(header.next_offset)
     return control_end
-
-
-def _opened(header: BatchHeader, batch: memoryview) -> Buffer:
-    body = batch[HEADER_BYTES : header.size_bytes]
-    if header.compression is Compression.NONE:
-        return body
-    return decompress(header.compression, body, bytes_max=RUN_BYTES_MAX)

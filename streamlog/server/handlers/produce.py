@@ -18,6 +18,7 @@ from typing import Final
 
 from streamlog.access.rules import Operation
 from streamlog.errors import (
+    CorruptBatch,
     InconsistentTopicId,
     InvalidRecord,
     InvalidRequest,
@@ -34,7 +35,7 @@ from streamlog.errors import (
 from streamlog.metadata.standstill import check_takes_records
 from streamlog.metadata.stream import NO_LIMIT, check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
-from streamlog.record.compression import Compression
+from streamlog.record.opening import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside
 from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import led_partition
@@ -47,8 +48,8 @@ from streamlog.wire.leaders import CurrentLeader
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
 KNOWN_ACKS: Final = (wire.ACKS_NONE, wire.ACKS_LEADER, wire.ACKS_ALL, wire.ACKS_AS_STORED)
-OPENED_AT_ONCE_BYTES: Final = 16 * 1024
-"""A larger batch is decompressed in a thread."""
+LOOKED_AT_ONCE_BYTES: Final = 1024 * 1024
+"""Records that take more are looked at in a thread, compressed or not."""
 
 
 async def handle(
@@ -180,10 +181,15 @@ async def _checked(
         raise InvalidRecord("no records")
     header = check_outside(records)
     keyed = context.metadata.image.stream(tp.stream).config.is_compacted
-    check = partial(check_inside, header, records, keyed=keyed)
-    if header.compression is Compression.NONE or len(records) <= OPENED_AT_ONCE_BYTES:
-        batch = check()
+    try:
+        body = opened_at_once(header, records)
+    except CorruptBatch as error:
+        raise InvalidRecord(str(error)) from None
+    if body is not None and len(body) <= LOOKED_AT_ONCE_BYTES:
+        batch = check_inside(header, records, keyed=keyed, body=body)
     else:
+        most = context.node_settings.log.uncompressed_bytes_max
+        check = partial(check_inside, header, records, keyed=keyed, bytes_max=most)
         batch = await asyncio.get_running_loop().run_in_executor(threads, check)
     _check_size(tp, batch, context)
     return batch

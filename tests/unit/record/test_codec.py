@@ -4,11 +4,12 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import CorruptBatch, RecordTooLarge
+from streamlog.errors import CorruptBatch, RecordTooLarge, UncompressedTooLarge
 from streamlog.record import _codec_plain, codec
-from streamlog.record.batch import check_batch
+from streamlog.record.batch import check_batch, read_header
 from streamlog.record.codec import RUN_BYTES_MAX, Record, iter_records
 from streamlog.record.compression import Compression, compress
+from streamlog.record.opening import opened
 from tests.record_batches import HandRecord, hand_batch, record_bytes, varint
 
 TWINS: list[Any] = [pytest.param(_codec_plain, id="plain")]
@@ -241,14 +242,14 @@ class TestIterRecords:
         kept = hand_batch([record], base_timestamp_ms=base, attributes=0x08)
         assert read(kept)[0].timestamp_ms == 2_000
 
-    def test_a_bomb(self, twin: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(codec, "RUN_BYTES_MAX", 1_000)
+    def test_a_bomb(self, twin: ModuleType) -> None:
         packed = hand_batch(
             [HandRecord(bytes(1_000))],
             attributes=Compression.ZSTD,
             compress=lambda body: compress(Compression.ZSTD, body),
         )
-        corrupt(packed, "more than 1000 bytes")
+        with pytest.raises(UncompressedTooLarge, match="more than 1000 bytes"):
+            opened(read_header(packed), packed, bytes_max=1_000)
 
     def test_records_before_a_broken_one_are_given(self, twin: ModuleType) -> None:
         good = record_bytes(HandRecord(b"good"), 0)

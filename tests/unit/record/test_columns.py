@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _columns_plain, columns, columns_limits
+from streamlog.record import _columns_plain, columns, compression
 from streamlog.record.batch import ENCRYPTED
 from streamlog.record.columns import arrow_batch, arrow_batches, arrow_schema
 from streamlog.record.compression import Compression, compress
@@ -331,7 +331,7 @@ def test_a_compressed_batch_that_opens_to_too_much_is_refused(
     twin: ModuleType, codec: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(twin, "UNCOMPRESSED_BYTES_MAX", 100_000)
-    assert columns_limits.UNCOMPRESSED_BYTES_MAX > 100_000
+    assert compression.UNCOMPRESSED_BYTES_MAX > 100_000
     data = hand_batch(
         [HandRecord(bytes(200_000))],
         attributes=codec,

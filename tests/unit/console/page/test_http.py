@@ -14,6 +14,7 @@ from prometheus_client import CollectorRegistry
 from streamlog.config import HttpSection
 from streamlog.console.page.moment import Moment
 from streamlog.console.page.page import Page
+from streamlog.console.page.record_view import shown
 from streamlog.console.page.tail import RECORDS_MAX, Tail
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
@@ -49,9 +50,11 @@ class Stored:
             raise NotLeader(self.problem)
         return 0, self.end
 
-    async def read(self, offset: int, count: int) -> list[Record]:
+    async def read(self, offset: int, count: int) -> list[dict[str, Any]]:
         last = min(self.end, offset + count)
-        return [Record(n, n, None, f"{HOSTILE}{n}".encode(), ()) for n in range(offset, last)]
+        return [
+            shown(Record(n, n, None, f"{HOSTILE}{n}".encode(), ())) for n in range(offset, last)
+        ]
 
     def close(self) -> None:
         self.closed = True
