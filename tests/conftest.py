@@ -5,8 +5,13 @@ import signal
 import sys
 import warnings
 from collections.abc import Generator
+from pathlib import Path
+from typing import Final
 
 import pytest
+
+LOG_TAIL_BYTES: Final = 4_000
+"""Of each server's log in the report of a failed test."""
 
 
 def pytest_configure() -> None:
@@ -31,6 +36,24 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object
     if item.session.testsfailed > failed_before:
         _let_go()
     return result
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A failed test's report ends with what its servers logged.
+
+    A timeout tells only what did not happen; the servers' logs tell why.
+    """
+    report = yield
+    folder = getattr(item, "funcargs", {}).get("tmp_path")
+    if report.failed and call.when == "call" and isinstance(folder, Path):
+        for path in sorted(folder.glob("**/*.log")):
+            if path.is_file() and not path.stem.isdigit():  # segments are named by numbers
+                tail = path.read_bytes()[-LOG_TAIL_BYTES:].decode(errors="replace")
+                report.sections.append((f"end of {path.relative_to(folder)}", tail))
+    return report
 
 
 def _let_go() -> None:

@@ -116,6 +116,11 @@ class PartitionLog:
         return len(self._segments)
 
     @property
+    def sealed_end(self) -> int:
+        """All below is in sealed segments: where the active segment begins."""
+        return self._active.segment.base_offset
+
+    @property
     def damaged_from(self) -> int | None:
         """The first offset that is known to be damaged: segments are checked when first read."""
         return self._segments.damaged_from(self.log_start_offset)

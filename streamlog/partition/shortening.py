@@ -41,12 +41,9 @@ async def shorten(partition: "Partition", offset: int, upkeep: "Upkeep") -> None
 def begin_at(partition: "Partition", offset: int) -> None:
     """``offset`` is durable in the checkpoint: the log begins there, and older files go."""
     try:
-        removed = partition.state.log.advance_log_start(offset, is_kept=True)
+        partition.state.log.advance_log_start(offset, is_kept=True)
     except Unavailable as error:  # the records are gone; their files go with the next retention
         logger.warning("purged files remain", extra=partition.place(error))
-    else:
-        if removed:
-            partition.syncing.segments_removed()
     partition.offsets_changed()
     partition.shortened()
 
@@ -73,7 +70,6 @@ def retain(partition: "Partition", now_ms: int) -> None:
     if start > log.log_start_offset:
         partition.begin_later(start)
     elif log.advance_log_start(start, is_kept=True):  # files that could not be removed before
-        partition.syncing.segments_removed()
         partition.offsets_changed()
 
 

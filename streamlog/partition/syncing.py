@@ -14,8 +14,8 @@ class Syncing:
     """What the flusher has to do with one partition: it is the flusher's ``Syncable``."""
 
     __slots__ = (
-        "_committed", "_flusher", "_segments_synced", "_state", "_synced", "_unsynced",
-        "_waiting", "_went_offline", "closed", "to_settle", "to_sync",
+        "_committed", "_flusher", "_is_due", "_state", "_synced", "_unsynced", "_waiting",
+        "_went_offline", "closed", "to_settle", "to_sync",
     )  # fmt: skip
 
     def __init__(
@@ -40,8 +40,8 @@ class Syncing:
         self._synced = synced
         self._unsynced = unsynced
         self._went_offline = went_offline
-        self._segments_synced = state.log.segment_count
-        """Under ``sync=os``: when there are more, a segment has been sealed."""
+        self._is_due = False
+        """A sync was asked for while another one, which may not cover all, or a cut ran."""
         self._waiting: list[asyncio.Future[None]] = []
         """For the end of the sync or cut that runs or is about to."""
 
@@ -65,6 +65,7 @@ class Syncing:
     def begin_sync(self) -> SyncTicket | None:
         """Raises Overloaded: try again later."""
         ticket = None
+        self._is_due = not self.is_quiet
         try:
             if not self.closed:
                 ticket = self._state.begin_sync()
@@ -80,8 +81,9 @@ class Syncing:
         self._committed(state.finish_sync(), before)
         self._synced()
         self.ended()
-        behind = state.log.recovery_point < state.log.log_end_offset
-        return behind and state.sync == "commit" and state.failure is None
+        log = state.log
+        upper_offset = log.log_end_offset if state.sync == "commit" else log.sealed_end
+        return log.recovery_point < upper_offset and state.failure is None
 
     def sync_failed(self, error: StorageFailed) -> None:
         self._state.sync_failed(error)
@@ -96,9 +98,8 @@ class Syncing:
         self._committed(state.settle(), before)
         if state.sync == "interval":
             self._unsynced()
-        elif state.log.segment_count > self._segments_synced:
+        elif state.log.recovery_point < state.log.sealed_end and state.syncing is None:
             # Sealed segments are synced under every policy, so that a start has one to check.
-            self._segments_synced = state.log.segment_count
             self._flusher.sync(self)
 
     # Waiting
@@ -134,15 +135,14 @@ class Syncing:
         if self._state.sync == "commit":
             await self.wait_synced()
 
-    def segments_removed(self) -> None:
-        self._segments_synced = min(self._segments_synced, self._state.log.segment_count)
-
     def ended(self) -> None:
         """A sync, a cut or a cleaning has."""
         waiting, self._waiting = self._waiting, []
         for future in waiting:
             if not future.done():
                 future.set_result(None)
+        if self._is_due and self.is_quiet:
+            self._flusher.sync(self)
 
     async def _wait_for_end(self) -> None:
         waiting = asyncio.get_running_loop().create_future()

@@ -2,6 +2,7 @@
 
 import asyncio
 import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,21 @@ async def test_other_streams_are_left_alone(world: World) -> None:
         await until(lambda: all_clean(partition))
         assert len(await pairs_of(plain)) == 30
         assert plain.first_dirty_offset == 0
+
+
+async def test_segments_that_are_sealed_after_a_compaction_are_synced(world: World) -> None:
+    """There are fewer then than there were; each new one is synced all the same."""
+    async with world.node(**NODE) as registry:
+        settings = {**COMPACT, "sync": "os", "segment_age_ms": 3_600_000}
+        await world.create("s", **settings)
+        partition = registry.partition(tp("s"))
+        await put(partition, *((b"k", os.urandom(4_096)) for _ in range(40)))
+        log = partition.state.log
+        await until(lambda: log.segment_count <= 2)
+        for number in range(3):
+            pairs = [(b"%d %d" % (number, key), os.urandom(4_096)) for key in range(5)]
+            await put(partition, *pairs)  # more than a segment
+            await until(lambda: log.recovery_point >= log.sealed_end)
 
 
 async def test_what_is_clean_is_known_after_a_restart(world: World) -> None:
