@@ -1,32 +1,35 @@
-"""Rolling from the version before feature levels to this one, and no way back from there."""
+"""Rolling from the version before the last feature level to this one, and no way back from there.
+
+The version before is this one without its last feature level: what nodes tell each other beside it
+changes freely as long as nothing has been released.
+"""
 
 import json
-import subprocess
+import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from streamlog.metadata.features import LEVEL_MAX
 from tests.cluster import Cluster, ClusterNode
 from tests.server_process import wait_until
 
 ROOT = Path(__file__).parents[2]
-BEFORE_LEVELS = "5a97f6d"
-"""The last commit whose nodes know nothing of feature levels."""
+BEFORE = LEVEL_MAX - 1
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
 def old(tmp_path: Path) -> Path:
-    """That version's source; its compiled parts are missing, and their plain twins do."""
-    archive = ["git", "archive", BEFORE_LEVELS, "streamlog"]
-    packed = subprocess.run(archive, cwd=ROOT, capture_output=True, check=False)
-    if packed.returncode:
-        pytest.skip(f"this checkout has no commit {BEFORE_LEVELS}")
-    (tmp_path / "old").mkdir()
-    unpack = ["tar", "xf", "-", "-C", str(tmp_path / "old")]
-    subprocess.run(unpack, input=packed.stdout, check=True)
+    """Where that version's source is."""
+    shutil.copytree(ROOT / "streamlog", tmp_path / "old" / "streamlog")
+    features = tmp_path / "old" / "streamlog" / "metadata" / "features.py"
+    text, count = re.subn(rf"\n    {LEVEL_MAX}: .*", "", features.read_text())
+    assert count == 1
+    features.write_text(text)
     return tmp_path / "old"
 
 
@@ -57,7 +60,7 @@ def features(cluster: Cluster) -> dict[str, Any]:
 
 def upgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", "2", "--yes")
+        cluster.command("cluster", "upgrade", "--level", str(LEVEL_MAX), "--yes")
     return str(refused.value)
 
 
@@ -77,19 +80,20 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, old: Path) -> None:
             publish(cluster, 50)
             if round_ < len(cluster.nodes):
                 said = upgrade_refused(cluster)
-                assert "has not said that it knows" in said or "not a command" in said
-        assert features(cluster)["level"] == 1
+                unknown = f"knows feature levels 1 to {BEFORE}, not {LEVEL_MAX}"
+                assert unknown in said or "has not said that it knows" in said
+        assert features(cluster)["level"] == BEFORE
         wait_until(lambda: None not in features(cluster)["nodes"].values(), "what all nodes know")
-        assert "at feature level 2" in cluster.command("cluster", "upgrade", "--yes")
-        assert features(cluster)["level"] == 2
-        assert "cannot go back to 1" in _downgrade_refused(cluster)
+        assert f"at feature level {LEVEL_MAX}" in cluster.command("cluster", "upgrade", "--yes")
+        assert features(cluster)["level"] == LEVEL_MAX
+        assert f"cannot go back to {BEFORE}" in _downgrade_refused(cluster)
         first = cluster[1]
         assert isinstance(first, VersionedNode)
         assert first.stop(60) == 0
         first.downgrade()
         first.spawn()
         assert first.wait(60) != 0
-        assert "FeatureLevelChanged" in first.log_text()
+        assert f"metadata is of feature level {LEVEL_MAX}" in first.log_text()
         first.upgrade()
         cluster.start(1)
         cluster.command("cluster", "check", "--wait", "--timeout", "30")
@@ -98,5 +102,5 @@ def test_rolling_from_the_old_to_the_new(tmp_path: Path, old: Path) -> None:
 
 def _downgrade_refused(cluster: Cluster) -> str:
     with pytest.raises(AssertionError) as refused:
-        cluster.command("cluster", "upgrade", "--level", "1", "--yes")
+        cluster.command("cluster", "upgrade", "--level", str(BEFORE), "--yes")
     return str(refused.value)
