@@ -41,6 +41,15 @@ class Process:
 
 
 @dataclass
+class Folder:
+    """A copy of a node's data folder."""
+
+    directory: int
+    stamps: tuple[UUID, ...]
+    logs: dict[Key, list[int]]
+
+
+@dataclass
 class Copies:
     """What the replicas of one partition have."""
 
@@ -60,6 +69,9 @@ class ControllerModel(RuleBasedStateMachine):
         """Of the live ones: those that this controller has not heard of itself."""
         self.processes: dict[NodeId, Process] = {}  # those that run
         self.directories = dict.fromkeys(NODES, 0)
+        self.stamps: dict[NodeId, tuple[UUID, ...]] = dict.fromkeys(NODES, ())
+        """What each node's folder knows."""
+        self.backups: dict[NodeId, Folder] = {}
         self.copies: dict[Key, Copies] = {}
         self.number = 0
         self.log: list[bytes] = []

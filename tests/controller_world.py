@@ -66,7 +66,9 @@ class World:
         directory: int = 0,
         rack: str | None = None,
         tail_lost: bool = False,
+        stamps: tuple[UUID, ...] | None = None,
     ) -> Decision:
+        """``stamps``: what the folder knows; by default all there is."""
         self.runs += 1
         return self.ask(
             c.RegisterNode(
@@ -76,9 +78,15 @@ class World:
                 host=f"host-{node}",
                 port=9092,
                 rack=rack,
+                stamps=self.stamps(node) if stamps is None else stamps,
                 tail_lost=tail_lost,
             )
         )
+
+    def stamps(self, node: int) -> tuple[UUID, ...]:
+        """What a folder knows that is copied now."""
+        known = self.image.nodes.get(NodeId(node))
+        return () if known is None else (known.incarnation,)
 
     def beat(
         self, node: int, *, offline: tuple[tuple[str, int], ...] = (), full: bool = False

@@ -59,6 +59,8 @@ class Member:
         self.directory = directory
         self.disk = disk or OsDisk()
         self.data_directory_id = uuid.uuid4()
+        self._stamps: list[uuid.UUID] = []
+        """Of the data folder, which outlives that of the metadata."""
         self.seen: list[Image] = []
         self._voters = configured_voters(voters)
         self._cluster_id = cluster_id
@@ -78,6 +80,7 @@ class Member:
             random=random.random,
         )
         self.incarnation = uuid.uuid4()
+        self._stamps.append(self.incarnation)
         self.service = MetadataService(
             replica,
             self._cluster_id,
@@ -116,6 +119,7 @@ class Member:
                 node_id=self.node_id,
                 incarnation=self.incarnation,
                 directory_id=self.data_directory_id,
+                stamps=tuple(self._stamps),
                 host=HOST,
                 port=self.port,
             )

@@ -125,11 +125,13 @@ class ReplicaNode:
         host, port = self.listener.address
         self._tasks.append(loop.create_task(self.listener.run()))
         self._world.controller.runs += 1
+        known = self._world.controller.image.nodes.get(self.node_id)
         await self._world.ask(
             c.RegisterNode(
                 node_id=self.node_id,
                 incarnation=UUID(int=self._world.controller.runs + (1 << 40)),
                 directory_id=UUID(int=self.node_id),
+                stamps=() if known is None else (known.incarnation,),
                 host=host,
                 port=port,
             )

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import uuid
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final
+from uuid import UUID
 
 from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
@@ -64,18 +64,19 @@ class Node:
         self,
         settings: Settings,
         data_dir: DataDir,
+        incarnation: UUID,
         *,
         tail_lost: bool = False,
         keys: KeyRing | None = None,
     ) -> None:
-        """``keys``: to encrypted streams."""
+        """``incarnation``: of this run, and noted in the folder; ``keys``: to encrypted streams."""
         self.stopping = asyncio.Event()
         self._settings = settings
         self._data_dir = data_dir
         self._tail_lost = tail_lost
         self._has_listened = self._has_caught_up = False
         self._tasks: list[asyncio.Task[None]] = []
-        self._incarnation = uuid.uuid4()
+        self._incarnation = incarnation
         metrics = NodeMetrics()
         self._certificates = Certificates(settings)
         self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
@@ -391,6 +392,7 @@ class Node:
                 host=host,
                 port=port,
                 rack=self._settings.node.rack,
+                stamps=self._data_dir.stamps,
                 tail_lost=self._tail_lost,
                 sync=self._settings.log.sync,
             )

@@ -50,6 +50,18 @@ REMEDIES: Final = MappingProxyType(
         "snapshot not fetched": _PEERS,
         "vote damaged": "this node does not vote until it has caught up; look at the disk",
         "run not noted": _FIRST_THEN_RESTART,
+        "data folder is an older copy": (
+            "nothing where other replicas are in sync: it fetches from them; a voter: see the "
+            "runbook replace-a-node"
+        ),
+        "last in-sync replica may lack records": (
+            "if a newer copy of the data folder is left, stop the node and put that back; else "
+            "publish again what publishers still have"
+        ),
+        "last in-sync replica is lost": (
+            "put the data folder back if it is left; else restore from a backup, or have another "
+            "replica lead with `streamlog cluster elect --unclean`"
+        ),
         # partitions
         "partition offline": _DISK,
         "partition folder is gone": (

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
+from uuid import uuid4
 
 from prometheus_client import disable_created_metrics
 
@@ -63,7 +64,9 @@ def check_extensions(package: Path = PACKAGE) -> None:
 
 
 async def _run(settings: Settings, data_dir: DataDir, keys: KeyRing) -> bool:
-    node = Node(settings, data_dir, tail_lost=data_dir.begin_run(), keys=keys)
+    incarnation = uuid4()
+    tail_lost = data_dir.begin_run(incarnation)
+    node = Node(settings, data_dir, incarnation, tail_lost=tail_lost, keys=keys)
     loop = asyncio.get_running_loop()
     for number in SIGNALS:
         loop.add_signal_handler(number, _stop, node, number)

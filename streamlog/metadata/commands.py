@@ -115,6 +115,10 @@ class RegisterNode(Command):
     host: str
     port: int
     rack: str | None = None
+    stamps: tuple[UUID, ...] = ()
+    """Of the data folder; see ``last_run.Run``. A folder without the last one that the controller
+    knows is an older copy, as of a snapshot of the machine.
+    """
     tail_lost: bool = False
     """The machine may have lost writes that were not synced."""
     sync: SyncPolicy = "commit"

@@ -94,12 +94,17 @@ class DataDir:
             raise
         return cls(path, node, lock, disk)
 
-    def begin_run(self) -> bool:
+    def begin_run(self, stamp: UUID) -> bool:
         """Whether what was written and not synced is lost; see ``Runs``. Raises ConfigError."""
         try:
-            return self._runs.begin()
+            return self._runs.begin(stamp)
         except OSError as error:
             raise self._cannot_be_noted(error) from None
+
+    @property
+    def stamps(self) -> tuple[UUID, ...]:
+        """After ``begin_run``; see ``Run``."""
+        return self._runs.stamps
 
     def told_of_loss(self) -> None:
         """The controller knows. If that cannot be noted, the next run tells it again."""

@@ -2,12 +2,14 @@
 
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.log.disk import Disk
 
 LAST_RUN: Final = "last-run"
+STAMPS_MAX: Final = 64
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 
 
@@ -23,6 +25,12 @@ class Run(BaseModel):
     ended: bool
     tail_lost: bool = False
     """A power cut before this run took what was not synced, and the controller may not know."""
+    stamps: tuple[UUID, ...] = ()
+    """What tells the folder from an older copy of it, the oldest stamp first: each is random, is
+    noted here first, and is told to the controller then. An older copy lacks the last one that the
+    controller knows. The last ``STAMPS_MAX`` are kept, not one, because it is not known which of
+    them the controller has, nor, where a quorum was forced, whether it has lost some.
+    """
 
 
 def this_boot() -> str:
@@ -55,17 +63,24 @@ class Runs:
         self._directory = directory
         self._boot_id = boot_id
         self._tail_lost = False
+        self.stamps: tuple[UUID, ...] = ()
+        """Of the folder; see ``Run``."""
 
-    def begin(self) -> bool:
+    def begin(self, stamp: UUID) -> bool:
         """Whether the machine has been started anew since a run that was not ended in order.
 
         What had been written and not synced is lost then; a process that was merely killed loses
         nothing that it had written. It holds until ``told``, over as many runs as that takes.
+
+        ``stamp``: of this run. It is durable before the controller can know it, so a crash between
+        the two does not make the folder look like an older copy.
         """
         last = read_run(self._disk, self._directory)
         if last is not None:
             cut = not last.ended and last.boot_id != (self._boot_id or None)
             self._tail_lost = cut or last.tail_lost
+            self.stamps = last.stamps
+        self.stamps = (*self.stamps, stamp)[-STAMPS_MAX:]
         self._note(ended=False)
         return self._tail_lost
 
@@ -80,5 +95,10 @@ class Runs:
         self._note(ended=True)
 
     def _note(self, *, ended: bool) -> None:
-        run = Run(boot_id=self._boot_id, ended=ended, tail_lost=self._tail_lost)
+        run = Run(
+            boot_id=self._boot_id,
+            ended=ended,
+            tail_lost=self._tail_lost,
+            stamps=self.stamps,
+        )
         write_run(self._disk, self._directory, run)

@@ -82,6 +82,7 @@ class Membership:
             else:
                 self.node_epoch = int(granted.result["node_epoch"])
                 self._extend(sent_at)
+                _tell_losses(granted)
                 return granted.offset
             if time.monotonic() > told + TELL_S:
                 told = time.monotonic()
@@ -165,6 +166,18 @@ class Membership:
             self.lease.hold_for_ever()
         else:
             self.lease.extend(sent_at)
+
+
+def _tell_losses(granted: Granted) -> None:
+    """Of what the controller knows of this node's data folder."""
+    if granted.result.get("older_copy"):
+        logger.error("data folder is an older copy")
+    for what, event in (
+        ("tail_lost", "last in-sync replica may lack records"),
+        ("data_lost", "last in-sync replica is lost"),
+    ):
+        for stream, partition in granted.result.get(what, ()):
+            logger.error(event, extra={"stream": stream, "partition": partition})
 
 
 def _first(group: BaseExceptionGroup[StaleNode]) -> StaleNode:

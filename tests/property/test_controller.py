@@ -29,6 +29,7 @@ from tests.controller_model import (
     PARTITIONS_MAX,
     RACKS,
     ControllerModel,
+    Folder,
     Key,
     Process,
 )
@@ -71,19 +72,30 @@ class ControllerMachine(ControllerModel):
             self.beat(node)
 
     @rule(
-        node=nodes, torn=st.booleans(), ready=st.booleans(), sync=st.sampled_from(["commit", "os"])
-    )
-    def start(self, node: NodeId, torn: bool, ready: bool, sync: str) -> None:
-        """A process, perhaps instead of one before it, whose death nobody noticed."""
+        node=nodes, torn=st.booleans(), ready=st.booleans(),
+        sync=st.sampled_from(["commit", "os"]), keeps_copy=st.booleans(),
+    )  # fmt: skip
+    def start(
+        self, node: NodeId, torn: bool, ready: bool, sync: str, keeps_copy: bool = True
+    ) -> None:
+        """A process, perhaps instead of one before it, whose death nobody noticed.
+
+        Its folder may have been copied before: what is written in one run is not told apart.
+        """
         self.number += 1
+        if keeps_copy:
+            logs = {key: list(it.logs[node]) for key, it in self.copies.items() if node in it.logs}
+            self.backups[node] = Folder(self.directories[node], self.stamps[node], logs)
         process = Process(self.number, self.directories[node])
         self.processes[node] = process
+        self.stamps[node] = (*self.stamps[node], UUID(int=process.number))
         if torn:
             self.tear(node, sync)
         command = c.RegisterNode(
             node_id=node, incarnation=UUID(int=process.number),
             directory_id=UUID(int=node * 1000 + process.directory), host="h", port=node,
-            rack=RACKS[node], tail_lost=torn, sync=sync,  # type: ignore[arg-type]
+            rack=RACKS[node], stamps=self.stamps[node], tail_lost=torn,
+            sync=sync,  # type: ignore[arg-type]
         )  # fmt: skip
         decision = self.register(command)
         if decision is None:
@@ -119,8 +131,31 @@ class ControllerMachine(ControllerModel):
             return
         self.processes.pop(node, None)
         self.directories[node] += 1
+        self.stamps[node] = ()
         for copies in self.copies.values():
             copies.logs.pop(node, None)
+
+    @rule(node=nodes)
+    def put_copy_back(self, node: NodeId) -> None:
+        """Of the same folder: another one is like a disk that was lost."""
+        folder = self.backups.get(node)
+        if folder is None or folder.directory != self.directories[node]:
+            return
+        self.processes.pop(node, None)
+        self.stamps[node] = folder.stamps
+        for key, copies in self.copies.items():
+            copies.logs.pop(node, None)
+            if key in folder.logs:
+                copies.logs[node] = list(folder.logs[key])
+
+    @rule(node=nodes)
+    @precondition(lambda self: self.backups)
+    def lose_power(self, node: NodeId) -> None:
+        """Of all nodes at once; the first to come back has an older copy of its folder."""
+        self.processes.clear()
+        self.change_the_controller()
+        self.put_copy_back(node)
+        self.start(node, torn=False, ready=True, sync="commit", keeps_copy=False)
 
     @rule(node=nodes)
     def start_as_another_while_alive(self, node: NodeId) -> None:

@@ -39,11 +39,12 @@ def decide(
     where others had a session with the one before it (None: all); ``now_ms``: wall clock;
     ``new_id``: for what is created.
 
-    Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost"}`` (the latter two lists of
-    [stream, partition]); CreateStream, PlaceStream ``{"created"}``; AlterIsr ``{"verdicts":
-    [...]}``, one for each change; ElectLeader ``{"leader", "leader_epoch"}``; RebalanceLeaders
-    ``{"moved", "left"}``; Heartbeat ``{"fenced"}``; AllocateProducerIds
-    ``{"first", "end"}``; RemoveAccessRules ``{"removed"}``, for each filter its rules.
+    Results: RegisterNode ``{"node_epoch", "tail_lost", "data_lost", "older_copy"}`` (the lists are
+    of [stream, partition]; ``older_copy``: the data folder is one); CreateStream, PlaceStream
+    ``{"created"}``; AlterIsr ``{"verdicts": [...]}``, one for each change; ElectLeader ``{"leader",
+    "leader_epoch"}``; RebalanceLeaders ``{"moved", "left"}``; Heartbeat ``{"fenced"}``;
+    AllocateProducerIds ``{"first", "end"}``; RemoveAccessRules ``{"removed"}``, for each filter its
+    rules.
 
     A registration begins fenced: the first Heartbeat whose ``offset`` (exclusive) is past the node
     epoch unfences it, and has partitions led that could not be without it. After StopNode nothing

@@ -39,24 +39,33 @@ def register(
     """A process has started; what was before it is over. Raises NodeIdTaken.
 
     It begins fenced, and outside of every ISR in which another member can lead on. Its copies are
-    not to be trusted if its folder is another one, nor, where the sync policy allows for it, if it
-    may have lost its unsynced tail: then it leaves every ISR that has another member at all. As the
-    last member it stays in spite of a lost tail, for there is nothing better; and it goes with its
-    folder, so that the partition waits for an operator. Both are told: ``tail_lost``,
-    ``data_lost``.
+    not to be trusted if its folder is another one or an older copy of what it had, nor, where the
+    sync policy allows for it, if it may have lost its unsynced tail: then it leaves every ISR that
+    has another member at all. As the last member it stays in spite of a lost tail or an older copy,
+    for there is nothing better; and it goes with its folder, so that the partition waits for an
+    operator. All are told: ``tail_lost``, ``data_lost``.
+
+    Out of the ISR, an older copy is the same as the folder of a node that has been away since the
+    copy was made. Raises NodeIdTaken also for an older copy while the node is alive: that is a
+    clone, and the original must not make room for it.
     """
     known = image.nodes.get(command.node_id)
     if known is not None and known.incarnation == command.incarnation:
-        return Decision(result=_registered(known.epoch, [], []))
+        return Decision(result=_registered(known.epoch, [], [], older=False))
     wiped = known is not None and known.directory_id not in (None, command.directory_id)
+    older = not wiped and known is not None and _is_older(known, command)
     if wiped and command.node_id in available_nodes(image, live):
         raise NodeIdTaken(f"node {command.node_id} is alive, with another data folder")
+    heard = live if heard_of is None else heard_of
+    if older and command.node_id in available_nodes(image, heard):
+        raise NodeIdTaken(f"node {command.node_id} is alive, with a newer copy of this data folder")
     draft = cautious_draft(image, live, heard_of, without=command.node_id)
     tail_lost, data_lost = list[list[str | int]](), list[list[str | int]]()
     for place in _places_in_sync(draft, command.node_id):
         partition = place.partition
         alone = partition.isr == (command.node_id,)
-        torn = command.tail_lost and (place.stream.config.sync or command.sync) != "commit"
+        synced = (place.stream.config.sync or command.sync) == "commit"
+        torn = older or (command.tail_lost and not synced)
         if alone and (wiped or torn):
             (data_lost if wiped else tail_lost).append([place.stream.name, place.number])
         keep_last = not wiped and (alone or not torn)
@@ -66,7 +75,7 @@ def register(
         node_id=command.node_id, incarnation=command.incarnation, host=command.host,
         port=command.port, rack=command.rack, directory_id=command.directory_id, fenced=True,
     )  # fmt: skip
-    return draft.decision(noted, **_registered(node_epoch, tail_lost, data_lost))
+    return draft.decision(noted, **_registered(node_epoch, tail_lost, data_lost, older=older))
 
 
 def heartbeat(
@@ -161,7 +170,24 @@ def _places_in_sync(draft: Draft, node_id: NodeId) -> list[Place]:
     return found
 
 
+def _is_older(known: NodeImage, command: RegisterNode) -> bool:
+    """The data folder does not know the node's last registration.
+
+    Not so where the node is known from a backup only: its folder was made with the cluster.
+    """
+    return known.has_address and known.incarnation not in command.stamps
+
+
 def _registered(
-    node_epoch: int, tail_lost: list[list[str | int]], data_lost: list[list[str | int]]
+    node_epoch: int,
+    tail_lost: list[list[str | int]],
+    data_lost: list[list[str | int]],
+    *,
+    older: bool,
 ) -> dict[str, object]:
-    return {"node_epoch": node_epoch, "tail_lost": tail_lost, "data_lost": data_lost}
+    return {
+        "node_epoch": node_epoch,
+        "tail_lost": tail_lost,
+        "data_lost": data_lost,
+        "older_copy": older,
+    }

@@ -121,7 +121,8 @@ class ClusterNode:
         host, disk = self.host, self.host.disk
         disk.make_directory(str(self._path))
         self._runs = Runs(disk, self._path, str(host.boot))
-        self.tail_lost = self._runs.begin()
+        self.incarnation = uuid.UUID(int=host.rng.getrandbits(128))
+        self.tail_lost = self._runs.begin(self.incarnation)
         self._build()
         await self.metadata.open()
         self.listens = True
@@ -154,7 +155,6 @@ class ClusterNode:
             ),
             random=self.host.rng.random,
         )
-        self.incarnation = uuid.UUID(int=self.host.rng.getrandbits(128))
         self.metadata = MetadataService(
             self.replica,
             CLUSTER_ID,
@@ -206,6 +206,7 @@ class ClusterNode:
             directory_id=self.host.directory_id,
             host=host_name(self.host.node_id),
             port=PORT,
+            stamps=self._runs.stamps,
             tail_lost=self.tail_lost,
             sync=self._log.sync,
         )

@@ -1,12 +1,14 @@
 import errno
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 
+from streamlog.errors import ConfigError
 from streamlog.log.disk import OsDisk
 from streamlog.metadata import data_dir, last_run
 from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.last_run import LAST_RUN, Run, read_run, write_run
+from streamlog.metadata.last_run import LAST_RUN, STAMPS_MAX, Run, Runs, read_run, write_run
 from streamlog.model import NodeId
 from tests.failing_disk import FailingDisk
 
@@ -15,7 +17,7 @@ DISK = OsDisk()
 
 def begin(path: Path) -> bool:
     with DataDir.open(path, NodeId(1)) as folder:
-        return folder.begin_run()
+        return folder.begin_run(uuid4())
 
 
 def reboot(monkeypatch: pytest.MonkeyPatch, boot_id: str) -> None:
@@ -43,7 +45,7 @@ def test_a_run_that_was_ended_has_lost_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with DataDir.open(tmp_path, NodeId(1)) as folder:
-        folder.begin_run()
+        folder.begin_run(uuid4())
         folder.end_run()
     reboot(monkeypatch, "another")
     assert not begin(tmp_path)
@@ -56,10 +58,10 @@ def test_a_loss_is_told_until_the_controller_knows(
     reboot(monkeypatch, "another")
     assert begin(tmp_path)
     with DataDir.open(tmp_path, NodeId(1)) as folder:  # the process died before it registered
-        assert folder.begin_run()
+        assert folder.begin_run(uuid4())
         folder.end_run()
     with DataDir.open(tmp_path, NodeId(1)) as folder:
-        assert folder.begin_run()
+        assert folder.begin_run(uuid4())
         folder.told_of_loss()
     assert not begin(tmp_path)
 
@@ -71,10 +73,41 @@ def test_a_loss_that_cannot_be_noted_as_told_is_told_again(
     reboot(monkeypatch, "another")
     disk = FailingDisk()
     with DataDir.open(tmp_path, NodeId(1), disk=disk) as folder:
-        assert folder.begin_run()
+        assert folder.begin_run(uuid4())
         disk.faults.break_("write_small", code=errno.ENOSPC)
         folder.told_of_loss()
     assert begin(tmp_path)
+
+
+def test_a_folder_knows_the_stamps_of_its_runs(tmp_path: Path) -> None:
+    first, second = uuid4(), uuid4()
+    with DataDir.open(tmp_path, NodeId(1)) as folder:
+        folder.begin_run(first)
+        assert folder.stamps == (first,)
+        folder.end_run()
+    with DataDir.open(tmp_path, NodeId(1)) as folder:
+        folder.begin_run(second)
+        assert folder.stamps == (first, second)
+    found = read_run(DISK, tmp_path)
+    assert found is not None and found.stamps == (first, second)  # as after a kill
+
+
+def test_the_newest_stamps_are_kept(tmp_path: Path) -> None:
+    stamps = [uuid4() for _ in range(STAMPS_MAX + 1)]
+    runs = Runs(DISK, tmp_path, "")
+    for stamp in stamps:
+        runs.begin(stamp)
+    found = read_run(DISK, tmp_path)
+    assert found is not None and found.stamps == tuple(stamps[1:])
+
+
+def test_without_a_note_of_its_stamp_no_run_begins(tmp_path: Path) -> None:
+    """The controller must not know what the folder does not."""
+    disk = FailingDisk()
+    with DataDir.open(tmp_path, NodeId(1), disk=disk) as folder:
+        disk.faults.break_("write_small", code=errno.ENOSPC)
+        with pytest.raises(ConfigError):
+            folder.begin_run(uuid4())
 
 
 def test_where_the_system_does_not_tell_every_unclean_end_counts(

@@ -172,3 +172,21 @@ async def test_who_has_registered_says_goodbye(epoch: int, asked: int) -> None:
     member.node_epoch = epoch
     await member.stop()
     assert controller.asked == [StopNode(node_id=ONE, node_epoch=7)] * asked
+
+
+async def test_a_node_says_what_its_controller_says_of_its_folder(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def grant(_: Command) -> Granted:
+        told = {"older_copy": True, "tail_lost": [["s", 0]], "data_lost": [["t", 1]]}
+        return Granted(8, {"node_epoch": 7, **told})
+
+    controller = Controller()
+    controller.grant = grant  # type: ignore[method-assign]
+    await membership(controller).register(WANTED)
+    told = [(it.message, getattr(it, "stream", None)) for it in caplog.records]
+    assert told == [
+        ("data folder is an older copy", None),
+        ("last in-sync replica may lack records", "s"),
+        ("last in-sync replica is lost", "t"),
+    ]

@@ -113,9 +113,103 @@ def test_the_default_of_the_node_says_whether_a_tail_can_be_lost() -> None:
     world.create()
     command = c.RegisterNode(
         node_id=ONE, incarnation=UUID(int=5), directory_id=UUID(int=0), host="h", port=1,
-        tail_lost=True, sync="os",
+        stamps=world.stamps(1), tail_lost=True, sync="os",
     )  # fmt: skip
     assert world.ask(command).result["tail_lost"] == [["s", 0]]
+
+
+def test_an_older_copy_leaves_also_for_a_member_that_is_away() -> None:
+    world = World(2)
+    copied = world.stamps(1)
+    world.place(1, 2)
+    world.fence(1)
+    world.start(1)
+    world.alter_isr(1, 2)
+    world.fence(1, 2)
+    assert world.partition().isr == (1, 2)
+    decision = world.register(1, stamps=copied)
+    assert decision.result["older_copy"]
+    assert decision.result["tail_lost"] == []
+    assert world.partition().isr == (2,)
+    world.beat(1)
+    assert world.partition().leader == NO_LEADER
+    world.start(2)
+    assert world.partition().leader == 2
+
+
+def test_an_older_copy_with_the_last_member_is_told_and_stays() -> None:
+    world = World(1)
+    world.create()
+    world.live.clear()  # it is its own controller, which has not heard of it
+    decision = world.register(1, stamps=())
+    assert (decision.result["older_copy"], decision.result["tail_lost"]) == (True, [["s", 0]])
+    world.beat(1)
+    assert world.partition().leader == 1
+
+
+def test_a_folder_that_knows_its_last_registration_is_no_older_copy() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.fence(1, 2)
+    assert not world.register(1).result["older_copy"]
+    assert world.partition().isr == (1, 2)
+
+
+def test_a_registration_that_is_repeated_is_judged_once() -> None:
+    """Its answer was lost."""
+    world = World(2)
+    copied = world.stamps(1)
+    world.start(1)
+    world.place(1, 2)
+    world.place(1, name="alone")
+    world.fence(1, 2)
+    assert world.register(1, run=50, stamps=copied).result["older_copy"]
+    isr, registered = world.partition().isr, world.epoch(1)
+    assert isr == (2,)
+    decision = world.register(1, run=50, stamps=copied)
+    assert (decision.result["node_epoch"], decision.records) == (registered, ())
+
+
+def test_a_folder_that_knows_more_than_the_metadata_is_no_older_copy() -> None:
+    """A quorum was forced that lacked the node's last registration, or it was never granted."""
+    world = World(2)
+    world.place(1, 2)
+    world.fence(1, 2)
+    stamps = (*world.stamps(1), UUID(int=77))
+    assert not world.register(1, stamps=stamps).result["older_copy"]
+    assert world.partition().isr == (1, 2)
+
+
+def test_a_copy_of_what_a_forced_quorum_lacked_is_an_older_one() -> None:
+    world = World(2)
+    stamps = (*world.stamps(1), UUID(int=77))
+    world.place(1, 2)
+    world.fence(1, 2)
+    world.register(1, run=50, stamps=(*stamps, UUID(int=78)))
+    assert world.register(1, run=51, stamps=stamps).result["older_copy"]
+    assert world.partition().isr == (2,)
+
+
+def test_the_folder_that_a_restored_cluster_begins_with_is_no_older_copy() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.write(
+        NodeRegistered(
+            node_id=ONE, incarnation=UUID(int=9), host="", port=0, directory_id=UUID(int=0),
+            fenced=True,
+        )
+    )  # fmt: skip
+    world.live.clear()
+    assert not world.register(1, stamps=()).result["older_copy"]
+    assert world.partition().isr == (1, 2)
+
+
+def test_an_older_copy_does_not_replace_a_node_that_is_alive() -> None:
+    world = World(2)
+    with pytest.raises(NodeIdTaken, match="newer copy"):
+        world.register(1, stamps=())
+    world.live.remove(ONE)
+    assert world.register(1, stamps=()).result["older_copy"]
 
 
 def test_a_wiped_disk_is_in_no_isr_and_the_loss_of_the_last_copy_is_told() -> None:

@@ -1,0 +1,62 @@
+"""An older copy of a node's data folder is put back, as from a snapshot of its volume."""
+
+import shutil
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from tests.cluster import Cluster, ClusterNode
+from tests.history import Lane
+from tests.integration.conftest import read_stream
+from tests.kafka_producers import confluent
+from tests.server_process import wait_until
+
+LANE = Lane("s")
+CONTROLLER, OLD, OTHER = 1, 2, 3
+
+
+def values(what: str) -> list[bytes]:
+    return [b"%s %d" % (what.encode(), number) for number in range(10)]
+
+
+def create(node: ClusterNode) -> None:
+    topic = NewTopic("s", 1, replica_assignment=[[OLD, OTHER]], config={"min.insync.replicas": "2"})
+    admin = AdminClient({"bootstrap.servers": node.kafka, "log_level": 0})
+    admin.create_topics([topic])["s"].result()
+
+
+def wait_started(node: ClusterNode) -> None:
+    """It has registered, and asks for leadership; it may still be behind."""
+
+    def has_started() -> bool:
+        status, body = node.http("/readyz")
+        return status != 0 and "is starting" not in body and "begun yet" not in body
+
+    wait_until(has_started, f"node {node.number} has not started")
+
+
+def test_an_older_copy_neither_leads_nor_is_in_sync_until_it_has_caught_up(tmp_path: Path) -> None:
+    """All nodes lose power, and the one with the older copy is the first to come back."""
+    copy = tmp_path / "copy"
+    with Cluster(tmp_path / "cluster", voters=1) as cluster:
+        create(cluster[CONTROLLER])
+        confluent(cluster[CONTROLLER].kafka, "s", values("before"))
+        assert cluster[OLD].stop() == 0
+        shutil.copytree(cluster[OLD].data_dir, copy)
+        cluster.start(OLD)
+        cluster.wait_settled([LANE])
+        confluent(cluster[CONTROLLER].kafka, "s", values("after"))
+        cluster.kill(CONTROLLER, OLD, OTHER)
+
+        shutil.rmtree(cluster[OLD].data_dir)
+        shutil.copytree(copy, cluster[OLD].data_dir)
+        cluster.start(CONTROLLER)
+        cluster[OLD].spawn()
+        wait_started(cluster[OLD])
+        found = cluster.view().partitions[LANE]
+        cluster.start(OTHER)
+        cluster.wait_settled([LANE])
+        read = [it.value for it in read_stream(cluster.servers, "s", start=0)]
+        assert read == [*values("before"), *values("after")]
+        assert (found.leader, found.isr) == (-1, (OTHER,))
+        assert "older copy" in cluster[OLD].log_text()
