@@ -199,7 +199,8 @@ class AccessSection(Section):
     audit_file: Path | None = None
     """Where the audit log goes beside the node's log: a line of JSON for each event."""
     audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
-    """Of acts, and as many of refusals; the number of those that were not told is told."""
+    """Of refusals, and as many of attempts at which nothing was done; the number of those that were
+    not told is told. Acts are always told."""
 
     @field_validator("super_users")
     @classmethod

@@ -60,14 +60,16 @@ class Asker:
         session: Session = ALICE,
         super_users: tuple[str, ...] = (),
         enforced: bool = True,
+        audit: Audit | None = None,
     ) -> None:
+        """``audit``: instead of the one that remembers what it is told."""
         self.rules = RuleBook.of(*map(rule, rules))
         self.audit = Heard()
+        used = self.audit if audit is None else audit
         authority = Authority(
-            AccessSection(super_users=super_users), lambda: self.rules, self.audit,
-            enforced=enforced,
-        )  # fmt: skip
-        node = replace(context, authority=authority, audit=self.audit)
+            AccessSection(super_users=super_users), lambda: self.rules, used, enforced=enforced
+        )
+        node = replace(context, authority=authority, audit=used)
         self._peer = Peer(node, session.host)
         self._peer.context = seen_by(session, node)
         self._threads: Executor = ThreadPoolExecutor(1)

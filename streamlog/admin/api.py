@@ -50,6 +50,9 @@ UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
 DRAIN_TIMEOUT_S: Final = 2.0
 TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
 
+MAY_BE_DONE: Final = 500
+"""Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
+
 NOBODY_KNOWN: Final = Asking(NOBODY, None)
 
 Answering = Callable[[Msg], Awaitable[None]]
@@ -263,7 +266,7 @@ class ManagementApi:
         if self._identity is not None:
             try:
                 asking = self._identity.of_client(message)
-                if asking.access is not None:
+                if asking.counts_once:
                     await self._not_again(message, asking.session)
             except StreamlogError as error:
                 await self._refuse_asker(message, verb, error)
@@ -283,7 +286,10 @@ class ManagementApi:
                 failure = reply.get("error") or {}
                 act, name = self._verbs.split(verb)
                 outcome = str(failure.get("description", "none"))
-                self._audit.acted(asking.session, act, [name] if name else (), outcome)
+                is_done = not failure or failure["code"] >= MAY_BE_DONE
+                self._audit.acted(
+                    asking.session, act, [name] if name else (), outcome, is_done=is_done
+                )
 
     async def _not_again(self, message: Msg, session: Session) -> None:
         """Raises StreamlogError."""

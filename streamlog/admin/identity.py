@@ -33,6 +33,8 @@ class Asking(NamedTuple):
 
     session: Session
     access: Access | None
+    counts_once: bool = False
+    """It is signed by a key that some rule or setting names."""
 
 
 class Identity:
@@ -57,14 +59,15 @@ class Identity:
     def of_client(self, message: Msg) -> Asking:
         """Raises AuthenticationFailed for a wrong signature; without any it is nobody known."""
         headers = message.headers or {}
-        session = Session()
+        session, counts_once = Session(), False
         if self._authority.enforced:
             try:
                 session = Session(self._principal(message, headers))
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(session, str(error), by="NATS")
                 raise
-        return Asking(session, self._authority.access_of(session))
+            counts_once = KEY in headers and self._is_known(headers[KEY])
+        return Asking(session, self._authority.access_of(session), counts_once)
 
     def check_node(self, message: Msg) -> None:
         """Raises AuthenticationFailed for what no node has sent."""
@@ -85,11 +88,14 @@ class Identity:
 
     def _principal(self, message: Msg, headers: Mapping[str, str]) -> Principal:
         if KEY in headers:
-            key = self._verifier.user(message.subject, message.data, headers)
+            key = self._verifier.user(message.subject, message.data, headers, self._is_known)
             return Principal.user(self._names.get(key, key))
         if self._request_info and REQUEST_INFO in headers:
             return Principal.user(_reported(headers[REQUEST_INFO]))
         return ANONYMOUS
+
+    def _is_known(self, key: str) -> bool:
+        return key in self._names or self._authority.names(str(Principal.user(key)))
 
 
 def _reported(text: str) -> str:

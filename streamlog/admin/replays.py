@@ -1,4 +1,4 @@
-"""A signed request is carried out once, whichever node it comes to.
+"""A request signed by a known key is carried out once, whichever node it comes to.
 
 Each node remembers what it has seen, which says nothing of what others have. So each asks the
 controller, too, before anything is done or told.
@@ -36,7 +36,10 @@ class Replays:
         if KEY not in headers:
             return
         command = SpendNonce(
-            nonce=headers[NONCE], signed_ms=int(headers[TIME]), window_ms=self._window_ms
+            signer=headers[KEY],
+            nonce=headers[NONCE],
+            signed_ms=int(headers[TIME]),
+            window_ms=self._window_ms,
         )
         try:
             granted = await self._metadata.request(command)

@@ -15,6 +15,7 @@ from typing import Final, Literal, TextIO
 
 from streamlog.app.log_limit import LogLimit, Summary
 from streamlog.app.remedies import REMEDIES
+from streamlog.authority import audit
 from streamlog.config import SECRETS
 
 KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
@@ -68,6 +69,8 @@ class LimitedHandler(logging.StreamHandler[TextIO]):
     def _admits(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.INFO:
             return True  # whoever wants these wants them all
+        if record.name == audit.logger.name and record.msg == audit.ACT:
+            return True  # whatever else happens, acts are told
         now = time.monotonic()
         if now - self._summarised >= SUMMARY_PERIOD_S:  # also where nobody runs the task
             self._summarised = now

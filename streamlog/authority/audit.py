@@ -1,10 +1,12 @@
 """The audit log: administrative acts and refusals, one line each, by logger ``streamlog.audit``.
 
-Lines are told to the log of the node and, where a file is named, to that file as JSON. The same
-refusal is told once in ``REPEAT_S``, and all lines so many times a second at most; the next line
-that is told says how many were not. Acts and refusals are counted apart, so that a flood of
-refusals does not hide an act. No line has a secret in it: requests are named by their API and by
-the resources they are about, never by their content.
+Lines are told to the log of the node and, where a file is named, to that file as JSON. An act that
+was done, in part, or may have been, is always told. What was refused is told up to a limit: the
+same refusal once in ``REPEAT_S``, and so many refusals and failed attempts a second; the next line
+of the kind says how many were not told. So nobody can hide an act behind requests that he has no
+right to. No line has a secret in it: requests are named by their API and by the resources they are
+about, never by their content. Names are shortened before they are remembered or told, since whoever
+is refused may send names of any length.
 """
 
 import logging
@@ -23,8 +25,17 @@ REPEAT_S: Final = 10.0
 REPEATED_MAX: Final = 10_000
 """Refusals known to have been told; beyond it the one told longest ago may be told anew."""
 RESOURCES_MAX: Final = 20
-"""In one line; the number of the others is told."""
-NAME_CHARS_MAX: Final = 200
+"""In the line of an attempt; the number of the others is told."""
+ACT_RESOURCES_MAX: Final = 1_000
+"""Likewise of an act."""
+NAME_CHARS_MAX: Final = 250
+"""A longer name is shortened; names of streams are not that long."""
+
+ACT: Final = "act"
+"""The event of an act that was done, or may have been. No limit holds for it, here or in the log of
+the node."""
+ATTEMPT: Final = "attempt"
+"""The event of one that was not done."""
 
 
 class Refusal(NamedTuple):
@@ -47,11 +58,14 @@ class Audit:
     ) -> None:
         self._now_s = now_s
         self._refusals = _Pace(lines_per_s, now_s())
-        self._acts = _Pace(lines_per_s, now_s())
+        self._attempts = _Pace(lines_per_s, now_s())
         self._told: OrderedDict[tuple[object, ...], _Repeats] = OrderedDict()
 
     def refused(self, refusal: Refusal) -> None:
         """Authorization: somebody who is known may not."""
+        refusal = refusal._replace(
+            principal=shortened(refusal.principal), name=shortened(refusal.name)
+        )
         self._tell_once(
             refusal,
             "refused",
@@ -60,13 +74,14 @@ class Audit:
                 "host": refusal.host,
                 "operation": str(refusal.operation),
                 "resource_type": str(refusal.kind),
-                "resource": _short(refusal.name),
+                "resource": refusal.name,
             },
         )
 
     def not_authenticated(self, session: Session, reason: str, **more: object) -> None:
         """Somebody could not prove who they are. ``reason``: without a secret."""
-        fields = {"host": session.host, "reason": reason, **more}
+        told = {"host": session.host, "reason": reason, **more}
+        fields = {key: shortened(str(value)) for key, value in told.items()}
         self._tell_once(("login", *sorted(map(str, fields.items()))), "login refused", fields)
 
     def acted(
@@ -75,24 +90,32 @@ class Audit:
         act: str,
         resources: Iterable[str] = (),
         outcome: Mapping[str, int] | str = "none",
+        *,
+        is_done: bool = True,
         **more: object,
     ) -> None:
-        """An administrative act was asked for. ``outcome``: errors by name, and how often each."""
-        if not self._acts.admits(self._now_s()):
+        """An administrative act was asked for. ``outcome``: errors by name, and how often each.
+        ``is_done``: all of it, a part of it, or nobody knows; False: nothing was changed.
+        """
+        if not is_done and not self._attempts.admits(self._now_s()):
             return
-        names = [_short(it) for it in resources]
+        names = [shortened(it) for it in resources]
+        names_max = ACT_RESOURCES_MAX if is_done else RESOURCES_MAX
         fields: dict[str, Any] = {
-            "principal": str(session.principal),
+            "principal": shortened(str(session.principal)),
             "host": session.host,
-            "client_id": _short(session.client_id),
+            "client_id": shortened(session.client_id),
             "act": act,
-            "resources": names[:RESOURCES_MAX],
+            "resources": names[:names_max],
             "outcome": outcome if isinstance(outcome, str) else _counted(outcome),
             **more,
         }
-        if len(names) > RESOURCES_MAX:
-            fields["resources_more"] = len(names) - RESOURCES_MAX
-        self._line("act", fields, self._acts)
+        if len(names) > names_max:
+            fields["resources_more"] = len(names) - names_max
+        if is_done:
+            self._line(ACT, fields, None)
+        else:
+            self._line(ATTEMPT, fields, self._attempts)
 
     def _tell_once(self, key: tuple[object, ...], event: str, fields: dict[str, Any]) -> None:
         now_s = self._now_s()
@@ -111,10 +134,10 @@ class Audit:
         self._line(event, fields, self._refusals)
 
     @staticmethod
-    def _line(event: str, fields: dict[str, Any], pace: "_Pace") -> None:
-        if pace.suppressed:
+    def _line(event: str, fields: dict[str, Any], pace: "_Pace | None") -> None:
+        if pace is not None and pace.suppressed:
             fields["suppressed"], pace.suppressed = pace.suppressed, 0
-        level = logging.INFO if event == "act" else logging.WARNING
+        level = logging.INFO if event in (ACT, ATTEMPT) else logging.WARNING
         logger.log(level, event, extra=fields)
 
 
@@ -146,7 +169,7 @@ class _Pace:
         return True
 
 
-def _short(name: str) -> str:
+def shortened(name: str) -> str:
     return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
 
 

@@ -10,6 +10,7 @@ from streamlog.access.rulebook import NO_RULES, RuleBook
 from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.audit import Audit
+from streamlog.authority.findings import Findings
 from streamlog.authority.rule_file import read_rules
 from streamlog.errors import ConfigError
 from streamlog.sections import AccessSection
@@ -48,6 +49,9 @@ class Authority:
         self._of = NO_RULES
         self._authorizer = Authorizer((NO_RULES, NO_RULES), self._supers)
         """Upon ``_of`` and ``_file_rules``."""
+        self._named: tuple[Authorizer | None, frozenset[str]] = (None, frozenset())
+        """Whom the rules name, and upon which rules."""
+        self._findings = Findings(lambda: self.authorizer)
 
     @property
     def authorizer(self) -> Authorizer:
@@ -63,6 +67,14 @@ class Authority:
         """Those of the file, as last read."""
         return self._file_rules
 
+    def names(self, principal: str) -> bool:
+        """Whether some rule is about it by its name, or it is a super user."""
+        authorizer = self.authorizer
+        if self._named[0] is not authorizer:
+            named = {rule.principal for book in authorizer.books for rule in book}
+            self._named = authorizer, frozenset(named) | self._supers
+        return principal in self._named[1]
+
     def access_of(self, session: Session) -> Access | None:
         """None for whoever may do everything: nodes, and all where nothing is enforced."""
         if not self.enforced or session.is_node:
@@ -70,7 +82,7 @@ class Authority:
         key = (str(session.principal), session.host)
         found = self._kept.get(key)
         if found is None:
-            found = self._kept[key] = Access(session, lambda: self.authorizer, self.audit)
+            found = self._kept[key] = Access(session, self._findings, self.audit)
             if len(self._kept) > KEPT_MAX:
                 self._kept.popitem(last=False)
         self._kept.move_to_end(key)

@@ -4,7 +4,10 @@ NATS does not tell a client who published a message. Whoever wants to be known s
 the headers ``Streamlog-Nkey`` (the public key of an NKey user), ``Streamlog-Time`` (milliseconds
 since 1970), ``Streamlog-Nonce`` (16 to 64 characters, never the same twice) and
 ``Streamlog-Signature`` (Ed25519, base64url without padding) over what ``signed_text`` says. A
-request counts for a while before and after its time, and once: its nonce is remembered so long.
+request counts for a while before and after its time. That of a known key counts once: its nonce is
+remembered so long. A key is known where some rule or setting names it. Anybody can make other keys,
+and may do with them what everybody may. To repeat such a request gains nothing, and its nonce is
+not remembered, so that nobody fills the memory with keys of his own.
 
 Nodes sign what they ask of each other likewise, by HMAC-SHA256 with a secret that all of them have.
 """
@@ -15,13 +18,13 @@ import hashlib
 import hmac
 import secrets
 import time
-from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
+from streamlog.access.nonces import Nonces
 from streamlog.errors import AuthenticationFailed
 
 KEY: Final = "Streamlog-Nkey"
@@ -30,8 +33,6 @@ TIME: Final = "Streamlog-Time"
 NONCE: Final = "Streamlog-Nonce"
 SIGNATURE: Final = "Streamlog-Signature"
 
-NONCES_MAX: Final = 100_000
-"""Remembered at once; beyond it signed requests are refused until some have had their time."""
 NONCE_CHARS: Final = range(16, 65)
 
 _USER_PREFIX: Final = 20 << 3
@@ -75,20 +76,28 @@ class Verifier:
         self._window_ms = window_ms
         self._node_secrets = node_secrets
         self._now_ms = now_ms
-        self._nonces: OrderedDict[str, int] = OrderedDict()
-        """With the time from which on they are too old anyway; in the order they came."""
+        self._nonces, self._node_nonces = Nonces(), Nonces()
 
-    def user(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> str:
+    def user(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        is_known: Callable[[str], bool] = lambda _: True,
+    ) -> str:
         """The public key of whoever has signed."""
         key = headers[KEY]
         text = self._text(subject, payload, headers)
+        if self._nonces.has(key, headers[NONCE]):  # cheaper than the signature
+            raise AuthenticationFailed("the nonce has been used")
         try:
             VerifyKey(raw_key(key)).verify(text, _decoded(headers[SIGNATURE]))
         except (BadSignatureError, ValueError, TypeError):
             raise AuthenticationFailed(
                 "the signature is not this key's over this request"
             ) from None
-        self._remember(headers[NONCE])
+        if is_known(key):
+            self._remember(self._nonces, key, headers[NONCE])
         return key
 
     def node(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
@@ -100,7 +109,7 @@ class Verifier:
         known = [hmac.digest(secret, text, "sha256") for secret in self._node_secrets()]
         if not sum(hmac.compare_digest(each, given) for each in known):  # all, for steady time
             raise AuthenticationFailed("no secret of this node's makes that signature")
-        self._remember(headers[NONCE])
+        self._remember(self._node_nonces, NODE, headers[NONCE])
 
     def _text(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> bytes:
         missing = [name for name in (TIME, NONCE, SIGNATURE) if not headers.get(name)]
@@ -113,18 +122,16 @@ class Verifier:
         if abs(ago_ms) > self._window_ms:
             text = f"signed {ago_ms} ms ago: at most {self._window_ms} either way; look at clocks"
             raise AuthenticationFailed(text)
-        if len(nonce) not in NONCE_CHARS or nonce in self._nonces:
-            raise AuthenticationFailed("the nonce has been used, or is too short or too long")
+        if len(nonce) not in NONCE_CHARS:
+            raise AuthenticationFailed("the nonce is too short or too long")
         return signed_text(subject, payload, time_ms, nonce)
 
-    def _remember(self, nonce: str) -> None:
+    def _remember(self, nonces: Nonces, signer: str, nonce: str) -> None:
         """After the signature was found right: nobody else fills the memory."""
         now_ms = self._now_ms()
-        while self._nonces and next(iter(self._nonces.values())) < now_ms:
-            self._nonces.popitem(last=False)
-        if len(self._nonces) >= NONCES_MAX:
-            raise AuthenticationFailed("too many signed requests at once; ask again later")
-        self._nonces[nonce] = now_ms + 2 * self._window_ms
+        until_ms = now_ms + 2 * self._window_ms
+        if refusal := nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):
+            raise AuthenticationFailed(refusal)
 
 
 def raw_key(public: str) -> bytes:

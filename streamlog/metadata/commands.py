@@ -22,9 +22,10 @@ from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.credential import Bytes, Credentials, UserName
-from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QuotaKey, Rate
+from streamlog.metadata.quota import QuotaKey, Rate
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, ScramName
+from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 
 class Command(BaseModel):
@@ -302,6 +303,8 @@ class DescribeCluster(Command):
 class SpendNonce(Command):
     """A signed request is about to be carried out; nothing is logged, the controller remembers."""
 
+    signer: Annotated[str, Field(min_length=1, max_length=64)]
+    """The public key that has signed it."""
     nonce: Annotated[str, Field(min_length=1, max_length=64)]
     signed_ms: int
     window_ms: Annotated[int, Field(ge=0, le=600_000)]

@@ -198,6 +198,7 @@ class Office:
             return self._description()
         self._notice_office()
         refusal = self._spent.spend(
+            command.signer,
             command.nonce,
             signed_ms=command.signed_ms,
             window_ms=command.window_ms,

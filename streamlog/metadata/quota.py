@@ -14,7 +14,6 @@ Rate = Annotated[float, Field(gt=0, le=2**63 - 1, allow_inf_nan=False)]
 
 QuotaKey = Literal["producer_byte_rate", "consumer_byte_rate", "request_rate"]
 
-CLIENT_ID_CHARS_MAX: Final = 1_000
 QUOTAS_MAX: Final = 10_000
 """Client ids that have one of their own."""
 

@@ -7,10 +7,13 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.errors import StreamlogError
+from streamlog.metadata.forwarding import decode_result
 from streamlog.server.acl_form import OPERATIONS, PERMISSIONS
 from streamlog.server.context import Context
 from streamlog.wire import registry
 from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
 from streamlog.wire.registry import Api
 
 About = Callable[[Message], Iterator[str]]
@@ -108,6 +111,18 @@ ADMINISTRATIVE: Final[dict[int, About]] = {
     registry.ENVELOPE: _command,
 }
 
+UNSURE: Final = frozenset(
+    {
+        ErrorCode.unknown_server_error,
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+    }
+)
+"""Errors after which it may have been done, or may yet be."""
+
 _QUIET: Final = ("DescribeCluster", "AwaitApplied")
 """Commands that change nothing."""
 
@@ -120,9 +135,33 @@ def tell(api: Api, request: Message, answer: Message, context: Context) -> None:
     if api.key == registry.ENVELOPE and about[0].startswith(_QUIET):
         return
     counts = Counter(_codes(answer))
+    if api.key == registry.ENVELOPE and (refusal := _refusal(answer)) is not None:
+        counts = Counter([refusal])
     failed = {_name(code): count for code, count in counts.items() if code}
-    more: dict[str, Any] = {"validate_only": True} if request.get("validate_only") else {}
-    context.audit.acted(context.session, api.name, about, failed, **more)
+    only_checked = bool(request.get("validate_only"))
+    may_be_done = not counts or not UNSURE.isdisjoint(counts) or bool(counts[ErrorCode.none])
+    more: dict[str, Any] = {"validate_only": True} if only_checked else {}
+    context.audit.acted(
+        context.session,
+        api.name,
+        about,
+        failed,
+        is_done=bool(about) and may_be_done and not only_checked,
+        **more,
+    )
+
+
+def _refusal(answer: Message) -> int | None:
+    """Why a command of an Envelope was not carried out. It stands in the answer's data, beside an
+    error code that says ``none``.
+    """
+    if answer["response_data"] is None:
+        return None
+    try:
+        decode_result(answer["response_data"])
+    except StreamlogError as error:
+        return code_of(error)
+    return None
 
 
 def _is_between_nodes(request: Message, context: Context) -> bool:

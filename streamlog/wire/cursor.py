@@ -17,6 +17,10 @@ ELEMENTS_MAX: Final = 400_000
 """Of all arrays and tagged fields of one Fetch or Produce together. An element of a few bytes on
 the wire is hundreds in memory: a request of the largest size would take gigabytes, and minutes.
 """
+STRING_BYTES_MAX: Final = 32_767
+"""Of a text, as in Kafka. In flexible versions the wire itself would allow gigabytes."""
+TOPIC_NAME_BYTES_MAX: Final = 249
+"""As in Kafka."""
 UNLIMITED: Final = 2**63 - 1
 _SHORT: Final = tuple(bytes([value]) for value in range(0x80))
 NO_UUID: Final = UUID(int=0)
@@ -103,6 +107,8 @@ class Cursor:
         length = self.uvarint() - 1 if flexible else self.i16()
         if length == -1:
             return None
+        if length > STRING_BYTES_MAX:
+            raise MalformedFrame(f"text of {length} bytes before byte {self.position}")
         try:
             return str(self.take(length), "utf-8")
         except UnicodeDecodeError:
@@ -113,6 +119,16 @@ class Cursor:
         if value is None:
             raise MalformedFrame(f"null before byte {self.position} where text must be")
         return value
+
+    def topic_name(self, flexible: bool) -> str:
+        """Of a topic that is known to its client: no other is fetched from or produced to."""
+        length = self.uvarint() - 1 if flexible else self.i16()
+        if not 0 <= length <= TOPIC_NAME_BYTES_MAX:
+            raise MalformedFrame(f"name of a topic of {length} bytes before byte {self.position}")
+        try:
+            return str(self.take(length), "utf-8")
+        except UnicodeDecodeError:
+            raise MalformedFrame(f"text before byte {self.position} is not UTF-8") from None
 
     def nullable_array_length(self, flexible: bool) -> int | None:
         """An element takes a byte or more: a length above what remains is a lie."""

@@ -8,8 +8,12 @@ client that asks does not know yet what the node understands.
 import struct
 from typing import Final, NamedTuple
 
+from streamlog.errors import MalformedFrame
 from streamlog.wire.cursor import Cursor, encode_string
 from streamlog.wire.registry import API_VERSIONS, APIS, Api, find_api
+
+CLIENT_ID_CHARS_MAX: Final = 1_000
+"""It is remembered for each connection, and for each client that has a quota."""
 
 _REQUEST: Final = struct.Struct(">hhi")
 _RESPONSE: Final = struct.Struct(">i")
@@ -31,14 +35,16 @@ class RequestHeader(NamedTuple):
 def read_request_header(cursor: Cursor) -> RequestHeader:
     """The header; the cursor is left at the body.
 
-    Raises UnsupportedVersion, except for an ApiVersions above ours: that one is answered, so its
-    header is returned with the version it has, and its body must not be read.
+    Raises MalformedFrame, and UnsupportedVersion, except for an ApiVersions above ours: that one is
+    answered, so its header is returned with the version it has, and its body must not be read.
     """
     key, version, correlation_id = cursor.unpack(_REQUEST)
     if key == API_VERSIONS and version > APIS[API_VERSIONS].version_max:
         return RequestHeader(APIS[API_VERSIONS], version, correlation_id, None)
     api = find_api(key, version)
     client_id = cursor.nullable_string(flexible=False)
+    if client_id is not None and len(client_id) > CLIENT_ID_CHARS_MAX:
+        raise MalformedFrame(f"a client id of {len(client_id)} characters")
     if version >= api.flexible_from:
         cursor.skip_tags()
     return RequestHeader(api, version, correlation_id, client_id)

@@ -85,7 +85,7 @@ def read_request(cursor: Cursor, version: int) -> ProduceRequest:
         topic = (
             bytes(cursor.take(TOPIC_ID_BYTES))
             if version >= TOPIC_IDS_FROM
-            else cursor.string(flexible)
+            else cursor.topic_name(flexible)
         )
         partitions = []
         for _ in range(cursor.array_length(flexible)):

@@ -196,7 +196,7 @@ def test_who_may_only_read_administers_nothing(guarded: GuardedNode) -> None:
     assert failures(admin.create_acls([binding("reader")])) == {cluster}
     assert admin.describe_acls(ANY).result(PATIENCE_S) == []  # librdkafka tells no error of it
     acts = {it["act"] for it in guarded.audited() if it.get("principal") == "User:reader"
-            and it["event"] == "act" and it["outcome"] != "none"}  # fmt: skip
+            and it["event"] == "attempt" and it["outcome"] != "none"}  # fmt: skip
     assert {"CreateTopics", "DeleteTopics", "CreateAcls"} <= acts
     assert admin.list_consumer_groups().result(PATIENCE_S).valid is not None
 

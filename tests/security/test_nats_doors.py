@@ -85,7 +85,7 @@ async def test_who_says_nothing_sees_nothing(guarded: GuardedNode, client: Clien
     assert code(await asker.ask("META.LEADER.STEPDOWN")) in (403, 503)
     refused = [it for it in guarded.audited() if it.get("principal") == "User:ANONYMOUS"]
     assert {it["resource"] for it in refused if it["event"] == "refused"} >= {"orders", "mine"}
-    assert {it["act"] for it in refused if it["event"] == "act"} >= {"STREAM.DELETE"}
+    assert {it["act"] for it in refused if it["event"] == "attempt"} >= {"STREAM.DELETE"}
 
 
 async def test_messages_are_for_who_may_read(guarded: GuardedNode, client: Client) -> None:

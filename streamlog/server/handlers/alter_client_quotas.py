@@ -13,12 +13,13 @@ from pydantic import ValidationError
 from streamlog.errors import StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota
-from streamlog.metadata.quota import CLIENT_ID_CHARS_MAX, QUOTA_KEYS, QuotaKey
+from streamlog.metadata.quota import QUOTA_KEYS, QuotaKey
 from streamlog.server.context import Context
 from streamlog.server.handlers.describe_client_quotas import CLIENT_ID
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.turns import in_turns
 from streamlog.wire.control import Message
+from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 
 _ELSEWHERE = {
     "request_percentage": "of threads, which are not here; request_rate is of requests a second",

@@ -158,7 +158,7 @@ def _read_topic(cursor: Cursor, version: int) -> FetchTopic:
     flexible = version >= 12
     by_id = version >= TOPIC_IDS_FROM
     topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
-    name = "" if by_id else cursor.string(flexible)
+    name = "" if by_id else cursor.topic_name(flexible)
     partitions = [_read_partition(cursor, version) for _ in range(cursor.array_length(flexible))]
     if flexible:
         cursor.skip_tags()
@@ -199,7 +199,7 @@ def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | T
         if version >= TOPIC_IDS_FROM:
             of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
         else:
-            of = partial(TopicPartition, cursor.string(flexible))
+            of = partial(TopicPartition, cursor.topic_name(flexible))
         forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
         if flexible:
             cursor.skip_tags()

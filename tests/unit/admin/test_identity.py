@@ -1,13 +1,23 @@
-"""The secrets by which nodes know each other over NATS, out of files."""
+"""Who asks over NATS: signed requests, and the secrets by which nodes know each other."""
 
+import time
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
-from streamlog.admin.identity import check_node_secrets, node_secrets_of
+from streamlog.access import nonces
+from streamlog.access.rulebook import RuleBook
+from streamlog.admin.identity import Identity, check_node_secrets, node_secrets_of
+from streamlog.authority.audit import Audit
+from streamlog.authority.authority import Authority
+from streamlog.authority.signature import KEY, sign
 from streamlog.config import AccessSection, NodeSection, SaslSection, Settings
-from streamlog.errors import ConfigError
+from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.model import NodeId
+from tests.restricted import rule
+from tests.secured_nats import KeyPair, user_key
 
 LONG = "a secret of many letters"
 
@@ -48,3 +58,58 @@ def test_a_file_without_a_secret_that_is_long_enough(tmp_path: Path, text: str |
 
 def test_without_a_file_nothing_is_wrong(tmp_path: Path) -> None:
     check_node_secrets(settings(tmp_path, None))
+
+
+class World:
+    """An identity with the rules of a node, and messages to it."""
+
+    def __init__(self, *rules: str, **settings: object) -> None:
+        self.key, self.stranger = user_key(), user_key()
+        book = RuleBook.of(
+            *(rule(it).model_copy(update={"principal": f"User:{self.key.public}"}) for it in rules)
+        )
+        section = AccessSection.model_validate(
+            {it: {self.key.public: value} if it == "nkeys" else value
+             for it, value in settings.items()}
+        )  # fmt: skip
+        if settings.get("super_users"):
+            section = section.model_copy(update={"super_users": (f"User:{self.key.public}",)})
+        authority = Authority(section, lambda: book, Audit(), enforced=True)
+        self.identity = Identity(authority, section)
+
+    def message(self, key: KeyPair) -> Any:
+        signed = sign({KEY: key.public}, "s", b"d", key.sign, now_ms=time.time_ns() // 1_000_000)
+        return SimpleNamespace(subject="s", data=b"d", headers=signed)
+
+
+@pytest.mark.parametrize(
+    ("rules", "settings"),
+    [
+        (("read topic x",), {}),
+        ((), {"nkeys": "alice"}),
+        ((), {"super_users": ("User:x",)}),
+    ],
+    ids=["a rule", "nkeys", "super_users"],
+)
+def test_requests_of_keys_that_something_names_count_once(
+    rules: tuple[str, ...], settings: dict[str, object]
+) -> None:
+    world = World(*rules, **settings)
+    known, unknown = world.message(world.key), world.message(world.stranger)
+    assert world.identity.of_client(known).counts_once
+    with pytest.raises(AuthenticationFailed, match="has been used"):
+        world.identity.of_client(known)
+    for _ in range(2):
+        asking = world.identity.of_client(unknown)
+        assert not asking.counts_once
+        assert asking.session.principal.name == world.stranger.public
+
+
+def test_keys_that_nobody_knows_fill_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 3)
+    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
+    world = World("read topic x")
+    for _ in range(20):
+        world.identity.of_client(world.message(world.stranger))
+    for _ in range(3):
+        assert world.identity.of_client(world.message(world.key)).counts_once

@@ -27,7 +27,11 @@ class Controller:
         if self.failure is not None:
             raise self.failure
         refusal = self.spent.spend(
-            command.nonce, signed_ms=command.signed_ms, window_ms=command.window_ms, now_ms=5
+            command.signer,
+            command.nonce,
+            signed_ms=command.signed_ms,
+            window_ms=command.window_ms,
+            now_ms=5,
         )
         return Granted(0, {"refusal": refusal})
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 import pytest
 
+from streamlog.access.session import Session
 from streamlog.app.logs import configure_logs
+from streamlog.authority.audit import Audit
 
 logger = logging.getLogger("streamlog.test")
 
@@ -25,6 +27,14 @@ def output() -> Iterator[io.StringIO]:
 
 def lines(output: io.StringIO) -> list[dict[str, object]]:
     return [json.loads(line) for line in output.getvalue().splitlines()]
+
+
+def test_acts_are_told_however_many_there_are(output: io.StringIO) -> None:
+    configure_logs("json", "info", output)
+    audit = Audit()
+    for number in range(100):
+        audit.acted(Session(), "CreateAcls", [f"rule {number}"])
+    assert [it["resources"] for it in lines(output)] == [[f"rule {n}"] for n in range(100)]
 
 
 def test_json_has_the_event_and_its_keys_in_order(output: io.StringIO) -> None:

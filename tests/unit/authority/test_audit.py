@@ -79,10 +79,40 @@ def test_what_is_remembered_of_refusals_is_bounded(monkeypatch: pytest.MonkeyPat
     assert len(audit._told) == 3
 
 
+def test_no_act_is_hidden_behind_requests_that_are_refused(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    audit = Audit(lines_per_s=3, now_s=Clock())
+    for number in range(400):
+        audit.acted(ALICE, "CreateAcls", ["x"], {"cluster_authorization_failed": 1}, is_done=False)
+        audit.refused(refusal(f"t{number}"))
+    for number in range(10):
+        audit.acted(ALICE, "CreateAcls", [f"rule {number}"])
+    told = [it for it in lines(caplog) if it["event"] == "act"]
+    assert [it["resources"] for it in told] == [[f"rule {number}"] for number in range(10)]
+    events = [it["event"] for it in lines(caplog)]
+    assert (events.count("attempt"), events.count("refused")) == (3, 3)
+
+
+def test_names_are_shortened_before_they_are_remembered(caplog: pytest.LogCaptureFixture) -> None:
+    audit = Audit()
+    long = "x" * 1_000_000
+    audit.refused(refusal(long))
+    audit.refused(refusal(long + "y"))
+    audit.not_authenticated(Session(host="10.0.0.1"), long, by=long)
+    audit.acted(ALICE._replace(client_id=long), "DeleteTopics", [long])
+    assert len("".join(map(str, audit._told))) < 3_000
+    assert sum(len(json.dumps(it)) for it in lines(caplog)) < 5_000
+
+
 def test_an_act_tells_what_about_and_what_came_of_it(caplog: pytest.LogCaptureFixture) -> None:
     names = [f"s{number}" for number in range(25)]
-    Audit().acted(ALICE, "DeleteTopics", [*names, "x" * 300], {"policy_violation": 2})
+    Audit().acted(
+        ALICE, "DeleteTopics", [*names, "x" * 300], {"policy_violation": 2}, is_done=False
+    )
     (line,) = lines(caplog)
+    Audit().acted(ALICE, "DeleteTopics", names)
+    assert lines(caplog)[-1]["resources"] == names, "of an act all are told"
     assert (line["principal"], line["client_id"], line["act"]) == (
         "User:alice",
         "app",

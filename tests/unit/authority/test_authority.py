@@ -154,15 +154,6 @@ def test_what_is_denied_below_a_wildcard_denies_it() -> None:
     world.access().check_subject("orders.eu.>")
 
 
-def test_what_is_remembered_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("streamlog.authority.access.FOUND_MAX", 10)
-    access = World().access()
-    for number in range(50):
-        access.sees(f"t{number}")
-    assert len(access._found) <= 10
-    assert len(access._seen) <= 10
-
-
 def test_super_users_are_named_with_their_kind() -> None:
     with pytest.raises(ValueError, match="User:admin"):
         AccessSection(super_users=("admin",))

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.authority import signature as module
+from streamlog.access import nonces
 from streamlog.authority.signature import (
     KEY,
     NODE,
@@ -63,7 +63,8 @@ def test_a_request_from_the_future_is_remembered_until_it_is_old() -> None:
 def test_what_is_remembered_is_bounded_and_only_of_who_signs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(module, "NONCES_MAX", 2)
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
     world, key = World(), user_key()
     for _ in range(5):
         with pytest.raises(AuthenticationFailed):
@@ -74,6 +75,29 @@ def test_what_is_remembered_is_bounded_and_only_of_who_signs(
         world.verifier.user("s", b"d", signed(key))
     world.now_ms += 60_001
     world.verifier.user("s", b"d", signed(key, at=world.now_ms))
+
+
+def test_an_unknown_key_takes_no_place_of_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    world, stranger, admin = World(), user_key(), user_key()
+    for _ in range(10):
+        headers = signed(stranger)
+        for _ in range(2):  # it may do what anybody may, and repeating it gains nothing
+            world.verifier.user("s", b"d", headers, admin.public.__eq__)
+    headers = signed(admin)
+    assert world.verifier.user("s", b"d", headers, admin.public.__eq__) == admin.public
+    with pytest.raises(AuthenticationFailed, match="nonce has been used"):
+        world.verifier.user("s", b"d", headers, admin.public.__eq__)
+
+
+def test_nodes_and_users_do_not_share_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
+    world, key = World(), user_key()
+    for _ in range(2):
+        world.verifier.user("s", b"d", signed(key))
+    world.verifier.node("s", b"d", sign({NODE: "1"}, "s", b"d", node_signature(world.secrets[0]),
+                                        now_ms=NOW_MS))  # fmt: skip
 
 
 @pytest.mark.parametrize(
