@@ -1,7 +1,6 @@
 """Who is let in, and what they may do: the rules, the audit log, the passwords of HTTP."""
 
 import asyncio
-import time
 from collections.abc import Callable
 
 from streamlog.access import scram
@@ -58,16 +57,17 @@ def _log_in(authenticator: Authenticator | None) -> LogIn:
 
     async def log_in(user: str, password: str, host: str) -> Session:
         """As PLAIN over SASL: failures are slowed down, and counted by address."""
-        if authenticator.failures.wait_s(host, time.monotonic()) > 0:
-            raise AuthenticationFailed("too many logins from this address have failed lately")
-        kind, known = authenticator.of_plain(user)
-        is_right = await asyncio.get_running_loop().run_in_executor(
-            authenticator.threads, scram.is_password, kind, password, known.credentials[0]
-        )
-        if not is_right or known.is_decoy:
-            authenticator.failures.add(host, time.monotonic())
+        try:
+            async with authenticator.patience.examine(host):
+                kind, known = authenticator.of_plain(user)
+                is_right = await asyncio.get_running_loop().run_in_executor(
+                    authenticator.threads, scram.is_password, kind, password, known.credentials[0]
+                )
+                if not is_right or known.is_decoy:
+                    raise AuthenticationFailed(scram.WRONG)
+        except AuthenticationFailed:
             await asyncio.sleep(authenticator.settings.failure_delay_ms / 1000)
-            raise AuthenticationFailed(scram.WRONG)
+            raise
         return Session(Principal.user(user), host, "http")
 
     return log_in

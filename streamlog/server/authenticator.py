@@ -8,7 +8,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from streamlog.access.failures import Failures
 from streamlog.access.principal import ANONYMOUS, Principal
 from streamlog.access.principal_rules import PrincipalRules
 from streamlog.access.scram import (
@@ -26,6 +25,7 @@ from streamlog.metadata.bootstrap_users import read_bootstrap_users
 from streamlog.metadata.credential import Credentials
 from streamlog.metadata.image import Image
 from streamlog.sections import SaslSection
+from streamlog.server.patience import Patience
 from streamlog.server.watched_file import WatchedFile
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Authenticator:
         self.settings = settings
         self.is_demanded = is_demanded
         """Else who proves nothing is let in as well."""
-        self.failures = Failures(settings.failures_per_address_max)
+        self.patience = Patience(settings.failures_per_address_max)
         self._image = image
         self._node_passwords = node_passwords
         self._node_known: tuple[object, Known] | None = None  # and what it was made of

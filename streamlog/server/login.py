@@ -8,7 +8,6 @@ from typing import Final, NamedTuple, Protocol
 from kio.schema.errors import ErrorCode
 
 from streamlog.access import bearer, plain, scram
-from streamlog.access.failures import Failures
 from streamlog.access.principal import Principal
 from streamlog.access.scram import ServerExchange
 from streamlog.errors import AuthenticationFailed
@@ -41,6 +40,10 @@ class _Exchange(Protocol):
     @property
     def expires_s(self) -> float | None:
         """Unix time; None: the proof has no end."""
+
+    @property
+    def is_refused(self) -> bool:
+        """The next step raises AuthenticationFailed, whatever comes."""
 
     async def step(self, message: bytes) -> bytes: ...
 
@@ -79,19 +82,20 @@ class Login:
         self, message: bytes, poll: Poll, present: Principal | None
     ) -> tuple[Message, Proved | None]:
         """``present``: who has logged in before, and must be the same now."""
-        failures, host = self._authenticator.failures, self._host
         exchange = self._exchange
         if exchange is None:
             self._fail("no handshake came before")
             return _refused(ErrorCode.illegal_sasl_state, "SaslHandshake comes first"), None
         try:
-            _check_patience(failures, host)
-            answer = await exchange.step(message)
-            if exchange.user is None:
-                return _accepted(answer, 0), None
-            proved = self._proved(exchange, exchange.user, present)
+            if exchange.is_refused:
+                await exchange.step(message)  # raises; it has been counted
+            async with self._authenticator.patience.examine(self._host) as attempt:
+                answer = await exchange.step(message)
+                if exchange.user is None:
+                    attempt.failed = exchange.is_refused
+                    return _accepted(answer, 0), None
+                proved = self._proved(exchange, exchange.user, present)
         except AuthenticationFailed as error:
-            failures.add(host, time.monotonic())
             self._fail(str(error))
             await _delayed(poll, self._authenticator.settings.failure_delay_ms)
             return _refused(ErrorCode.sasl_authentication_failed, str(error)), None
@@ -129,6 +133,7 @@ class Login:
 
 class _Scram:
     expires_s = None
+    is_refused = False
 
     def __init__(self, exchange: ServerExchange) -> None:
         self._exchange = exchange
@@ -143,6 +148,7 @@ class _Scram:
 
 class _Plain:
     expires_s = None
+    is_refused = False
 
     def __init__(self, authenticator: Authenticator) -> None:
         self.user: str | None = None
@@ -167,6 +173,10 @@ class _Bearer:
         self._authenticator = authenticator
         self._refusal: AuthenticationFailed | None = None
 
+    @property
+    def is_refused(self) -> bool:
+        return self._refusal is not None
+
     async def step(self, message: bytes) -> bytes:
         """A token that is not believed is answered by RFC 7628's error first, then refused."""
         if self._refusal is not None:
@@ -178,13 +188,6 @@ class _Bearer:
             self._refusal = error
             return bearer.REFUSAL
         return b""
-
-
-def _check_patience(failures: Failures, host: str) -> None:
-    wait_s = failures.wait_s(host, time.monotonic())
-    if wait_s > 0:
-        text = "too many logins from this address have failed lately"
-        raise AuthenticationFailed(f"{text}: wait for {max(1, round(wait_s))} s")
 
 
 async def _delayed(poll: Poll, delay_ms: int) -> None:

@@ -5,6 +5,7 @@ import json
 import statistics
 import time
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
@@ -291,6 +292,43 @@ async def test_after_many_failures_an_address_has_to_wait(tmp_path: Path) -> Non
         async with RawClient(node.port) as client:
             said = plain.encode_message("alice", "secret")
             await is_refused(client, await log_in(client, "PLAIN", said), "wait for")
+
+
+async def test_of_many_guesses_at_once_no_more_are_examined_than_may_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    examined = []
+
+    def counted(scram: Scram, password: str, credential: Any) -> bool:
+        examined.append(password)
+        return is_password(scram, password, credential)
+
+    monkeypatch.setattr("streamlog.access.scram.is_password", counted)
+    settings = sasl(tmp_path, "PLAIN", failures_per_address_max=5)
+    async with KafkaNode(sasl=settings) as node, AsyncExitStack() as stack:
+        node.metadata.add_user("alice", "secret")
+        clients = [await stack.enter_async_context(RawClient(node.port)) for _ in range(40)]
+        for client in clients:
+            await handshake(client, "PLAIN")
+        answers = await asyncio.gather(
+            *(say(it, plain.encode_message("alice", f"guess {n}")) for n, it in enumerate(clients))
+        )
+    assert {it["error_code"] for it in answers} == {ErrorCode.sasl_authentication_failed}
+    assert len(examined) == 5
+
+
+async def test_however_many_come_at_once_with_the_right_password_all_get_in(
+    tmp_path: Path,
+) -> None:
+    settings = sasl(tmp_path, "PLAIN", failures_per_address_max=5)
+    async with KafkaNode(sasl=settings) as node, AsyncExitStack() as stack:
+        node.metadata.add_user("alice", "secret")
+        clients = [await stack.enter_async_context(RawClient(node.port)) for _ in range(20)]
+        for client in clients:
+            await handshake(client, "PLAIN")
+        said = plain.encode_message("alice", "secret")
+        answers = await asyncio.gather(*(say(client, said) for client in clients))
+    assert [it["error_code"] for it in answers] == [0] * 20
 
 
 async def test_those_who_wait_for_a_refusal_hold_up_nobody(tmp_path: Path) -> None:
