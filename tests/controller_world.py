@@ -89,12 +89,17 @@ class World:
         return () if known is None else (known.incarnation,)
 
     def beat(
-        self, node: int, *, offline: tuple[tuple[str, int], ...] = (), full: bool = False
+        self,
+        node: int,
+        *,
+        offline: tuple[tuple[str, int], ...] = (),
+        full: bool = False,
+        unfit: tuple[str, ...] = (),
     ) -> Decision:
         decision = self.ask(
             c.Heartbeat(
                 node_id=NodeId(node), node_epoch=self.epoch(node), offset=self.image.offset,
-                offline=offline, full=full,
+                offline=offline, full=full, unfit=unfit,
             )
         )  # fmt: skip
         self.live.add(NodeId(node))

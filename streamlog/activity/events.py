@@ -139,7 +139,7 @@ def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
             return _partition(record, before.partition(record.stream, record.partition))
         case facts.NodeRegistered() | facts.NodeRemoved():
             return _node(record, before.nodes.get(record.node_id))
-        case facts.NodeFenced() | facts.NodeDraining() | facts.NodeFull():
+        case facts.NodeFenced() | facts.NodeDraining() | facts.NodeFull() | facts.NodeUnfit():
             return _node_state(record, before.nodes.get(record.node_id))
         case _:
             return _of_cluster(record, before)
@@ -255,7 +255,8 @@ def _node_fields(it: facts.NodeRegistered | NodeImage) -> Fields:
 
 
 def _node_state(
-    record: facts.NodeFenced | facts.NodeDraining | facts.NodeFull, before: NodeImage | None
+    record: facts.NodeFenced | facts.NodeDraining | facts.NodeFull | facts.NodeUnfit,
+    before: NodeImage | None,
 ) -> tuple[str, Fields]:
     """What a node may be, and now is or is not any more."""
     now = record.model_dump()
@@ -265,6 +266,7 @@ def _node_state(
         facts.NodeFenced: "node_fenced",
         facts.NodeDraining: "node_draining",
         facts.NodeFull: "node_full",
+        facts.NodeUnfit: "node_unfit",
     }[type(record)]
     return kind, {"node": record.node_id, **now, "changed": _changed(was, now)}
 

@@ -3,6 +3,8 @@
 import asyncio
 import logging
 from collections.abc import Coroutine, Iterable
+from datetime import UTC, datetime
+from functools import partial
 from typing import Any, Final
 from uuid import UUID
 
@@ -42,6 +44,7 @@ from streamlog.ingest.source import NatsSource
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
+from streamlog.metadata.condition import DISABLING, DISK, Facts, Trouble, disabling, judge
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
@@ -50,7 +53,7 @@ from streamlog.partition.registry import Registry
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
-from streamlog.tls.certificates import Certificates
+from streamlog.tls.certificates import KAFKA, Certificates
 
 logger = logging.getLogger(__name__)
 
@@ -96,6 +99,7 @@ class Node:
             security=security,
             keys=keys,
         )
+        self._metadata.ask_before_heartbeats(self._unfit)
         self._groups = GroupService(
             node_id=data_dir.node_id,
             settings=settings.groups,
@@ -201,6 +205,7 @@ class Node:
             source=self._source,
             admin=self._admin,
             readiness=self._readiness(),
+            troubles=self._troubles,
             loop_lag=self._loop_lag,
             is_guarded=self._admission.http.is_closed,
         )
@@ -260,8 +265,25 @@ class Node:
                 "ingest": self._why_not_listening,
                 "replicas": self._why_behind,
                 "nats": self._why_no_nats,
+                **{name: partial(self._why_unfit, name) for name in DISABLING},
             }
         )
+
+    def _troubles(self) -> list[Trouble]:
+        """What keeps this node from its work, as ``metadata.condition`` judges it."""
+        metadata, shown = self._metadata, self._certificates.shown.get(KAFKA)
+        return judge(
+            Facts(
+                disk_full=not self._registry.has_room,
+                certificate_left=None if shown is None else shown.not_after - datetime.now(UTC),
+                clock_ahead_s=metadata.clock_skew_s,
+                clock_agreed=metadata.clock_is_agreed,
+            )
+        )
+
+    def _unfit(self) -> tuple[str, ...]:
+        """What the controller hears of, beside a full disk, which it hears of at once."""
+        return tuple(name for name in disabling(self._troubles()) if name != DISK)
 
     def _gauges(self) -> list[Collector]:
         metadata, image = self._metadata, self._metadata.image
@@ -282,6 +304,7 @@ class Node:
             leaderless=image.leaderless,
             activity_offset=self._activity.told_offset,
             clock_skew_s=metadata.clock_skew_s,
+            unfit=disabling(self._troubles()),
         )
         groups = self._groups.statistics()
         shown = self._progress()
@@ -498,6 +521,10 @@ class Node:
         behind = self._metadata.image.out_of_sync(self._data_dir.node_id)
         self._has_caught_up = not behind
         return f"catching up: {behind} partitions are not in sync yet" if behind else None
+
+    def _why_unfit(self, name: str) -> str | None:
+        found = (it for it in self._troubles() if it.name == name and it.is_disabling)
+        return next((f"{it.said}; {it.remedy}" for it in found), None)
 
     def _why_no_nats(self) -> str | None:
         if not (self._source.is_connected and self._admin.is_ready):

@@ -2,6 +2,7 @@
 
 import ipaddress
 import time
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog import __version__
@@ -13,6 +14,7 @@ from streamlog.console.page.moment import Moment
 from streamlog.console.readiness import Readiness
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
+from streamlog.metadata.condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.registry import Registry
@@ -48,6 +50,7 @@ class NodeStatus:
         source: NatsSource,
         admin: ManagementApi,
         readiness: Readiness,
+        troubles: Callable[[], Sequence[Trouble]],
         loop_lag: LoopLag,
         is_guarded: bool = False,
     ) -> None:
@@ -60,6 +63,7 @@ class NodeStatus:
         self._groups = groups
         self._source, self._admin = source, admin
         self._readiness = readiness
+        self._troubles = troubles
         self._loop_lag = loop_lag
         self._survey = _Survey(-FRESH_MS, {}, (), [], 0)
 
@@ -80,8 +84,7 @@ class NodeStatus:
             reasons=self._readiness.reasons(),
             nats_remedy="" if complaint is None else complaint.remedy,
             loop_lag_s=self._loop_lag.seconds,
-            clock_skew_s=metadata.clock_skew_s,
-            disk_full=not self._registry.has_room,
+            troubles=self._troubles(),
             failures=survey.failures,
             damaged=survey.damaged,
             groups=_each_once(survey.groups, page.groups.groups),

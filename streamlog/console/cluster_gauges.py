@@ -7,6 +7,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streamlog.metadata.condition import DISABLING
+
 ROLES: Final = (
     "leader", "follower", "observer", "candidate", "prospective", "unattached", "resigned",
 )  # fmt: skip
@@ -27,7 +29,9 @@ class ClusterStatistics(NamedTuple):
     activity_offset: int | None = None
     """Where this node leads ``__activity``."""
     clock_skew_s: float | None = None
-    """How far this node's clock is ahead of the controller's; None before it is known."""
+    """How far this node's clock is ahead of that of most nodes; None before it is known."""
+    unfit: tuple[str, ...] = ()
+    """What this node cannot lead with, by the names of ``metadata.condition``."""
 
 
 class ClusterGauges(Collector):
@@ -53,8 +57,16 @@ class ClusterGauges(Collector):
             text = "All metadata below is told in __activity, which this node leads"
             yield GaugeMetricFamily("streamlog_activity_offset", text, it.activity_offset)
         if it.clock_skew_s is not None:
-            text = "How far this node's clock is ahead of the controller's; behind: below 0"
+            text = "How far this node's clock is ahead of that of most nodes; behind: below 0"
             yield GaugeMetricFamily("streamlog_clock_skew_seconds", text, it.clock_skew_s)
+        unfit = GaugeMetricFamily(
+            "streamlog_node_unfit",
+            "1 where the node cannot lead for this reason; it is not ready then",
+            labels=("reason",),
+        )
+        for reason in DISABLING:
+            unfit.add_metric((reason,), int(reason in it.unfit))
+        yield unfit
         roles = GaugeMetricFamily(
             "streamlog_quorum_role", "1 for what this node is to the quorum", labels=("role",)
         )

@@ -136,6 +136,10 @@ class Heartbeat(Command):
     """Partitions whose log this node cannot write: it must neither lead them nor be in sync."""
     full: bool = False
     """There is no room on its disk: others that have room are to lead, and it is not in sync."""
+    unfit: tuple[str, ...] = ()
+    """What else it cannot lead with, by the names of ``metadata.condition``."""
+    clock_ahead_ms: int | None = None
+    """How far its clock is ahead of the controller's; None before it is known."""
     levels: tuple[int, int] | None = None
     """The feature levels that it knows; not said to a controller that may not understand."""
 
@@ -143,8 +147,9 @@ class Heartbeat(Command):
     def _as_ever(self, encode: SerializerFunctionWrapHandler) -> dict[str, Any]:
         """What is not said does not show: controllers of before refuse what they do not know."""
         body: dict[str, Any] = encode(self)
-        if self.levels is None:
-            del body["levels"]
+        for name, silence in (("levels", None), ("clock_ahead_ms", None), ("unfit", ())):
+            if getattr(self, name) == silence:
+                del body[name]
         return body
 
 

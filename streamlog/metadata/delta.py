@@ -33,6 +33,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     NodeRemoved,
+    NodeUnfit,
     PartitionChanged,
     ProducerIdsAllocated,
     QuorumLeader,
@@ -102,7 +103,14 @@ class ImageDelta:
         match record:
             case PartitionChanged():
                 self._partition_changed(record, offset)
-            case NodeRegistered() | NodeFenced() | NodeDraining() | NodeFull() | NodeRemoved():
+            case (
+                NodeRegistered()
+                | NodeFenced()
+                | NodeDraining()
+                | NodeFull()
+                | NodeUnfit()
+                | NodeRemoved()
+            ):
                 self._node_changed(record, offset)
             case StreamCreated():
                 self._created(record, offset)
@@ -167,7 +175,7 @@ class ImageDelta:
 
     def _node_changed(
         self,
-        record: NodeRegistered | NodeFenced | NodeDraining | NodeFull | NodeRemoved,
+        record: NodeRegistered | NodeFenced | NodeDraining | NodeFull | NodeUnfit | NodeRemoved,
         offset: int,
     ) -> None:
         node_id = record.node_id
@@ -185,6 +193,8 @@ class ImageDelta:
                 known = replace(known, draining=record.draining)
             case NodeFull():
                 known = replace(known, full=record.full)
+            case NodeUnfit():
+                known = replace(known, unfit=record.unfit)
             case NodeRemoved():
                 self.nodes = self.nodes.delete(node_id)
                 return

@@ -62,6 +62,7 @@ def describe(
                 "heard": node_id in heard_of,
                 "draining": node.draining,
                 "full": node.full,
+                "unfit": node.unfit,
                 "levels": levels.get(node_id),
                 "replicas": image.loads.get(node_id, Load()).replicas,
                 "leaders": image.loads.get(node_id, Load()).leaders,

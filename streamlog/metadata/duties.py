@@ -95,12 +95,20 @@ class Duties:
             self._changed.set()
         self.sessions.heard(beat.node_id, beat.node_epoch, clock_ms())
         self.sessions.told(beat.node_id, beat.levels)
+        self.sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
         self._heard.set()
         granted = Granted(0, {})
-        if node.fenced or node.full or beat.offline or beat.full:
+        hands_over = bool(beat.unfit) and newest.load(node.node_id).leaders > 0
+        is_news = node.fenced or beat.unfit != node.unfit
+        if is_news or hands_over or node.full or beat.offline or beat.full:
             granted = await self._quorum.decide(self.decision(beat))
         time_ms = time.time_ns() // 1_000_000
-        return granted._replace(result={**granted.result, "levels": KNOWN, "time_ms": time_ms})
+        told = {
+            "levels": KNOWN,
+            "time_ms": time_ms,
+            "agreed_ahead_ms": self.sessions.agreed_ahead_ms(clock_ms()),
+        }
+        return granted._replace(result={**granted.result, **told})
 
     def is_believed(self, report: ReportLeader) -> bool:
         """Whether enough others have said the same lately."""

@@ -39,6 +39,8 @@ class NodeImage:
     """Gets no replica, and loses those it has. Outlives registrations."""
     full: bool = False
     """Has no room on its disk: leads and is in sync only where no live member has any."""
+    unfit: tuple[str, ...] = ()
+    """What else it cannot lead with: it does so only where no other member in sync is well."""
 
     @property
     def has_address(self) -> bool:

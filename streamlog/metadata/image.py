@@ -34,6 +34,7 @@ from streamlog.metadata.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,
+    NodeUnfit,
     ProducerIdsAllocated,
     QuotaChanged,
     StreamCreated,
@@ -251,3 +252,5 @@ def _node_records(node: NodeImage) -> Iterator[MetadataRecord]:
         yield NodeDraining(node_id=node.node_id, draining=True)
     if node.full:
         yield NodeFull(node_id=node.node_id, full=True)
+    if node.unfit:
+        yield NodeUnfit(node_id=node.node_id, unfit=node.unfit)

@@ -49,8 +49,12 @@ class Membership:
         """The partitions that this node cannot write, told with each heartbeat."""
         self.full = False
         """There is no room on this node's disk; likewise told."""
+        self.unfit: Callable[[], tuple[str, ...]] = tuple
+        """What else the node cannot lead with, asked before each heartbeat; likewise told."""
         self.clock_skew = ClockSkew()
         """Of this node and the controller."""
+        self.agreed_ahead_s: float | None = None
+        """By how much the time that most nodes agree on is ahead of the controller's clock."""
         self._node_id = node_id
         self._incarnation = incarnation
         self._heartbeat_s = settings.heartbeat_ms / 1000
@@ -144,20 +148,30 @@ class Membership:
             except TimeoutError:
                 pass
 
+    def forget_clocks(self) -> None:
+        """There is another controller."""
+        self.clock_skew.forget()
+        self.agreed_ahead_s = None
+
     def _compare_clocks(self, sent_ms: int, granted: Granted) -> None:
         """An older controller does not tell its time."""
+        agreed_ms = granted.result.get("agreed_ahead_ms")
+        self.agreed_ahead_s = agreed_ms / 1000 if isinstance(agreed_ms, int) else None
         told_ms = granted.result.get("time_ms")
         if isinstance(told_ms, int):
             now_ms = time.time_ns() // 1_000_000
             self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
 
     def _heartbeat(self) -> Heartbeat:
+        skew_s = self.clock_skew.seconds
         return Heartbeat(
             node_id=self._node_id,
             node_epoch=self.node_epoch,
             offset=self._applied_offset(),
             offline=tuple((tp.stream, tp.partition) for tp in sorted(self.offline)),
             full=self.full,
+            unfit=self.unfit(),
+            clock_ahead_ms=None if skew_s is None else round(skew_s * 1000),
             levels=KNOWN if self._tells_levels else None,
         )
 

@@ -88,6 +88,16 @@ class NodeFull(MetadataRecord):
     full: bool
 
 
+class NodeUnfit(MetadataRecord):
+    """What the node cannot lead with (``metadata.condition``); others that are well lead.
+
+    It stays in sync. A new registration ends it.
+    """
+
+    node_id: NodeId
+    unfit: tuple[str, ...]
+
+
 class NodeRemoved(MetadataRecord):
     """A node that kept nothing is forgotten."""
 
@@ -290,6 +300,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         NodeFenced,
         NodeDraining,
         NodeFull,
+        NodeUnfit,
         NodeRemoved,
         QuorumLeader,
         VotersChanged,

@@ -132,8 +132,16 @@ class MetadataService:
 
     @property
     def clock_skew_s(self) -> float | None:
-        """How far this node's clock is ahead of the controller's; None before it is known."""
-        return self._membership.clock_skew.seconds
+        """How far this node's clock is ahead of the time that most nodes agree on, or else of the
+        controller's clock; None before it is known.
+        """
+        skew_s = self._membership.clock_skew.seconds
+        return None if skew_s is None else skew_s - (self._membership.agreed_ahead_s or 0.0)
+
+    @property
+    def clock_is_agreed(self) -> bool:
+        """Most nodes agree on the time, so that ``clock_skew_s`` is this node's own fault."""
+        return self._membership.agreed_ahead_s is not None
 
     @property
     def node_epoch(self) -> int:
@@ -186,6 +194,10 @@ class MetadataService:
         """There is no room on the disk, or there is again; the controller hears of it at once."""
         self._membership.full = full
         self._membership.hurry()
+
+    def ask_before_heartbeats(self, unfit: Callable[[], tuple[str, ...]]) -> None:
+        """``unfit``: what else this node cannot lead with, by the names of ``condition``."""
+        self._membership.unfit = unfit
 
     # To have it changed
 
@@ -348,7 +360,7 @@ class MetadataService:
         self._office.look()
         if self._controller != self.controller_id:
             self._controller = self.controller_id
-            self._membership.clock_skew.forget()
+            self._membership.forget_clocks()
             self._membership.hurry()
 
     async def _settled(self, command: Command, stream: str) -> Granted:

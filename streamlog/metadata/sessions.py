@@ -9,6 +9,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.metadata.commands import ReportLeader
+from streamlog.metadata.condition import agreed_ahead_s
 from streamlog.metadata.features import LevelRange
 from streamlog.metadata.image import Image, PartitionImage
 from streamlog.model import NO_LEADER, NodeId
@@ -50,11 +51,14 @@ class Sessions:
         self._reports: dict[_Reported, dict[NodeId, int]] = {}  # who said so, and when
         self.levels: dict[NodeId, LevelRange] = {}
         """What nodes have said that they know, of those that have."""
+        self._clocks: dict[NodeId, int] = {}
+        """How far their clocks are ahead of the controller's, in milliseconds; likewise."""
 
     def started(self, image: Image, now_ms: int) -> None:
         """A controller begins: every node that is not fenced gets a whole session from now on."""
         self._reports.clear()
         self.levels.clear()
+        self._clocks.clear()
         self._sessions = {
             node.node_id: _Session(node.epoch, now_ms + self._session_ms, was_heard=False)
             for node in image.nodes.values()
@@ -76,6 +80,22 @@ class Sessions:
             self.levels.pop(node_id, None)
         else:
             self.levels[node_id] = LevelRange(*levels)
+
+    def told_clock(self, node_id: NodeId, ahead_ms: int | None) -> None:
+        """How far the node's clock is ahead of the controller's; None: it does not know."""
+        if ahead_ms is None:
+            self._clocks.pop(node_id, None)
+        else:
+            self._clocks[node_id] = ahead_ms
+
+    def agreed_ahead_ms(self, now_ms: int) -> int | None:
+        """By how much the time that most live nodes agree on is ahead of the controller's clock;
+        None where no majority of them does.
+        """
+        live = self.live(now_ms)
+        told = [ahead_ms / 1000 for node_id, ahead_ms in self._clocks.items() if node_id in live]
+        ahead_s = agreed_ahead_s(told, len(live))
+        return None if ahead_s is None else round(ahead_s * 1000)
 
     def known_levels(self, now_ms: int, image: Image) -> dict[NodeId, LevelRange]:
         """Of the nodes whose session lasts, told since they registered last: one that has started

@@ -1,6 +1,9 @@
 """A full disk: publishers are told at once, acknowledged records stay, room is enough to go on."""
 
 import asyncio
+import json
+import re
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +15,7 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import APIError
 
+from tests.server_process import program, wait_until
 from tests.small_disk import mounted
 
 STREAM = "full"
@@ -63,6 +67,30 @@ async def publish_when_there_is_room(context: JetStreamContext, number: int) -> 
             await asyncio.sleep(0.05)
 
 
+def check_all_say_so(node: Any) -> None:
+    """/readyz, the page, the metrics and ``doctor``."""
+    status, text = node.http("/readyz")
+    assert status == 503 and "its disk is full" in json.loads(text)["reasons"]["disk"]
+    said = json.loads(node.http("/api/status")[1])["findings"]
+    assert [it["severity"] for it in said if "its disk is full" in it["what"]] == ["critical"]
+    assert 'streamlog_node_unfit{reason="disk"} 1.0' in node.http("/metrics")[1]
+    command = [program("streamlog"), "doctor", "--config", node.command[-1]]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    assert done.returncode == 1
+    assert "FAILED   node: node 1 is not ready: disk: its disk is full" in done.stdout
+    assert re.search(r"(FAILED|WARNING) +disk: .* of 24.0 MiB are free", done.stdout), done.stdout
+
+
+def wait_started(node: Any) -> None:
+    """It does all that a node with a full disk can do."""
+
+    def is_up() -> bool:
+        status, text = node.http("/readyz")
+        return status != 0 and json.loads(text)["reasons"].keys() <= {"disk"}
+
+    wait_until(is_up, "the node does not start")
+
+
 @pytest.mark.parametrize("sync", ["commit", "os"])
 async def test_a_full_disk_refuses_keeps_and_recovers(
     small_disk: Path,
@@ -90,6 +118,7 @@ async def test_a_full_disk_refuses_keeps_and_recovers(
             with pytest.raises(APIError):
                 await publish(context, number)
         assert node.is_running()
+        await asyncio.to_thread(check_all_say_so, node)
 
         def stored() -> dict[int, int]:
             return {
@@ -108,7 +137,8 @@ async def test_a_full_disk_refuses_keeps_and_recovers(
 
         node.kill()
         reserve.unlink()
-        await asyncio.to_thread(node.start)
+        node.spawn()
+        await asyncio.to_thread(wait_started, node)
         assert await asyncio.to_thread(stored) == acked
     finally:
         await client.close()

@@ -21,14 +21,14 @@ def check(
     servers: Servers = SERVERS,
     as_json: Json = False,
 ) -> None:
-    """Is every node alive and every replica in sync? Exit code 1 if not: stop no other node."""
+    """Is every node alive and well, every replica in sync? Exit code 1 if not: stop no other."""
     found = ask(servers, lambda controller: _find(controller, wait, timeout))
     if as_json:
         print_json({"findings": found})
     elif found:
         print("\n".join(found))
     else:
-        print("every node is alive, every replica is in sync")
+        print("every node is alive and well, every replica is in sync")
     if found:
         raise typer.Exit(1)
 

@@ -40,6 +40,8 @@ class NodeState(NamedTuple):
     leaders: int
     full: bool = False
     """No room on its disk; nodes of before did not tell."""
+    unfit: tuple[str, ...] = ()
+    """What else it cannot lead with, by the names of ``metadata.condition``."""
     heard: bool = True
     """By this controller; otherwise it only counts as alive since it did so for the last one."""
     levels: tuple[int, int] | None = None
@@ -50,7 +52,8 @@ class NodeState(NamedTuple):
         """Its state in a table."""
         life = "fenced" if self.fenced else "live"
         more = (("draining", self.draining), ("full", self.full))
-        return ", ".join((life, *(word for word, applies in more if applies)))
+        ills = tuple(f"{name} trouble" for name in self.unfit)
+        return ", ".join((life, *(word for word, applies in more if applies), *ills))
 
 
 class Description(NamedTuple):

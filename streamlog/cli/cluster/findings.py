@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlog.cli.cluster.description import Description
+from streamlog.metadata.condition import DISABLING, DISK
 
 if TYPE_CHECKING:
     from streamlog.client.topology import PartitionInfo, Topology
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 def findings(description: Description, topology: "Topology") -> list[str]:
     """One line for each thing that a loss of one more node could turn into harm.
 
-    Empty: every node lives, every voter follows the metadata, and every replica is in sync.
+    Empty: every node lives and is fit to lead, every voter follows the metadata, and every replica
+    is in sync.
     """
     return [*_of_nodes(description), *_of_voters(description), *_of_partitions(topology)]
 
@@ -23,6 +25,8 @@ def _of_nodes(description: Description) -> Iterator[str]:
             yield f"node {node.node_id} is not alive"
         elif not node.heard:
             yield f"node {node.node_id} has not told the new controller yet that it is alive"
+        for name in (*([DISK] if node.full else ()), *node.unfit):
+            yield f"node {node.node_id}: {DISABLING.get(name, name)}"
 
 
 def _of_voters(description: Description) -> Iterator[str]:

@@ -39,7 +39,7 @@ def doctor(
     strict: Annotated[bool, typer.Option("--strict", help="Warnings fail as well.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Look at configuration, certificates, limits, disk, NATS, network, clocks; say what to do.
+    """Look at settings, certificates, limits, disk, node, NATS, network, clocks; say what to do.
 
     Run it on the node's machine, with the node's configuration and as its user, whether the node
     runs or not. Exit code 1 if something failed. No secret is ever shown.
@@ -86,6 +86,7 @@ async def _examine(
         limits,
         nats,
         network,
+        node,
     )
 
     for finding in configuration.examine(settings):
@@ -94,12 +95,15 @@ async def _examine(
         yield finding
     for finding in certificates.examine(settings, datetime.now(UTC)):
         yield finding
-    for finding in await asyncio.to_thread(lambda: list(disk.examine(settings.node.data_dir))):
+    where, reserve_bytes = settings.node.data_dir, settings.log.reserve_bytes
+    for finding in await asyncio.to_thread(lambda: list(disk.examine(where, reserve_bytes))):
+        yield finding
+    for finding in await asyncio.to_thread(lambda: node.examine(settings, timeout_s)):
         yield finding
     async for finding in nats.examine(settings, timeout_s):
         yield finding
-    where = servers or ",".join(_places(settings))
-    async for finding in network.examine(settings, where, timeout_s):
+    asked = servers or ",".join(_places(settings))
+    async for finding in network.examine(settings, asked, timeout_s):
         yield finding
     async for finding in clocks.examine(settings, http, monitor, timeout_s):
         yield finding

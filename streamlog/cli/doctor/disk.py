@@ -26,7 +26,8 @@ NOT_FOR_LOGS: Final = {
 }
 
 
-def examine(data_dir: Path) -> Iterator[Finding]:
+def examine(data_dir: Path, reserve_bytes: int) -> Iterator[Finding]:
+    """``reserve_bytes``: with less room than that a node takes its disk for full."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK):
         yield Finding(
@@ -36,7 +37,7 @@ def examine(data_dir: Path) -> Iterator[Finding]:
             f"chown {folder} to the user that runs the node",
         )
         return
-    yield _room(folder)
+    yield _room(folder, reserve_bytes)
     kind = file_system(folder)
     if kind in NOT_FOR_LOGS:
         remedy = "mount a local disk there, and name it as node.data_dir"
@@ -56,15 +57,30 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _room(folder: Path) -> Finding:
+def _room(folder: Path, reserve_bytes: int) -> Finding:
     total, _, free = shutil.disk_usage(folder)
+    return room(str(folder), total, free, reserve_bytes)
+
+
+def room(folder: str, total: int, free: int, reserve_bytes: int) -> Finding:
+    """What is free of the disk that ``folder`` is on, in bytes."""
     share = free / total if total else 0.0
     measured = {"free_bytes": float(free), "size_bytes": float(total)}
-    said = f"{free / 2**30:,.1f} of {total / 2**30:,.1f} GiB are free at {folder} ({share:.0%})"
+    said = f"{_size(free)} of {_size(total)} are free at {folder} ({share:.0%})"
+    remedy = "shorten retention, delete streams, or enlarge the disk"
+    if free < reserve_bytes:
+        return Finding(AREA, "failed", f"{said}: it is full", remedy, measured)
     if share < FREE_SHARE_MIN:
-        remedy = "shorten retention, delete streams, or enlarge the disk"
         return Finding(AREA, "warning", said, remedy, measured)
     return Finding(AREA, "ok", said, "", measured)
+
+
+def _size(count: int) -> str:
+    """In the largest unit of which there is one at least."""
+    for unit, power in (("GiB", 30), ("MiB", 20), ("KiB", 10)):
+        if count >= 1 << power:
+            return f"{count / (1 << power):,.1f} {unit}"
+    return f"{count} bytes"
 
 
 def _syncs(folder: Path) -> Finding:

@@ -83,6 +83,12 @@ def _of_node(before: NodeImage, after: NodeImage) -> Iterator[str]:
         yield "is alive"
     if before.full != after.full:
         yield "has a full disk" if after.full else "has room on its disk again"
+    if before.unfit != after.unfit:
+        yield (
+            f"cannot lead: {', '.join(after.unfit)}"
+            if after.unfit
+            else "can lead again: all is well"
+        )
     if before.draining != after.draining:
         yield "is being drained" if after.draining else "takes replicas again"
 

@@ -5,6 +5,7 @@ from typing import Final, NamedTuple
 
 from streamlog.console.page.counts import Counts, wants
 from streamlog.console.page.moment import Moment
+from streamlog.metadata.condition import DISABLING, DISK, REMEDIES
 from streamlog.metadata.image import NodeImage
 from streamlog.model import NodeId
 
@@ -18,7 +19,6 @@ NAMED_MAX: Final = 3
 SCANNED_MAX: Final = 100_000
 """Partitions that are looked through for names."""
 LOOP_LAG_S: Final = 0.5
-CLOCK_SKEW_S: Final = 1.0
 
 
 class Finding(NamedTuple):
@@ -75,29 +75,17 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
         elif part == "metadata":
             remedy = "Mend the disk and restart the node; the others go on without it"
             yield Finding(CRITICAL, f"{this} takes no part in the quorum: {reason}", remedy)
-        elif part != "cluster":
+        elif part != "cluster" and part not in DISABLING:
             yield Finding(NOTE, f"{this} is not ready: {reason}", "Wait; it is said when it lasts")
-    if it.disk_full:
-        yield Finding(
-            CRITICAL,
-            f"The disk of node {it.node_id} (this one) is full: it stores nothing",
-            "Make room: shorten a stream's retention, delete streams, or enlarge the disk; the "
-            "node goes on by itself",
-        )
+    for trouble in it.troubles:
+        severity = CRITICAL if trouble.is_disabling else WARNING
+        remedy = trouble.remedy[:1].upper() + trouble.remedy[1:]
+        yield Finding(severity, f"{this}: {trouble.said}", remedy)
     if it.loop_lag_s > LOOP_LAG_S:
         yield Finding(
             WARNING,
             f"{this} answers late, by {it.loop_lag_s:.1f} s: its event loop is blocked",
             "See whether the machine lacks processor time or swaps",
-        )
-    skew_s = it.clock_skew_s or 0.0
-    if abs(skew_s) > CLOCK_SKEW_S:
-        yield Finding(
-            WARNING,
-            f"The clock of node {it.node_id} (this one) is {abs(skew_s):.1f} s "
-            f"{'ahead of' if skew_s > 0 else 'behind'} the controller's",
-            "See `chronyc tracking` or `timedatectl` on both: retention, duplicate windows and "
-            "lookups by time go by clocks",
         )
     failures = it.failures or {}
     if failures:
@@ -121,6 +109,8 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
 def _of_nodes(it: Moment) -> Iterator[Finding]:
     for node_id, node in sorted(it.image.nodes.items()):
         yield from _of_node(node_id, node)
+        if node_id != it.node_id:  # what this one knows of itself is said already
+            yield from _of_unfit_node(node_id, node)
 
 
 def _of_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
@@ -137,17 +127,21 @@ def _of_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
             f"Start it, or see why it does not reach the controller. If it will not come back: "
             f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove {node_id}`",
         )
-    if node.full:
-        yield Finding(
-            CRITICAL,
-            f"The disk of node {node_id} is full: others lead in its place",
-            "Make room there: shorten retention, delete streams, or enlarge the disk",
-        )
     if node.draining:
         yield Finding(
             NOTE,
             f"Node {node_id} is being drained: its replicas move to other nodes",
             f"`streamlog cluster drain {node_id} --undo` keeps it",
+        )
+
+
+def _of_unfit_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
+    for name in (*([DISK] if node.full else ()), *node.unfit):
+        said = DISABLING.get(name, name)
+        yield Finding(
+            CRITICAL,
+            f"Node {node_id}: {said}; others lead in its place where they can",
+            f"On node {node_id}: {REMEDIES.get(name, 'see its page and its log')}",
         )
 
 

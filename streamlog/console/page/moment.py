@@ -6,6 +6,7 @@ from typing import NamedTuple, Protocol
 
 from streamlog.console.lag_gauges import GroupProgress
 from streamlog.console.partition_gauges import PartitionStatistics
+from streamlog.metadata.condition import Trouble
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId, TopicPartition
 
@@ -35,9 +36,8 @@ class Moment:
     """Why the node is not ready, by the part that is not."""
     nats_remedy: str = ""
     loop_lag_s: float = 0.0
-    clock_skew_s: float | None = None
-    """How far this node's clock is ahead of the controller's; None where it is not known."""
-    disk_full: bool = False
+    troubles: Sequence[Trouble] = ()
+    """What keeps this node from its work, as ``metadata.condition`` judges it."""
     failures: Mapping[TopicPartition, str] | None = None
     """Partitions that cannot be written to here, and why."""
     damaged: tuple[TopicPartition, ...] = ()

@@ -254,6 +254,7 @@ def _node(moment: Moment, node_id: NodeId) -> Row:
             ("stopped", node.stopping),
             ("gone", node.fenced and not node.stopping),
             ("full", node.full),
+            *((f"{name} trouble", True) for name in node.unfit),
             ("draining", node.draining),
         )
         if holds

@@ -46,6 +46,8 @@ class Draft:
         self.draining = frozenset(it.node_id for it in image.nodes.values() if it.draining)
         self.full = frozenset(it.node_id for it in image.nodes.values() if it.full)
         """Nodes without room: they lead where nobody else can, and do not get in sync."""
+        self.unfit = frozenset(it.node_id for it in image.nodes.values() if it.unfit)
+        """Nodes that cannot lead as they should: they do where nobody else can."""
         self.hosts = sorted(node for node in available if node not in self.draining)
         """Nodes that may get replicas."""
         self.records: list[MetadataRecord] = []
@@ -88,17 +90,23 @@ class Draft:
     def choose(self, partition: PartitionImage, candidates: Iterable[NodeId]) -> NodeId:
         """Who of ``candidates`` is to lead: the preferred replica, else the one that leads least.
 
-        Unavailable ones are passed over, full and draining ones come last. NO_LEADER if nobody can.
+        Unavailable ones are passed over; full, unfit and draining ones come last. NO_LEADER if
+        nobody can.
         """
         able = [node for node in candidates if node in self.available]
         if not able:
             return NO_LEADER
         preferred = partition.target[0]
-        if preferred in able and preferred not in self.draining | self.full:
+        if preferred in able and preferred not in self.draining | self.full | self.unfit:
             return preferred
         return min(
             able,
-            key=lambda node: (node in self.full, node in self.draining, self.leaders[node]),
+            key=lambda node: (
+                node in self.full,
+                node in self.unfit,
+                node in self.draining,
+                self.leaders[node],
+            ),
         )
 
     def decision(self, *more: MetadataRecord, **result: Any) -> Decision:

@@ -90,7 +90,7 @@ def rebalance_leaders(draft: Draft) -> Decision:
             known.leader in (NO_LEADER, preferred)
             or preferred not in known.isr
             or preferred not in draft.available
-            or preferred in draft.draining | draft.full
+            or preferred in draft.draining | draft.full | draft.unfit
         ):
             continue
         if moved == REBALANCED_MAX:
@@ -148,6 +148,22 @@ def give_way(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ())
         is_decided = (place.stream.name, place.number) in decided
         if node in isr and not is_decided and any(it in draft.available for it in others):
             draft.put(place, without(draft, place, node))
+
+
+def hand_over(draft: Draft, node: NodeId, *, but: Iterable[tuple[str, int]] = ()) -> None:
+    """``node`` cannot lead as it should: live members in sync that can lead in its place.
+
+    It stays in sync, for what it stores is whole. Where no such member is, it leads on; hence
+    nobody hands leaderships to and fro. ``but``: partitions that are decided about already.
+    """
+    decided = frozenset(but)
+    worse = draft.full | draft.unfit | {node}
+    for place in places(draft.image):
+        known = place.partition
+        if known.leader != node or (place.stream.name, place.number) in decided:
+            continue
+        leader = draft.choose(known, (it for it in known.isr if it not in worse))
+        draft.put(place, led(draft, known, leader))
 
 
 def revive_leaderless(draft: Draft) -> None:

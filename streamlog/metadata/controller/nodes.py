@@ -18,7 +18,13 @@ from streamlog.metadata.controller.draft import (
     places,
     present_node,
 )
-from streamlog.metadata.controller.election import give_up_offline, give_way, revived, without
+from streamlog.metadata.controller.election import (
+    give_up_offline,
+    give_way,
+    hand_over,
+    revived,
+    without,
+)
 from streamlog.metadata.image import Image, NodeImage
 from streamlog.metadata.records import (
     MetadataRecord,
@@ -26,6 +32,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     NodeRemoved,
+    NodeUnfit,
 )
 from streamlog.model import NO_LEADER, NodeId
 
@@ -87,7 +94,8 @@ def heartbeat(
     """A fenced node that has applied its own registration is one of the living again.
 
     Partitions that only waited for it are led. One without room gives way to those that have some,
-    as often as it says so. Raises StaleNode.
+    and one that is unfit to lead hands over to those that are well, as often as it says so. Raises
+    StaleNode.
     """
     node = present_node(image, command.node_id, command.node_epoch)
     returns = node.fenced and not node.stopping and command.offset > node.epoch
@@ -99,10 +107,16 @@ def heartbeat(
     if command.full != node.full:
         draft.full ^= {node.node_id}
         noted.append(NodeFull(node_id=node.node_id, full=command.full))
+    if command.unfit != node.unfit:
+        others = draft.unfit - {node.node_id}
+        draft.unfit = others | {node.node_id} if command.unfit else others
+        noted.append(NodeUnfit(node_id=node.node_id, unfit=command.unfit))
     if not returns:
         give_up_offline(draft, node.node_id, command.offline)
         if command.full:
             give_way(draft, node.node_id, but=command.offline)
+        elif command.unfit:
+            hand_over(draft, node.node_id, but=command.offline)
         return draft.decision(*noted, fenced=False)
     offline = frozenset(command.offline)
     for place in places(image) if image.leaderless else ():

@@ -35,8 +35,9 @@ class Placement:
         draft = self._draft
         check_count(replicas, len(draft.hosts))
 
-        def cost(node: NodeId) -> tuple[int, int, int, int]:
+        def cost(node: NodeId) -> tuple[bool, int, int, int, int]:
             return (
+                node in draft.full | draft.unfit,
                 self._led[node],
                 draft.leaders[node],
                 self._kept[node],

@@ -168,3 +168,19 @@ def test_the_tally_is_bounded() -> None:
     first = world.partition()
     last = next(it for it in first.isr if it != first.leader and it != first.isr[1])
     assert not known.report(world.image, report(world, last), 1)  # the other's word is forgotten
+
+
+def test_the_time_that_most_live_nodes_agree_on() -> None:
+    known = sessions()
+    assert known.agreed_ahead_ms(0) is None
+    for node, ahead_ms in ((ONE, 0), (TWO, -600_000), (THREE, -600_010)):
+        known.heard(node, 5, 0)
+        known.told_clock(node, ahead_ms)
+    assert known.agreed_ahead_ms(50) == -600_000
+    known.told_clock(TWO, None)
+    assert known.agreed_ahead_ms(50) is None, "one of three against another"
+    known.gone(THREE)
+    known.gone(TWO)
+    assert known.agreed_ahead_ms(50) == 0, "who is gone has no say"
+    known.started(World(3).image, 60)
+    assert known.agreed_ahead_ms(70) is None, "another controller has another clock"

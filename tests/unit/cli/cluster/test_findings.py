@@ -91,3 +91,13 @@ def test_partitions_that_nobody_leads() -> None:
         "orders/0 has no leader; in sync: 2",
         "orders/1 has no leader; in sync: none",
     ]
+
+
+def test_a_node_that_is_unfit() -> None:
+    known = cluster()
+    full, ill = known.nodes[0]._replace(full=True), known.nodes[1]._replace(unfit=("clock",))
+    known = known._replace(nodes=(full, ill, known.nodes[2]))
+    disk, clock = findings(known, streams())
+    assert disk == "node 1: its disk is full: it stores nothing"
+    assert clock.startswith("node 2: its clock is wrong")
+    assert ill.words == "live, clock trouble"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.cli.doctor import clocks, disk, limits
+from streamlog.cli.doctor import clocks, disk, limits, node
 from streamlog.cli.doctor.finding import Finding
 from streamlog.config import Settings
 
@@ -16,7 +16,7 @@ def settings(folder: Path, **sections: Any) -> Settings:
 
 
 def test_a_disk_is_measured_and_left_as_it_was(tmp_path: Path) -> None:
-    found = list(disk.examine(tmp_path / "not" / "there" / "yet"))
+    found = list(disk.examine(tmp_path / "not" / "there" / "yet", 0))
     syncs = found[-1].measured or {}
     assert 0 < syncs["fdatasync_median_seconds"] <= syncs["fdatasync_max_seconds"]
     room = found[0].measured or {}
@@ -29,7 +29,7 @@ def test_a_disk_that_fails_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise OSError(5, "Input/output error")
 
     monkeypatch.setattr("os.fdatasync", fails)
-    last = list(disk.examine(tmp_path))[-1]
+    last = list(disk.examine(tmp_path, 0))[-1]
     assert (last.state, "Input/output error" in last.said) == ("failed", True)
     assert list(tmp_path.iterdir()) == []
 
@@ -96,3 +96,28 @@ async def test_who_does_not_answer_is_passed_over(tmp_path: Path) -> None:
     async for finding in clocks.examine(settings(tmp_path), ["127.0.0.1:1"], "ftp://x", 1.0):
         found.append(finding)  # noqa: PERF401 - nothing asynchronous makes a list of its own
     assert [it.state for it in found] == ["skipped", "failed"]
+
+
+@pytest.mark.parametrize(
+    ("total", "free", "state", "said"),
+    [
+        (24 << 20, 0, "failed", "0 bytes of 24.0 MiB are free at /data (0%): it is full"),
+        (24 << 20, 100 << 10, "failed", "100.0 KiB of 24.0 MiB are free at /data (0%): it is full"),
+        (100 << 30, 5 << 30, "warning", "5.0 GiB of 100.0 GiB are free at /data (5%)"),
+        (100 << 30, 50 << 30, "ok", "50.0 GiB of 100.0 GiB are free at /data (50%)"),
+    ],
+)
+def test_a_full_disk_is_no_good_news(total: int, free: int, state: str, said: str) -> None:
+    found = disk.room("/data", total, free, 4 << 20)
+    assert (found.state, found.said) == (state, said)
+
+
+def test_what_the_node_says_of_itself() -> None:
+    (well,) = node.judged("node 1", '{"ready": true, "reasons": {}}')
+    assert (well.state, well.said) == ("ok", "node 1 says that it is ready")
+    text = '{"ready": false, "reasons": {"disk": "its disk is full", "replicas": "catching up"}}'
+    disk_said, replicas = node.judged("node 1", text)
+    assert (disk_said.state, replicas.state) == ("failed", "warning")
+    assert disk_said.said == "node 1 is not ready: disk: its disk is full"
+    (other,) = node.judged("node 1", "<html>")
+    assert other.state == "skipped"

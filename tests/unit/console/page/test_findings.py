@@ -7,6 +7,7 @@ import pytest
 from streamlog.console.page.counts import CountsOf
 from streamlog.console.page.findings import CRITICAL, NOTE, WARNING, Finding, findings
 from streamlog.console.page.moment import Moment
+from streamlog.metadata.condition import Facts, judge
 from streamlog.model import TopicPartition
 from tests.page_world import image, moment, partition, stream
 
@@ -33,9 +34,13 @@ def test_all_is_well() -> None:
         ),
         ({"reasons": {"metadata": "disk"}}, CRITICAL, "takes no part in the quorum: disk"),
         ({"reasons": {"replicas": "catching up"}}, NOTE, "is not ready: catching up"),
-        ({"disk_full": True}, CRITICAL, "disk of node 1 (this one) is full"),
+        ({"troubles": judge(Facts(disk_full=True))}, CRITICAL, "(this one): its disk is full"),
         ({"loop_lag_s": 2.0}, WARNING, "answers late, by 2.0 s"),
-        ({"clock_skew_s": -2.5}, WARNING, "is 2.5 s behind the controller's"),
+        (
+            {"troubles": judge(Facts(clock_ahead_s=-2.5))},
+            WARNING,
+            "(this one): its clock is 2.5 s behind the controller's",
+        ),
         ({"failures": {TopicPartition("s", 1): "I/O"}}, CRITICAL, "such as s-1: I/O"),
         ({"damaged": (TopicPartition("s", 1),)}, CRITICAL, "1 partition on this node have"),
     ],
@@ -52,7 +57,9 @@ def test_of_this_node(changes: dict[str, Any], severity: str, said: str) -> None
     [
         ({"fenced": True}, CRITICAL, "Node 2 at host-2:9092 is gone"),
         ({"fenced": True, "stopping": True}, WARNING, "Node 2 was stopped in order"),
-        ({"full": True}, CRITICAL, "disk of node 2 is full"),
+        ({"full": True}, CRITICAL, "Node 2: its disk is full"),
+        ({"unfit": ("certificate",)}, CRITICAL, "Node 2: its certificate has expired"),
+        ({"unfit": ("of a later version",)}, CRITICAL, "Node 2: of a later version"),
         ({"draining": True}, NOTE, "Node 2 is being drained"),
     ],
 )
@@ -78,5 +85,14 @@ def test_partitions_are_counted_and_some_named() -> None:
 
 
 def test_the_worst_comes_first() -> None:
-    it = moment(image(node_2={"draining": True}, node_3={"fenced": True}), clock_skew_s=9.0)
+    ahead = judge(Facts(clock_ahead_s=9.0))
+    it = moment(image(node_2={"draining": True}, node_3={"fenced": True}), troubles=ahead)
     assert [finding.severity for finding in found(it)] == [CRITICAL, WARNING, NOTE]
+
+
+def test_what_is_unfit_is_said_once() -> None:
+    """The reasons of /readyz have it, too, and so has the image."""
+    troubles = judge(Facts(disk_full=True))
+    reasons = {"disk": troubles[0].said}
+    (finding,) = found(moment(image(node_1={"full": True}), troubles=troubles, reasons=reasons))
+    assert finding.severity == CRITICAL

@@ -9,6 +9,7 @@ from streamlog.metadata.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,
+    NodeUnfit,
     PartitionChanged,
     VotersChanged,
 )
@@ -480,6 +481,59 @@ def test_a_registration_tells_nothing_of_room() -> None:
     assert world.image.nodes[ONE].full
     world.start(1)
     assert not world.image.nodes[ONE].full
+
+
+ILL = ("certificate",)
+
+
+def test_an_unfit_node_hands_its_leaderships_over_and_stays_in_sync() -> None:
+    world = World(3)
+    world.place(1, 2, 3)
+    world.place(2, 1, 3, name="t")
+    world.place(1, name="alone")
+    decision = world.beat(1, unfit=ILL)
+    assert decision.records[-1] == NodeUnfit(node_id=ONE, unfit=ILL)
+    assert world.partition().leader in (2, 3)
+    assert world.partition().isr == (1, 2, 3)
+    assert world.partition(name="t").leader == 2
+    assert world.partition(name="alone").leader == 1, "nobody else has it"
+    assert not world.beat(1, unfit=ILL).changes
+    world.ask(c.RebalanceLeaders())
+    assert world.partition().leader in (2, 3), "it gets nothing back while it is unfit"
+    world.create("u", replicas=3, partitions=6)
+    assert 1 not in {world.partition(number, "u").leader for number in range(6)}
+    assert world.beat(1).records == (NodeUnfit(node_id=ONE, unfit=()),)
+    world.ask(c.RebalanceLeaders())
+    assert world.partition().leader == 1
+
+
+def test_among_unfit_nodes_nobody_hands_over() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.beat(2, unfit=("clock",))
+    world.beat(1, unfit=ILL)
+    assert world.partition().leader == 1
+    world.fence(1)
+    assert world.partition().leader == 2, "better than nobody"
+    world.beat(2)
+    assert world.image.nodes[TWO].unfit == ()
+
+
+def test_a_full_node_gets_nothing_from_an_unfit_one() -> None:
+    world = World(2)
+    world.place(1, 2)
+    world.place(2, 1, name="t")
+    world.beat(2, full=True)
+    world.beat(1, unfit=ILL)
+    assert world.partition().leader == 1
+
+
+def test_a_registration_tells_nothing_of_what_was_wrong() -> None:
+    world = World(1)
+    world.beat(1, unfit=ILL)
+    assert world.image.nodes[ONE].unfit == ILL
+    world.start(1)
+    assert world.image.nodes[ONE].unfit == ()
 
 
 def test_older_registrations_are_refused() -> None:

@@ -1,0 +1,51 @@
+"""What the running node says of itself: the reasons of ``/readyz``, as on its page."""
+
+import json
+from typing import TYPE_CHECKING, Final
+
+from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.http_door import HttpDoor
+from streamlog.errors import ConfigError, NodeUnreachable
+
+if TYPE_CHECKING:
+    from streamlog.config import Settings
+
+AREA: Final = "node"
+PASSING: Final = frozenset({"node", "ingest", "replicas"})
+"""Parts of which a node tells while it starts; they pass by themselves."""
+
+
+def examine(settings: "Settings", timeout_s: float) -> list[Finding]:
+    """Of the node that these settings belong to."""
+    who = f"node {settings.node.id}"
+    try:
+        door = HttpDoor(settings)
+        answer = door.get("/readyz", timeout_s)
+    except ConfigError as error:
+        return [Finding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)]
+    except NodeUnreachable as error:
+        remedy = "start it, if it is not meant to be down"
+        return [Finding(AREA, "note", f"{who} is not asked whether it is ready: {error}", remedy)]
+    return judged(who, answer.text)
+
+
+def judged(who: str, text: str) -> list[Finding]:
+    """Of the body of ``/readyz``."""
+    try:
+        answer = json.loads(text)
+        reasons: dict[str, str] = dict(answer["reasons"])
+        ready = bool(answer["ready"])
+    except (ValueError, KeyError, TypeError):
+        said = f"{who} does not say whether it is ready: {' '.join(text.split())[:100]!r}"
+        return [Finding(AREA, "skipped", said, "see that http.port leads to a node of streamlog")]
+    if ready:
+        return [Finding(AREA, "ok", f"{who} says that it is ready")]
+    return [
+        Finding(
+            AREA,
+            "warning" if part in PASSING else "failed",
+            f"{who} is not ready: {part}: {reason}",
+            "see its page and its log",
+        )
+        for part, reason in reasons.items()
+    ]

@@ -1,0 +1,126 @@
+"""A node that runs and cannot do its work: whoever is asked says the same, and others lead.
+
+What is asked: /readyz, the page, metrics, ``cluster check``, ``cluster nodes``, ``doctor``.
+"""
+
+import contextlib
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.authority import Authority
+from tests.cluster import Cluster, ClusterNode
+from tests.server_process import program, wait_until
+
+STREAM = "orders"
+PARTITIONS = 6
+REBALANCE_MS = 300
+FAST: dict[str, dict[str, object]] = {"cluster": {"leader_rebalance_ms": REBALANCE_MS}}
+
+
+class Certified(ClusterNode):
+    """With a certificate of its own."""
+
+    authority: Authority
+
+    def configure(self, settings: dict[str, dict[str, object]]) -> None:
+        own = self.authority.issue(f"node-{self.number}").settings()
+        ca = {"ca": str(self.authority.ca), "reload_check_ms": 200}
+        super().configure({**settings, "tls": {**own, **ca}, "http": {"tls": False}})
+
+
+def led_by(node: ClusterNode) -> list[int]:
+    """The leaders of the stream's partitions, as this node's page has them."""
+    rows = json.loads(node.http(f"/api/partitions?stream={STREAM}")[1])["rows"]
+    return [it["leader"] for it in rows]
+
+
+def commanded(text: str, *more: str) -> tuple[int, str]:
+    words = [program("streamlog"), *text.split(), *more]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    return done.returncode, done.stdout + done.stderr
+
+
+def check_all_agree(cluster: Cluster, name: str, said: str, *options: str) -> None:
+    """Node 1 is unfit for ``name``; it and others say so, and it leads nothing."""
+    node, other = cluster[1], cluster[2]
+
+    def reasons() -> dict[str, str]:
+        found: dict[str, str] = json.loads(node.http("/readyz")[1])["reasons"]
+        return found
+
+    wait_until(lambda: node.http("/readyz")[0] != 0 and name in reasons(), f"{name} is no reason")
+    assert said in reasons()[name]
+    assert node.http("/readyz")[0] == 503 and node.http("/healthz")[0] == 200
+    mine = {it["what"]: it for it in json.loads(node.http("/api/status")[1])["findings"]}
+    (what,) = (it for it in mine if said in it)
+    assert what.startswith("Node 1 (this one): ") and mine[what]["severity"] == "critical"
+
+    def others_know() -> bool:
+        told = json.loads(other.http("/api/status")[1])["findings"]
+        return any(it["what"].startswith("Node 1: its ") for it in told)
+
+    wait_until(others_know, "node 2 says nothing of it")
+    wait_until(lambda: 1 not in led_by(other), "it leads")
+    assert f'streamlog_node_unfit{{reason="{name}"}} 1.0' in node.http("/metrics")[1]
+    assert f'streamlog_node_unfit{{reason="{name}"}} 0.0' in other.http("/metrics")[1]
+    servers = ("--servers", f"{other.kafka},{cluster[3].kafka}", *options)
+    code, out = commanded("cluster check", *servers)
+    assert code == 1 and "node 1: its " in out, out
+    code, out = commanded("cluster nodes", *servers)
+    assert code == 0 and f"live, {name} trouble" in out, out
+    code, out = commanded("doctor", "--config", str(node.config))
+    assert code == 1 and f"FAILED   node: node 1 is not ready: {name}: its " in out, out
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    return Authority(tmp_path / "ca")
+
+
+def make_stream(cluster: Cluster) -> None:
+    count = str(PARTITIONS)
+    cluster.command_without_servers(
+        "stream", "add", STREAM, "--partitions", count, "--replicas", "3"
+    )
+
+
+def test_an_expired_certificate(tmp_path: Path, authority: Authority) -> None:
+    Certified.authority = authority
+    with Cluster(tmp_path, settings=FAST, make_node=Certified) as cluster:
+        make_stream(cluster)
+        cluster.kill(1)
+        authority.issue("node-1", days=-1)
+        cluster[1].spawn()
+        ca = ("--tls-ca", str(authority.ca))
+        check_all_agree(cluster, "certificate", "its certificate has expired", *ca)
+        authority.issue("node-1")
+        cluster[1].wait_ready()
+        wait_until(lambda: 1 in led_by(cluster[2]), "it does not lead again")
+
+
+@pytest.mark.parametrize("controls", [False, True], ids=["of a node", "of the controller"])
+def test_a_wrong_clock(tmp_path: Path, controls: bool) -> None:
+    """The controller's clock may be the wrong one: that makes nobody else's wrong."""
+    with Cluster(tmp_path, settings=FAST) as cluster:
+        make_stream(cluster)
+        cluster.kill(1)
+        cluster[1].command = ["env", "TEST_CLOCK_AHEAD_S=600", *cluster[1].command]
+        cluster[1].spawn()
+        wait_until(lambda: "started" in cluster[1].log_text(), "it does not start")
+        if controls:
+            wait_until(lambda: _decides(cluster, 1), "node 1 is not the controller")
+        check_all_agree(cluster, "clock", "its clock is 600.0 s ahead of that of most nodes")
+        assert (cluster.controller() == 1) is controls
+        for node in (2, 3):
+            cluster[node].wait_ready()
+
+
+def _decides(cluster: Cluster, node: int) -> bool:
+    if cluster.controller() == node:
+        return True
+    with contextlib.suppress(AssertionError):
+        cluster.command("cluster", "move-controller", str(node))
+    return False
