@@ -85,6 +85,14 @@ class StreamlogError(Exception):
     retriable = False
 
 
+class BrokenInvariant(AssertionError):
+    """What the code relies on does not hold: a fault of streamlog, so no StreamlogError.
+
+    Raised, and not asserted, because ``python -O`` drops assertions: a node that goes on with a
+    broken invariant may lose records.
+    """
+
+
 class ConfigError(StreamlogError):
     """A setting is wrong. The text is one line: the key, what is wrong with it, the remedy."""
 

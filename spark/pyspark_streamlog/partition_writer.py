@@ -12,6 +12,7 @@ from typing import Final
 from pyspark_streamlog.attempt import epoch_after, first_sequence
 from pyspark_streamlog.earlier import Earlier, digest
 from pyspark_streamlog.rows import Content
+from streamlog.errors import BrokenInvariant
 from streamlog.model import TopicPartition
 from streamlog.producers.sequence import following
 from streamlog.record.codec import RecordRun
@@ -124,7 +125,8 @@ class PartitionWriter:
 
         Raises InvalidProducerEpoch.
         """
-        assert not self.owns, "an owner is refused for the sake of a newer attempt only"
+        if self.owns:
+            raise BrokenInvariant("an owner is refused for the sake of a newer attempt only")
         contents, self.unsure = self.unsure, []
         self._timed = earlier.timed
         self._earlier = earlier.records - self._matched

@@ -19,6 +19,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.errors import BrokenInvariant
 from streamlog.groups.effects import NONE
 from streamlog.groups.member import Member, Protocols
 from streamlog.groups.records import Committed, KeptGroup
@@ -89,7 +90,8 @@ class Group:
     # Its state
 
     def move(self, state: State, wall_ms: int) -> None:
-        assert self.state in _BEFORE[state], (self.name, self.state, state)
+        if self.state not in _BEFORE[state]:
+            raise BrokenInvariant(f"{self.name}: {self.state} does not lead to {state}")
         self.state = state
         self.state_ms = wall_ms
 
@@ -120,13 +122,15 @@ class Group:
 
     def add(self, member: Member, protocol_type: str | None) -> None:
         """The first one decides what type of protocol they speak."""
-        assert member.member_id not in self.members
+        if member.member_id in self.members:
+            raise BrokenInvariant(f"{member.member_id} is a member already")
         if not self.members:
             self.protocol_type = protocol_type
         self.pending.discard(member.member_id)
         self.members[member.member_id] = member
         if member.instance_id is not None:
-            assert member.instance_id not in self.static
+            if member.instance_id in self.static:
+                raise BrokenInvariant(f"{member.instance_id} is a member already")
             self.static[member.instance_id] = member.member_id
         if self.leader is None:
             self.leader = member.member_id

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from streamlog.errors import BrokenInvariant
+
 
 class Reply:
     """A token of the core's; one may be waited for by several."""
@@ -16,7 +18,8 @@ class Reply:
 
     @property
     def result(self) -> Any:
-        assert self.is_there
+        if not self.is_there:
+            raise BrokenInvariant("no answer has been given")
         return self._result
 
     def watch(self, watcher: Callable[[], None]) -> None:
@@ -27,7 +30,8 @@ class Reply:
         self._watchers.remove(watcher)
 
     def give(self, result: Any) -> None:
-        assert not self.is_there, "an answer is given once"
+        if self.is_there:
+            raise BrokenInvariant("an answer is given once")
         self._result, self.is_there = result, True
         for watcher in tuple(self._watchers):
             watcher()

@@ -18,6 +18,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.errors import (
+    BrokenInvariant,
     NotEnoughReplicas,
     NotLeader,
     Overloaded,
@@ -90,7 +91,8 @@ class Shard:
         """The log has been read; ``streams``: all there are, and their ids; ``since_ms``: as of
         ``Coordinator``.
         """
-        assert self.coordinator is None and not self.closed
+        if self.coordinator is not None or self.closed:
+            raise BrokenInvariant("a shard is opened once")
         self.coordinator = Coordinator(
             self._settings, lambda: str(uuid.uuid4()), groups, now=self._now(), since_ms=since_ms
         )

@@ -6,6 +6,8 @@ an id is known for at least the window, and at most an eighth longer.
 
 from collections import deque
 
+from streamlog.errors import BrokenInvariant
+
 SLOTS_PER_WINDOW = 8
 
 Slot = tuple[int, dict[bytes, int]]
@@ -79,7 +81,8 @@ class DuplicateWindow:
 
     def restore(self, slots: list[Slot]) -> None:
         """What ``slots`` has given; nothing was known before."""
-        assert not self._slots
+        if self._slots:
+            raise BrokenInvariant("message ids are restored into an empty window")
         self._slots.extend(slots)
         self._count = sum(len(ids) for _, ids in slots)
 

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import BrokenInvariant, StreamlogError
 from streamlog.ingest.acks import ack_head, ack_json
 from streamlog.ingest.answers import NS_PER_MS, Answers
 from streamlog.ingest.awaited import Awaited, WatchedPartition
@@ -423,7 +423,8 @@ class Inlet:
         first = pending.popleft()
         if first is not acks:
             pending.appendleft(first)
-            assert pending[-1] is acks, "appends end in order"
+            if pending[-1] is not acks:
+                raise BrokenInvariant("appends end in order")
             pending.pop()
         self._room.give_back(acks.size_bytes)
         return True

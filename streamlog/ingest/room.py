@@ -4,6 +4,7 @@ import asyncio
 import logging
 import time
 
+from streamlog.errors import BrokenInvariant
 from streamlog.metrics import NodeMetrics
 
 logger = logging.getLogger(__name__)
@@ -35,7 +36,8 @@ class Room:
 
     def give_back(self, size_bytes: int) -> None:
         self.taken_bytes -= size_bytes
-        assert self.taken_bytes >= 0, "what was given back had been taken"
+        if self.taken_bytes < 0:
+            raise BrokenInvariant("what was given back had been taken")
         if not self.taken_bytes:
             self._empty.set()
         if self.taken_bytes <= self._inflight_bytes_max and not self._has_room.is_set():

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from streamlog.errors import BrokenInvariant
 from streamlog.ingest.room import Room
 
 BATCHES_MAX = 1_000
@@ -52,5 +53,6 @@ class Staging:
         """A batch is stored, or given up; ``size_bytes``: all that was taken for it."""
         self.count -= 1
         self.taken_bytes -= size_bytes
-        assert self.count >= 0 and self.taken_bytes >= 0, "what ended had begun"
+        if self.count < 0 or self.taken_bytes < 0:
+            raise BrokenInvariant("what ended had begun")
         self._room.give_back(size_bytes)

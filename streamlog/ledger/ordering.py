@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from streamlog.errors import ChannelNotReady, StreamlogError
+from streamlog.errors import BrokenInvariant, ChannelNotReady, StreamlogError
 from streamlog.ledger.consumer import StreamConsumer
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.channel_config import ChannelConfig
@@ -137,7 +137,8 @@ class Ordering:
                 with contextlib.suppress(asyncio.QueueFull):
                     self._posts.put_nowait(number)
             case ConfigurationChanged(config):
-                assert self._last is not None and self._last.is_configuration, "appended before"
+                if self._last is None or not self._last.is_configuration:
+                    raise BrokenInvariant("appended before")
                 self._listener.changed(config, self._last)
             case Skipped():
                 self._observer.skipped(self.consenter.config.channel, effect.reason)

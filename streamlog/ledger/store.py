@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptFile, OffsetOutOfRange, Unavailable
+from streamlog.errors import BrokenInvariant, CorruptFile, OffsetOutOfRange, Unavailable
 from streamlog.ledger.positions import BlockPositions, Place
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import Disk, storage_error, storage_errors
@@ -118,7 +118,8 @@ class BlockStore:
 
         Raises StorageFull, after which some may be there.
         """
-        assert number == self.height, f"block {number} where {self.height} is next"
+        if number != self.height:
+            raise BrokenInvariant(f"block {number} where {self.height} is next")
         places: list[Place] = []
         try:
             places.extend(map(self._append, blocks))

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from itertools import pairwise
 from typing import Final, NamedTuple
 
-from streamlog.errors import CorruptFile
+from streamlog.errors import BrokenInvariant, CorruptFile
 from streamlog.log.checkpoint import checkpoint_lines
 from streamlog.model import NO_EPOCH, EpochEnd
 
@@ -37,7 +37,10 @@ class LeaderEpochs:
         """Note that ``epoch`` has a batch at ``start_offset``; whether that was news."""
         if epoch <= self.latest:
             return False
-        assert not self._entries or start_offset >= self._entries[-1].start_offset
+        if self._entries and start_offset < self._entries[-1].start_offset:
+            raise BrokenInvariant(
+                f"epoch {epoch} begins at {start_offset}, before the epoch below it"
+            )
         if self._entries and self._entries[-1].start_offset == start_offset:
             self._entries.pop()  # nothing was written in it
         self._entries.append(EpochStart(epoch, start_offset))

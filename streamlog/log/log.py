@@ -1,7 +1,7 @@
 import logging
 from pathlib import Path
 
-from streamlog.errors import OffsetOutOfRange, StorageFailed, Unavailable
+from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.disk import Disk, is_full, storage_error, storage_errors
@@ -290,7 +290,8 @@ class PartitionLog:
 
     def finish_sync(self, ticket: SyncTicket) -> int:
         """Take back the ticket, which has run; all below the offset returned is synced."""
-        assert ticket is self._unsynced.ticket, "not the ticket that is out"
+        if ticket is not self._unsynced.ticket:
+            raise BrokenInvariant("not the ticket that is out")
         if not ticket.done:
             self._unsynced.abandon([])
             self.fail("a sync was given up")
@@ -386,7 +387,10 @@ class PartitionLog:
         damage; else this does, before any file goes.
         Raises Unavailable where a file cannot be removed; the offset has advanced all the same.
         """
-        assert offset <= self.log_end_offset
+        if offset > self.log_end_offset:
+            raise BrokenInvariant(
+                f"the log start offset {offset} is past the log end offset {self.log_end_offset}"
+            )
         self.log_start_offset = max(self.log_start_offset, offset)
         return self._remove_below(self.log_start_offset, is_kept=is_kept)
 

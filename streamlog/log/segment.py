@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
-from streamlog.errors import CorruptBatch, CorruptData
+from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, is_full, storage_error
 from streamlog.log.encryption.cipher import is_encrypted
 from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
@@ -287,7 +287,8 @@ class Segment:
         About ``max_bytes`` at most, but the first batch comes whole. Raises CorruptBatch and
         OSError.
         """
-        assert not self.unverified_bytes
+        if self.unverified_bytes:
+            raise BrokenInvariant("a segment is verified before it is read")
         if self.key is not None:
             max_bytes = min(max_bytes, DECRYPTED_BYTES_MAX)
         position, _ = self.locate(offset)

@@ -1,6 +1,7 @@
 from bisect import bisect_right
 from collections.abc import Iterator
 
+from streamlog.errors import BrokenInvariant
 from streamlog.log.segment import Segment
 
 
@@ -10,7 +11,8 @@ class Segments:
     __slots__ = ("_bases", "_sealed_bytes", "_segments")
 
     def __init__(self, segments: list[Segment]) -> None:
-        assert segments
+        if not segments:
+            raise BrokenInvariant("a log has a segment at least")
         self._segments = segments
         self._bases = [segment.base_offset for segment in segments]  # same order
         self._sealed_bytes = sum(segment.size_bytes for segment in segments[:-1])
@@ -59,7 +61,11 @@ class Segments:
     def add(self, segment: Segment) -> None:
         """Becomes the active one; the one before must be sealed."""
         last = self._segments[-1]
-        assert segment.base_offset == last.next_offset > last.base_offset
+        if not segment.base_offset == last.next_offset > last.base_offset:
+            raise BrokenInvariant(
+                f"the segment at {segment.base_offset} does not follow what ends at"
+                f" {last.next_offset}"
+            )
         self._sealed_bytes += last.size_bytes
         self._segments.append(segment)
         self._bases.append(segment.base_offset)
@@ -67,8 +73,10 @@ class Segments:
     def replace(self, old: list[Segment], new: Segment) -> None:
         """``new`` has the offsets of ``old``, which are sealed and lie next to each other."""
         at = self._segments.index(old[0])
-        assert self._segments[at : at + len(old)] == old and old[-1] is not self._segments[-1]
-        assert (new.base_offset, new.next_offset) == (old[0].base_offset, old[-1].next_offset)
+        if self._segments[at : at + len(old)] != old or old[-1] is self._segments[-1]:
+            raise BrokenInvariant("only sealed segments that lie next to each other are replaced")
+        if (new.base_offset, new.next_offset) != (old[0].base_offset, old[-1].next_offset):
+            raise BrokenInvariant(f"{new.path} does not have the offsets of what it replaces")
         self._segments[at : at + len(old)] = [new]
         self._bases[at : at + len(old)] = [new.base_offset]
         self._sealed_bytes += new.size_bytes - sum(segment.size_bytes for segment in old)
@@ -80,7 +88,8 @@ class Segments:
 
     def drop_first(self) -> Segment:
         """Take out the oldest, which must not be the active one."""
-        assert len(self._segments) > 1
+        if len(self._segments) <= 1:
+            raise BrokenInvariant("the active segment stays")
         del self._bases[0]
         segment = self._segments.pop(0)
         self._sealed_bytes -= segment.size_bytes
@@ -88,7 +97,8 @@ class Segments:
 
     def drop_last(self) -> Segment:
         """Take out the active one; the one before becomes it."""
-        assert len(self._segments) > 1
+        if len(self._segments) <= 1:
+            raise BrokenInvariant("one segment stays")
         del self._bases[-1]
         segment = self._segments.pop()
         self._sealed_bytes -= self._segments[-1].size_bytes

@@ -1,7 +1,7 @@
 from types import TracebackType
 from typing import Final
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import BrokenInvariant, CorruptBatch
 from streamlog.log.disk import storage_errors
 from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.files import FilePool, PooledFile
@@ -73,7 +73,8 @@ class FileSlice:
 
     def fileno(self) -> int:
         assert self._pooled is not None, "an empty, closed or decrypted slice has no file"
-        assert self._key is None, "nobody is sent what is encrypted"
+        if self._key is not None:
+            raise BrokenInvariant("nobody is sent what is encrypted")
         return self._pooled.file.fileno()
 
     def read(self) -> bytes:

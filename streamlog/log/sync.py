@@ -1,7 +1,7 @@
 import threading
 from collections.abc import Callable
 
-from streamlog.errors import StorageFailed
+from streamlog.errors import BrokenInvariant, StorageFailed
 from streamlog.log.disk import Disk, DiskFile, is_full
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.manifest import ManifestFile, Synced
@@ -143,7 +143,8 @@ class Unsynced:
         on_failure: Callable[[str], None],
     ) -> SyncTicket:
         """A ticket for all of it. ``manifest``: where it is behind. Raises OSError."""
-        assert self.ticket is None, "the last ticket has not been taken back"
+        if self.ticket is not None:
+            raise BrokenInvariant("the last ticket has not been taken back")
         keys = [it.key for it in self.segments if it.key is not None and it.key.is_unsynced]
         self.folder |= bool(keys)
         self.ticket = SyncTicket(

@@ -16,6 +16,7 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.errors import (
+    BrokenInvariant,
     CorruptBatch,
     CorruptData,
     CorruptFile,
@@ -299,7 +300,8 @@ class MetadataReplica:
         return [raft.VotersChanged(voters, offset)]
 
     def _cut(self, end_offset: int) -> list[raft.Event]:
-        assert end_offset >= self.image.offset, "what is committed stays"
+        if end_offset < self.image.offset:
+            raise BrokenInvariant("what is committed stays")
         while self._uncommitted and self._uncommitted[-1].offset > end_offset:
             self._uncommitted.pop()
         if self._voters[-1][0] < end_offset:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import NamedTuple
 
-from streamlog.errors import CorruptData, StorageFailed
+from streamlog.errors import BrokenInvariant, CorruptData, StorageFailed
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd
 from streamlog.partition.state import PartitionState
 from streamlog.replication.follower import cut_offset, shown_offset
@@ -85,7 +85,10 @@ class Following:
         StorageFailed (the partition is offline now).
         """
         state = self._state
-        assert not state.is_leader and not state.cutting
+        if state.is_leader or state.cutting:
+            raise BrokenInvariant(
+                "only a follower appends what it fetched, and not during a truncation"
+            )
         try:
             return state.log.append_fetched(records)
         except StorageFailed as error:
@@ -144,7 +147,10 @@ class Following:
         No sync may run meanwhile, and none begins.
         """
         state = self._state
-        assert not state.is_leader and state.syncing is None and not state.cutting
+        if state.is_leader or state.syncing is not None or state.cutting:
+            raise BrokenInvariant(
+                "only a follower truncates, and neither during a sync nor twice at once"
+            )
         state.cutting = True
         log, offset = state.log, cut.offset
         if cut.whole:
@@ -156,7 +162,8 @@ class Following:
     def finish_cut(self, error: StorageFailed | None = None) -> int:
         """The cut is done, or has failed; how many committed records it has cost."""
         state = self._state
-        assert state.cutting
+        if not state.cutting:
+            raise BrokenInvariant("no truncation runs")
         state.cutting = False
         if error is not None:
             state.fail(error)

@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import (
+    BrokenInvariant,
     NotEnoughReplicas,
     NotLeader,
     OffsetOutOfRange,
@@ -190,8 +191,10 @@ class PartitionState:
         replicas: Iterable[NodeId],
         min_isr: int,
     ) -> None:
-        assert leader_epoch >= self.leader_epoch, "an epoch never falls"
-        assert not self.cutting, "the log is being cut"
+        if leader_epoch < self.leader_epoch:
+            raise BrokenInvariant("an epoch never falls")
+        if self.cutting:
+            raise BrokenInvariant("the log is being cut")
         self.leader_epoch = leader_epoch
         self.leader = leader
         self.isr = frozenset(isr)

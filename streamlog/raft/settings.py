@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from streamlog.errors import BrokenInvariant
+
 
 @dataclass(frozen=True, slots=True)
 class RaftSettings:
@@ -15,9 +17,12 @@ class RaftSettings:
     """How long a fetch waits at the leader for news; at most half of the election timeout."""
 
     def __post_init__(self) -> None:
-        assert self.election_timeout_ms > 0, "a timeout is not zero"
-        assert self.request_timeout_ms > 0, "a timeout is not zero"
-        assert self.fetch_wait_ms >= 0, "nobody waits less than not at all"
+        if self.election_timeout_ms <= 0:
+            raise BrokenInvariant("a timeout is not zero")
+        if self.request_timeout_ms <= 0:
+            raise BrokenInvariant("a timeout is not zero")
+        if self.fetch_wait_ms < 0:
+            raise BrokenInvariant("nobody waits less than not at all")
 
     @property
     def wait_ms(self) -> int:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
 from streamlog.raft.events import Role
 from streamlog.raft.settings import RaftSettings
@@ -54,7 +55,8 @@ class Standing:
 
     def enter(self, epoch: int, now_ms: int) -> None:
         """A newer epoch, of which nothing else is known."""
-        assert epoch > self.epoch
+        if epoch <= self.epoch:
+            raise BrokenInvariant(f"epoch {epoch} is not newer than {self.epoch}")
         self.epoch = epoch
         self.voted_for = None
         self._gone = None
@@ -73,22 +75,27 @@ class Standing:
         self.voted_for = self._me
 
     def lead(self) -> None:
-        assert self.role is Role.CANDIDATE
-        assert self.voted_for == self._me
+        if self.role is not Role.CANDIDATE:
+            raise BrokenInvariant(f"a {self.role.value} cannot become the leader")
+        if self.voted_for != self._me:
+            raise BrokenInvariant("a leader has voted for itself")
         self.role = Role.LEADER
         self.leader = self._me.node_id
 
     def resign(self, now_ms: int) -> None:
         """It has voted for itself, and so for nobody else in this epoch."""
-        assert self.role is Role.LEADER
+        if self.role is not Role.LEADER:
+            raise BrokenInvariant(f"a {self.role.value} cannot resign")
         self.role = Role.RESIGNED
         self.leader = None
         self.be_patient(now_ms)
 
     def vote(self, candidate: ReplicaKey, now_ms: int) -> None:
         """It gets the time that it needs."""
-        assert self.voted_for in (None, candidate)
-        assert self.leader is None
+        if self.voted_for not in (None, candidate):
+            raise BrokenInvariant(f"epoch {self.epoch}: this node has voted for another candidate")
+        if self.leader is not None:
+            raise BrokenInvariant(f"epoch {self.epoch} has a leader already")
         self.voted_for = candidate
         self._be_idle()
         self.be_patient(now_ms)
@@ -102,8 +109,10 @@ class Standing:
         return directly or leader != self._gone or now_ms >= self._gone_until_ms
 
     def follow(self, leader: NodeId, *, directly: bool, now_ms: int) -> None:
-        assert self.role is not Role.LEADER
-        assert leader != self._me.node_id
+        if self.role is Role.LEADER:
+            raise BrokenInvariant("a leader follows nobody in its epoch")
+        if leader == self._me.node_id:
+            raise BrokenInvariant("a node does not follow itself")
         self.leader = leader
         self.role = Role.FOLLOWER if self.is_voter else Role.OBSERVER
         self._gone = None
@@ -156,7 +165,8 @@ class Standing:
 
     def lost_election(self, now_ms: int) -> None:
         """Nobody wins, or another does and will be heard of."""
-        assert self.role in (Role.CANDIDATE, Role.PROSPECTIVE)
+        if self.role not in (Role.CANDIDATE, Role.PROSPECTIVE):
+            raise BrokenInvariant(f"a {self.role.value} takes no part in an election")
         self._be_idle()
         self.stands_ms = now_ms + 1 + self._up_to(2 * self._moment_ms)
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from crc32c import crc32c
 
+from streamlog.errors import BrokenInvariant
 from streamlog.record.batch import (
     DELETE_HORIZON,
     HEADER_BYTES,
@@ -82,7 +83,8 @@ def is_gap(header: BatchHeader) -> bool:
 
 def gap_from(header: BatchHeader, offset: int) -> bytes:
     """The part of a gap that begins at ``offset``."""
-    assert is_gap(header) and header.base_offset <= offset < header.next_offset
+    if not is_gap(header) or not header.base_offset <= offset < header.next_offset:
+        raise BrokenInvariant(f"offset {offset} is not in a gap")
     return gap(
         offset,
         header.next_offset,

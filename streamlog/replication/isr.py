@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
+from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
 
 DOUBT_MS: Final = 10_000
@@ -53,7 +54,8 @@ class InSync:
 
     def log(self, isr: Iterable[NodeId], partition_epoch: int) -> None:
         """As the metadata has it now; a proposal upon an older state is void."""
-        assert partition_epoch >= self.partition_epoch, "a partition epoch never falls"
+        if partition_epoch < self.partition_epoch:
+            raise BrokenInvariant("a partition epoch never falls")
         if partition_epoch > self.partition_epoch:
             self._end()
         self.partition_epoch = partition_epoch
@@ -61,7 +63,8 @@ class InSync:
         self._count()
 
     def propose(self, proposal: IsrProposal) -> None:
-        assert self.proposal is None, "one at a time"
+        if self.proposal is not None:
+            raise BrokenInvariant("one at a time")
         self.proposal = proposal
         self._count()
 

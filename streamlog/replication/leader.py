@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable
 
+from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
 from streamlog.replication.isr import InSync, IsrProposal, Standing
 from streamlog.replication.progress import FollowerProgress
@@ -65,7 +66,8 @@ class LeaderProgress:
 
     def local(self, log_end: int, kept_end: int) -> int:
         """The leader's log has grown, or has been synced further. The new high watermark."""
-        assert kept_end <= log_end, (kept_end, log_end)
+        if kept_end > log_end:
+            raise BrokenInvariant(f"{kept_end} is past the log end offset {log_end}")
         self.log_end = log_end
         self.kept_end = kept_end
         if self._counted or self._short:
@@ -83,7 +85,8 @@ class LeaderProgress:
         log_start: int = 0,
     ) -> int:
         """A fetch at ``fetch_offset`` says that all below is there. The new high watermark."""
-        assert node_id != self._node_id
+        if node_id == self._node_id:
+            raise BrokenInvariant("a leader does not fetch from itself")
         if fetch_offset <= self.log_end:
             follower = self.followers.get(node_id)
             if follower is None:
@@ -204,7 +207,8 @@ class LeaderProgress:
     # What is committed
 
     def _count(self) -> None:
-        assert self._node_id in self.isr, "a leader is in its ISR"
+        if self._node_id not in self.isr:
+            raise BrokenInvariant("a leader is in its ISR")
         self._counted = tuple(
             self.followers[node_id] for node_id in self.in_sync.maximal - {self._node_id}
         )

@@ -5,7 +5,7 @@ import socket
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from streamlog.errors import TlsFailed
+from streamlog.errors import BrokenInvariant, TlsFailed
 
 RECEIVE_BYTES: Final = 64 * 1024
 TICK_S: Final = 0.001
@@ -189,7 +189,8 @@ class Channel:
             return 0
 
     def _wait(self) -> asyncio.Future[bytes]:
-        assert self._waiter is None, "two tasks wait on one channel"
+        if self._waiter is not None:
+            raise BrokenInvariant("two tasks wait on one channel")
         if self._ended is not None:
             raise self._ended
         self._waiter = waiter = self._loop.create_future()

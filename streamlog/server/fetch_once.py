@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 
+from streamlog.errors import BrokenInvariant
 from streamlog.model import TopicPartition
 from streamlog.server.partition_fetch import Caller, Key, PartitionFetch
 from streamlog.wire import fetch as wire
@@ -51,7 +52,8 @@ class FetchOnce:
 
     def end(self, *, everything: bool) -> list[PartitionFetch]:
         """What is to be told."""
-        assert everything
+        if not everything:
+            raise BrokenInvariant("without a session every partition is told")
         return list(self._fetches.values())
 
     def drop(self, told: Iterable[PartitionFetch]) -> None:

@@ -3,7 +3,7 @@ from collections.abc import Mapping
 from typing import Final, NoReturn
 from uuid import UUID
 
-from streamlog.errors import MalformedFrame
+from streamlog.errors import BrokenInvariant, MalformedFrame
 
 Buffer = bytes | bytearray | memoryview
 
@@ -183,7 +183,8 @@ class Cursor:
 
 
 def encode_uvarint(value: int) -> bytes:
-    assert value >= 0
+    if value < 0:
+        raise BrokenInvariant(f"{value} is below zero")
     if value < 0x80:
         return _SHORT[value]
     low, middle = value & 0x7F | 0x80, value >> 7 & 0x7F | 0x80

@@ -11,7 +11,7 @@ from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
-from streamlog.errors import MalformedFrame
+from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.wire.cursor import (
     NO_UUID,
     Buffer,
@@ -98,7 +98,8 @@ def _string(flexible: bool, nullable: bool) -> _Kind:
         return cursor.nullable_string(flexible) if nullable else cursor.string(flexible)
 
     def write(out: bytearray, value: str | None) -> None:
-        assert nullable or value is not None, "null where text must be"
+        if not nullable and value is None:
+            raise BrokenInvariant("null where text must be")
         out += encode_string(value, flexible)
 
     return _Kind(read, write, None if nullable else "")
@@ -114,7 +115,8 @@ def _bytes(flexible: bool, nullable: bool) -> _Kind:
         return value
 
     def write(out: bytearray, value: Buffer | None) -> None:
-        assert nullable or value is not None, "null where bytes must be"
+        if not nullable and value is None:
+            raise BrokenInvariant("null where bytes must be")
         out += encode_bytes(value, flexible)
 
     return _Kind(read, write, None if nullable else b"")
@@ -128,7 +130,8 @@ def _array(item: _Kind | Entity, flexible: bool, nullable: bool) -> _Kind:
         return None if length is None else [item.read(cursor) for _ in range(length)]
 
     def write(out: bytearray, values: Any) -> None:
-        assert nullable or values is not None, "null where an array must be"
+        if not nullable and values is None:
+            raise BrokenInvariant("null where an array must be")
         out += encode_array_length(None if values is None else len(values), flexible)
         for value in values or ():
             item.write(out, value)
@@ -160,7 +163,8 @@ def _unwrap(annotation: Any) -> tuple[Any, bool]:
     if get_origin(annotation) is not UnionType:
         return annotation, False
     inner = [arg for arg in get_args(annotation) if arg is not NoneType]
-    assert len(inner) == 1
+    if len(inner) != 1:
+        raise BrokenInvariant(f"{annotation} is not one type or None")
     return inner[0], True
 
 

@@ -44,6 +44,34 @@ def test_packages_say_what_they_are_and_hold_no_code(path: Path) -> None:
         assert isinstance(node, ast.ImportFrom | ast.Assign), "move code into a module"
 
 
+def test_safety_does_not_rest_on_assertions() -> None:
+    """``python -O`` drops them: an assertion may tell mypy a type, and nothing else. Where one of
+    these is dropped, the next line fails on the None.
+    """
+    spark = ROOT / "spark" / "pyspark_streamlog"
+    checks = [
+        f"{name_of(path)}:{node.lineno}: {ast.unparse(node)}"
+        for path in SOURCES
+        if PACKAGE in path.parents or spark in path.parents
+        for node in nodes(path)
+        if isinstance(node, ast.Assert) and not narrows_a_type(node.test)
+    ]
+    assert checks == [], "raise BrokenInvariant, or an error of the request"
+
+
+def narrows_a_type(test: ast.expr) -> bool:
+    match test:
+        case ast.BoolOp(op=ast.And(), values=values):
+            return all(map(narrows_a_type, values))
+        case ast.BoolOp(op=ast.Or(), values=[first, *others]):
+            return ast.unparse(first).endswith(" is None") and all(map(narrows_a_type, others))
+        case ast.Compare(ops=[ast.IsNot()], comparators=[ast.Constant(value=None)]):
+            return True
+        case ast.Call(func=ast.Name(id="isinstance")):
+            return True
+    return False
+
+
 def test_tasks_have_a_group() -> None:
     """A task outside a group is one whose failure nobody sees."""
     bare = [

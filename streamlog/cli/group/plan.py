@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from streamlog.cli.group.target import Shift, Target
 from streamlog.client.position import Earliest, Latest, Offset, Timestamp
-from streamlog.errors import InvalidRequest
+from streamlog.errors import BrokenInvariant, InvalidRequest
 from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
@@ -71,7 +71,8 @@ def change_of(
     Raises InvalidRequest where the target is not in the partition.
     """
     offset, note = _offset(tp, committed, extent, target, at_time)
-    assert extent.start <= offset <= extent.end, (offset, extent)
+    if not extent.start <= offset <= extent.end:
+        raise BrokenInvariant(f"offset {offset} is outside of {extent}")
     if committed is None:
         return Change(tp, None, offset, 0, 0, note)
     skipped = max(0, offset - max(committed.offset, extent.start))

@@ -11,6 +11,7 @@ from streamlog.client.addresses import reason
 from streamlog.client.login import RENEW_AT, Login
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
+    BrokenInvariant,
     FrameTooLarge,
     MalformedFrame,
     NodeUnreachable,
@@ -187,7 +188,8 @@ class Connection:
         return APIS[key], version
 
     def _send(self, api: Api, version: int, body: bytes, timeout_ms: int) -> None:
-        assert self._awaited is None, "the last answer has not been received"
+        if self._awaited is not None:
+            raise BrokenInvariant("the last answer has not been received")
         if self._closed:
             raise NodeUnreachable(f"{self._address}: the connection is closed")
         timeout_ms, self._throttle_ms = timeout_ms + self._throttle_ms, 0

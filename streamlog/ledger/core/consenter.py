@@ -16,6 +16,7 @@ from enum import Enum
 from typing import Final
 
 from streamlog.errors import (
+    BrokenInvariant,
     InvalidChannelConfig,
     InvalidRequest,
     InvalidSignature,
@@ -145,7 +146,8 @@ class Consenter:
     """Cuts a channel's blocks after ``tip``, of which ``config`` is the configuration in force."""
 
     def __init__(self, tip: ChainTip, config: ChannelConfig) -> None:
-        assert config.channel == tip.channel, "the configuration is that of the chain"
+        if config.channel != tip.channel:
+            raise BrokenInvariant("the configuration is that of the chain")
         self.tip = tip
         """The last block that was cut; its ``Append`` may not be carried out yet."""
         self.admission = Admission(config)

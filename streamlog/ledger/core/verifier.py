@@ -7,7 +7,7 @@ with one from a source that you trust.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from streamlog.errors import BrokenChain, InvalidRequest
+from streamlog.errors import BrokenChain, BrokenInvariant, InvalidRequest
 from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip, check_next
@@ -47,7 +47,8 @@ class Verifier:
         *,
         channel: str | None = None,
     ) -> None:
-        assert (tip is None) == (config is None), "a tip and its configuration go together"
+        if (tip is None) != (config is None):
+            raise BrokenInvariant("a tip and its configuration go together")
         self.tip = tip
         self.records = 0
         self.configurations = 0

@@ -1,6 +1,7 @@
 import contextlib
 from typing import Final
 
+from streamlog.errors import BrokenInvariant
 from streamlog.log.disk import Disk
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.indexer import Indexer
@@ -94,7 +95,8 @@ class CleanedFile:
     def _add(
         self, base_offset: int, next_offset: int, time_ms: int, batch: bytes | memoryview
     ) -> None:
-        assert base_offset == self.next_offset, "batches are dense"
+        if base_offset != self.next_offset:
+            raise BrokenInvariant("batches are dense")
         if self._cipher is not None:
             batch = self._cipher.encrypted(batch)
         position = self.reached_bytes

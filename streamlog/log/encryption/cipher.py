@@ -18,7 +18,7 @@ from crc32c import crc32c
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streamlog.errors import CorruptBatch
+from streamlog.errors import BrokenInvariant, CorruptBatch
 from streamlog.record.batch import (
     CRC_POSITION,
     CRC_START,
@@ -57,7 +57,8 @@ class BatchCipher:
         if len(view) == HEADER_BYTES:
             return bytes(view)
         (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
-        assert not attributes & ENCRYPTED, "the batch is encrypted already"
+        if attributes & ENCRYPTED:
+            raise BrokenInvariant("the batch is encrypted already")
         rest = _marked(view, attributes | ENCRYPTED)
         start = bytes(view[:_LENGTH_POSITION])
         epoch = bytes(view[LENGTH_PREFIX_BYTES:CRC_POSITION])

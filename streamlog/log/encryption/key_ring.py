@@ -5,7 +5,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from streamlog.errors import EncryptionKeyMissing
+from streamlog.errors import BrokenInvariant, EncryptionKeyMissing
 from streamlog.log.encryption.cipher import NONCE_BYTES
 from streamlog.log.encryption.key_file import WrappedKey
 
@@ -27,8 +27,10 @@ class KeyRing:
         self.replace(keys or {}, current)
 
     def replace(self, keys: Mapping[str, bytes], current: str | None) -> None:
-        assert current is None or current in keys
-        assert all(len(key) == KEY_BYTES for key in keys.values())
+        if current is not None and current not in keys:
+            raise BrokenInvariant(f"there is no key {current}")
+        if not all(len(key) == KEY_BYTES for key in keys.values()):
+            raise BrokenInvariant(f"a key has {KEY_BYTES} bytes")
         self._state = {name: AESGCM(key) for name, key in keys.items()}, current
 
     @property

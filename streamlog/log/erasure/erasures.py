@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from streamlog.errors import BrokenInvariant
 from streamlog.model import NO_EPOCH
 from streamlog.record.batch import OFFSET_MAX
 from streamlog.record.offset_set import OffsetSet
@@ -114,7 +115,8 @@ class Erasures:
         tail_start: int,
     ) -> None:
         """What was kept; nothing was known before."""
-        assert self.latest_offset < 0
+        if self.latest_offset >= 0:
+            raise BrokenInvariant("erasures are restored into an empty set")
         self.erased, self.unremoved, self.last = erased, unremoved, last
         self._pending.extend(pending)
         self.tail_start = max(0, min(tail_start, self.latest_offset))

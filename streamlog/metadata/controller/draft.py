@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
-from streamlog.errors import NodeNotFound, StaleNode
+from streamlog.errors import BrokenInvariant, NodeNotFound, StaleNode
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.image import (
     Image,
@@ -83,7 +83,8 @@ class Draft:
 
     def add(self, stream: str, number: int, partition: PartitionImage) -> None:
         """A partition that is new, as it is."""
-        assert partition.leader == NO_LEADER or partition.leader in partition.isr
+        if partition.leader != NO_LEADER and partition.leader not in partition.isr:
+            raise BrokenInvariant(f"{stream}/{number}: leader {partition.leader} is not in the ISR")
         self._count(partition, 1)
         self.records.append(partition_changed(stream, number, partition))
 
