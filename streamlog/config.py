@@ -130,7 +130,11 @@ class KafkaSection(Section):
     """Of clients that come from one address; all that come through a proxy come from its own."""
     frame_bytes_max: Annotated[int, Field(ge=1024)] = 100 * MIB
     receive_bytes_max: Annotated[int, Field(ge=MIB)] = 512 * MIB
-    """Of requests that have come in part, over all connections; one too much is closed."""
+    """Of requests that have come in part or are being answered, over all connections. Beyond it the
+    client that holds the most loses a connection."""
+    receive_bytes_per_client_max: Annotated[int, Field(ge=MIB)] = 128 * MIB
+    """Of these, of one principal, or of one address where nobody has logged in; one too much is
+    closed."""
     fetch_bytes_max: Annotated[int, Field(ge=1)] = 55 * MIB
     idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
     send_timeout_ms: Annotated[int, Field(ge=1000)] = 60_000

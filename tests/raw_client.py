@@ -28,12 +28,15 @@ class Sent(NamedTuple):
 class RawClient:
     """Requests may be sent before the answers to earlier ones are read."""
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, *, own_address: str = "127.0.0.1") -> None:
         self._port = port
+        self._own_address = own_address
         self._correlation_id = 100
 
     async def __aenter__(self) -> "RawClient":
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self._port)
+        self._reader, self._writer = await asyncio.open_connection(
+            "127.0.0.1", self._port, local_addr=(self._own_address, 0)
+        )
         return self
 
     async def __aexit__(

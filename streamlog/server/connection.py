@@ -21,7 +21,7 @@ from streamlog.server.late_answer import LateAnswer, until_due
 from streamlog.server.newcomers import NewcomerLate
 from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
-from streamlog.server.receiving import LARGE_BYTES, ReceiveRoom, ReceiveRoomFull
+from streamlog.server.receiving import SMALL_BYTES, ReceiveRoom, ReceiveRoomFull
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.wire.framing import FrameSplitter
 
@@ -79,17 +79,17 @@ class Connection:
     ) -> None:
         """``settled`` is called when the peer has said who it is, and what it wants first.
 
-        ``room``: for requests that have come in part, shared with other connections. ``tell`` logs
-        why this node has closed it.
+        ``room``: for requests that are not answered yet, shared with other connections. ``tell``
+        logs why this node has closed it.
         """
         self._channel = channel
         self._settled = settled
         self._tell = tell or _tell
-        self._room = room or ReceiveRoom(context.settings.receive_bytes_max)
-        self._held_bytes = 0  # of the room
         self._peer = peer
         self._context = context
         self._asking = Peer(context, peer.rpartition(":")[0])
+        room = room or ReceiveRoom(context.settings.receive_bytes_max)
+        self._seat = room.seat(self._asking.answerable, self._make_room)
         self._readers = readers
         self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
@@ -135,7 +135,7 @@ class Connection:
         finally:
             for late in self._late:
                 late.end()
-            self._let_go()
+            self._seat.leave()
             self._asking.leave()
             self._channel.close()
 
@@ -149,6 +149,7 @@ class Connection:
         self._sent = self._context.metrics.fetch_bytes[self._channel.path]
         if self._channel.peer_subject is not None:
             self._asking.show(self._channel.peer_subject)
+            self._seat.move(self._asking.answerable)
         settings, may_ask = self._context.settings, self._asking.is_let_in
         if not may_ask:
             most = min(settings.frame_bytes_max, settings.newcomer_frame_bytes_max)
@@ -156,26 +157,21 @@ class Connection:
         while not self._stopping:
             request = self._frames.next_frame()
             if request is None:
+                if self._seat.held != self._frames.buffered:
+                    self._seat.hold(self._frames.buffered)
                 data = await self._channel.receive()
                 if not data:
                     return
                 self._frames.feed(data)
-                if self._frames.awaited > LARGE_BYTES:
-                    self._held_bytes += self._room.take(len(data))
                 continue
-            self._let_go()
             if may_ask:
                 self._settled()
             await self._answer(request)
             if self._asking.is_let_in:
                 self._settled()
+                self._seat.move(self._asking.answerable)
                 self._frames.frame_bytes_max = settings.frame_bytes_max
                 return
-
-    def _let_go(self) -> None:
-        """The request is there as a whole, and its answering has limits of its own."""
-        self._room.give_back(self._held_bytes)
-        self._held_bytes = 0
 
     async def _serve(self) -> None:
         while not self._stopping:
@@ -189,17 +185,15 @@ class Connection:
                 continue
             request = self._frames.next_frame()
             if request is None:
+                if self._seat.held != self._frames.buffered:
+                    self._seat.hold(self._frames.buffered)
                 data = await self._channel.receive_unless(self._something_is_due)
                 if data is None:
                     continue
                 if not data:
                     break
                 self._frames.feed(data)
-                if self._frames.awaited > LARGE_BYTES:
-                    self._held_bytes += self._room.take(len(data))
                 continue
-            if self._held_bytes:
-                self._let_go()
             await self._answer(request)
             if self._frames.buffered:
                 await asyncio.sleep(0)  # a client with many requests on the way is not alone
@@ -209,7 +203,10 @@ class Connection:
             raise MalformedFrame(f"the peer left after {self._frames.buffered} bytes of a frame")
 
     async def _answer(self, request: bytes) -> None:
-        self._poll = poll = Poll(self._channel.watching, is_followed=self._frames.buffered > 0)
+        buffered = self._frames.buffered
+        if self._seat.held or buffered or len(request) > SMALL_BYTES:
+            self._seat.hold(buffered + len(request))
+        self._poll = poll = Poll(self._channel.watching, is_followed=buffered > 0)
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
@@ -230,6 +227,8 @@ class Connection:
                 self._muted_until_s = now_s + answer.throttle_ms / 1000
         finally:
             self._poll = None
+        if self._seat.held:
+            self._seat.hold(buffered)
 
     async def _part(self, poll: Poll) -> None:
         """The client may close first: some do not look at an answer that the end comes with."""
@@ -287,6 +286,12 @@ class Connection:
                 await self._channel.send(out, more=True)
                 out = bytearray()
         await self._channel.send(out + answer.pieces[-1])
+
+    def _make_room(self, reason: Exception) -> None:
+        """For others; what is being answered need not wait any longer."""
+        self._channel.end(reason)
+        if self._poll is not None:
+            self._poll.end()
 
     def _log_closed(self, reason: str, error: Exception) -> None:
         self._context.metrics.connections_closed.labels(reason).inc()

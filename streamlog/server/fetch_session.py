@@ -12,6 +12,7 @@ from typing import Final
 
 from streamlog.model import NodeId, TopicPartition
 from streamlog.server.partition_fetch import Caller, Key, PartitionFetch
+from streamlog.server.session_cache import Owner
 from streamlog.wire import fetch as wire
 
 FIRST_EPOCH: Final = wire.next_session_epoch(wire.NEW_SESSION)
@@ -49,6 +50,10 @@ class FetchSession:
     @property
     def replica_id(self) -> NodeId:
         return self.caller.replica_id
+
+    @property
+    def owner(self) -> Owner:
+        return self.caller.owner
 
     # One request
 

@@ -43,7 +43,7 @@ class Listener:
         self._hosts: Counter[str] = Counter()  # connections by the address they come from
         settings = context.settings
         self._newcomers = Newcomers(settings.newcomers_max, settings.newcomer_timeout_ms)
-        self._room = ReceiveRoom(settings.receive_bytes_max)
+        self._room = ReceiveRoom(settings.receive_bytes_max, settings.receive_bytes_per_client_max)
         self._closings = Closings()
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
         self._stopping = asyncio.Event()  # set once

@@ -10,8 +10,9 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.access.principal import ANONYMOUS
 from streamlog.access.rules import Operation
-from streamlog.authority.access import Access
+from streamlog.access.session import Session
 from streamlog.errors import (
     CorruptData,
     FencedLeaderEpoch,
@@ -25,6 +26,7 @@ from streamlog.errors import (
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.server.context import Context, LocalPartition, Slice
 from streamlog.server.guards import led_partition, readable_partition
+from streamlog.server.session_cache import Owner
 from streamlog.server.topology import current_leader
 from streamlog.wire import fetch as wire
 from streamlog.wire.errors import code_of
@@ -45,17 +47,17 @@ class Caller(NamedTuple):
     """``wire.CONSUMER`` for who is no replica."""
     node_epoch: int
     rack: str
-    principal: str = ""
-    """Nobody else goes on with what it has asked for; of whoever may do everything: none."""
+    owner: Owner = (ANONYMOUS, "")
+    """Nobody else goes on with what it has asked for, or ends it."""
 
     @property
     def is_replica(self) -> bool:
         return self.replica_id >= 0
 
     @classmethod
-    def of(cls, request: wire.FetchRequest, access: Access | None = None) -> "Caller":
-        principal = "" if access is None else access.principal
-        return cls(NodeId(request.replica_id), request.replica_epoch, request.rack_id, principal)
+    def of(cls, request: wire.FetchRequest, session: Session) -> "Caller":
+        owner = (session.principal, session.host)
+        return cls(NodeId(request.replica_id), request.replica_epoch, request.rack_id, owner)
 
 
 class PartitionFetch:

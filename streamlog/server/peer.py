@@ -42,6 +42,13 @@ class Peer:
         return "/" + self.context.session.host
 
     @property
+    def answerable(self) -> str:
+        """Who has to answer for what this connection takes: the principal, or before a login the
+        address."""
+        session = self.context.session
+        return str(session.principal) if session.is_known else session.host
+
+    @property
     def is_refused(self) -> bool:
         """A login has failed: nothing more is to be said."""
         return self._login is not None and self._login.failed

@@ -1,9 +1,11 @@
 """Which fetch sessions are kept, and who goes when there are too many (KIP-227). No asyncio."""
 
-import random
+import secrets
+from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
+from streamlog.access.principal import Principal
 from streamlog.model import NodeId
 
 SLOTS: Final = 1_000
@@ -11,6 +13,9 @@ SLOTS: Final = 1_000
 STALE_MS: Final = 120_000
 """A session unused for so long goes first; a newer one is spared by its like."""
 SESSION_ID_MAX: Final = 2**31 - 1
+Owner = tuple[Principal, str]
+"""Principal and address. Not the connection: a client that has lost its connection ends the session
+of it over the next one."""
 
 
 class Session(Protocol):
@@ -23,6 +28,10 @@ class Session(Protocol):
     @property
     def replica_id(self) -> NodeId:
         """Of the follower that it belongs to; below 0 for a consumer."""
+
+    @property
+    def owner(self) -> Owner:
+        """Nobody else goes on with it, or ends it."""
 
     def close(self) -> None:
         """It is not used again."""
@@ -47,18 +56,20 @@ class SessionCache(Generic[S]):
         self,
         slots: int = SLOTS,
         *,
-        random_id: Callable[[], int] = lambda: random.randint(1, SESSION_ID_MAX),
+        random_id: Callable[[], int] = lambda: 1 + secrets.randbelow(SESSION_ID_MAX),
     ) -> None:
         self._slots = slots
         self._random_id = random_id
         self._kept: dict[int, _Slot[S]] = {}
+        self._owned = Counter[Owner]()
 
     def __len__(self) -> int:
         return len(self._kept)
 
-    def use(self, session_id: int, now_ms: int) -> S | None:
+    def use(self, session_id: int, owner: Owner, now_ms: int) -> S | None:
+        """None: there is none, or it is another's."""
         slot = self._kept.get(session_id)
-        if slot is None:
+        if slot is None or slot.session.owner != owner:
             return None
         slot.used_ms = now_ms
         return slot.session
@@ -76,31 +87,48 @@ class SessionCache(Generic[S]):
         while session_id in self._kept:
             session_id = self._random_id()
         self._kept[session_id] = _Slot(session, now_ms)
+        self._owned[session.owner] += 1
         return session_id
 
-    def remove(self, session_id: int) -> None:
-        slot = self._kept.pop(session_id, None)
-        if slot is not None:
-            slot.session.close()
+    def remove(self, session_id: int, owner: Owner) -> None:
+        """Not if it is another's: who guesses an id ends nothing."""
+        slot = self._kept.get(session_id)
+        if slot is not None and slot.session.owner == owner:
+            self._remove(session_id)
+
+    def _remove(self, session_id: int) -> None:
+        session = self._kept.pop(session_id).session
+        self._owned[session.owner] -= 1
+        if not self._owned[session.owner]:
+            del self._owned[session.owner]
+        session.close()
 
     def _remove_where(self, condition: Callable[[_Slot[S]], bool]) -> None:
         for session_id in [it for it, slot in self._kept.items() if condition(slot)]:
-            self.remove(session_id)
+            self._remove(session_id)
 
     def _make_room(self, session: S, now_ms: int) -> bool:
         """The one unused for longest goes if it is stale; else the least of those that are old, or
-        a consumer's before a follower's, if it is no more than ``session``.
+        a consumer's before a follower's, if it is no more than ``session``. An owner of more than
+        half of all makes room for others, and nobody else makes room for that one.
         """
         if not self._kept:
             return False
-        oldest = min(self._kept, key=lambda it: self._kept[it].used_ms)
-        if now_ms - self._kept[oldest].used_ms > STALE_MS:
-            self.remove(oldest)
+        some = self._kept
+        hog, count = self._owned.most_common(1)[0]
+        if 2 * count > self._slots and session.replica_id < 0:
+            some = {it: slot for it, slot in self._kept.items() if slot.session.owner == hog}
+            if session.owner != hog:
+                self._remove(min(some, key=lambda it: some[it].used_ms))
+                return True
+        oldest = min(some, key=lambda it: some[it].used_ms)
+        if now_ms - some[oldest].used_ms > STALE_MS:
+            self._remove(oldest)
             return True
         least = min(
             (
                 (_rank(slot.session), session_id)
-                for session_id, slot in self._kept.items()
+                for session_id, slot in some.items()
                 if now_ms - slot.made_ms > STALE_MS
                 or (session.replica_id >= 0 and slot.session.replica_id < 0)
             ),
@@ -108,7 +136,7 @@ class SessionCache(Generic[S]):
         )
         if least is None or least[0] > _rank(session):
             return False
-        self.remove(least[1])
+        self._remove(least[1])
         return True
 
 

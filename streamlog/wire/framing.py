@@ -4,6 +4,8 @@ from typing import Final
 from streamlog.errors import FrameTooLarge, MalformedFrame
 
 LENGTH_BYTES: Final = 4
+KEPT_BYTES_MAX: Final = 64 * 1024
+"""Of frames that are given out, while parts of others lie behind them."""
 _LENGTH: Final = struct.Struct(">i")
 _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ")
 
@@ -11,7 +13,8 @@ _HTTP: Final = (b"GET ", b"POST", b"HEAD", b"PUT ")
 class FrameSplitter:
     """Cuts a stream of bytes into frames. Half a frame is kept until the rest has come.
 
-    Memory: what has arrived of one frame, never what its length promises.
+    Memory: what has arrived and is not given out, and ``KEPT_BYTES_MAX``; never what a length
+    promises.
     """
 
     def __init__(self, frame_bytes_max: int) -> None:
@@ -19,41 +22,41 @@ class FrameSplitter:
         """May be changed; what is longer is refused."""
         self._pending: bytes | bytearray = b""  # arrived; bytes: all in one go, as most requests do
         self._position = 0  # in _pending; what lies before it has been given out
-        self.awaited = 0
-        """How long the frame is of which only a part has come."""
-
-    @property
-    def buffered(self) -> int:
+        self.buffered = 0
         """Bytes that have arrived and are not part of a frame given out."""
-        return len(self._pending) - self._position
 
     def feed(self, data: bytes | memoryview) -> None:
-        if self._position == len(self._pending):
+        if not self.buffered:
             self._pending, self._position = bytes(data), 0
-            return
-        if isinstance(self._pending, bytes):
-            self._pending = bytearray(self._pending)
-        if self._position:
-            del self._pending[: self._position]
-            self._position = 0
-        self._pending += data
+        else:
+            if isinstance(self._pending, bytes):
+                self._pending = bytearray(self._pending)
+            if self._position:
+                del self._pending[: self._position]
+                self._position = 0
+            self._pending += data
+        self.buffered += len(data)
 
     def next_frame(self) -> bytes | None:
         """The next whole frame without its length, or None. Raises ProtocolViolation."""
-        pending, start = self._pending, self._position + LENGTH_BYTES
-        if len(pending) < start:
+        pending, start, buffered = self._pending, self._position + LENGTH_BYTES, self.buffered
+        if buffered < LENGTH_BYTES:
             return None
         (length,) = _LENGTH.unpack_from(pending, self._position)
         if length < 0:
             raise MalformedFrame(f"frame of length {length}")
         if length > self.frame_bytes_max:
             raise FrameTooLarge(_too_large(length, self.frame_bytes_max))
-        if len(pending) < start + length:
-            self.awaited = length
+        if buffered < LENGTH_BYTES + length:
             return None
-        self.awaited = 0
         self._position = start + length
-        return bytes(memoryview(pending)[start : self._position])
+        self.buffered = buffered - LENGTH_BYTES - length
+        request = bytes(memoryview(pending)[start : self._position])
+        if not self.buffered:
+            self._pending, self._position = b"", 0
+        elif self._position > KEPT_BYTES_MAX:
+            self._pending, self._position = bytes(memoryview(pending)[self._position :]), 0
+        return request
 
 
 def frame(*parts: bytes) -> bytes:

@@ -67,8 +67,9 @@ async def handle(
         return await metadata_fetch.handle(request, version, header, context, poll)
     if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
         return await _answer_in_full(request, version, header, context, poll, charge=charge)
-    session = context.fetch_sessions.use(request.session_id, _now_ms())
-    if session is None or session.caller != Caller.of(request, context.access):
+    caller = Caller.of(request, context.session)
+    session = context.fetch_sessions.use(request.session_id, caller.owner, _now_ms())
+    if session is None or session.caller != caller:
         return _refused(header, version, ErrorCode.fetch_session_id_not_found)
     is_next = not session.busy and session.epoch == request.session_epoch
     if not is_next or session.by_id != (version >= wire.TOPIC_IDS_FROM):
@@ -83,7 +84,7 @@ async def handle(
             await gathering.run()
     except BaseException:
         session.fail()
-        context.fetch_sessions.remove(request.session_id)
+        context.fetch_sessions.remove(request.session_id, caller.owner)
         raise
     told = session.end(everything=False)
     throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
@@ -110,9 +111,9 @@ async def _answer_in_full(
     if charge is not None and not charge.may_fetch():
         return _answer([], version, header, context, throttle_ms=charge.throttle_ms)
     sessions = context.fetch_sessions
+    caller, by_id = Caller.of(request, context.session), version >= wire.TOPIC_IDS_FROM
     if request.session_id != wire.NO_SESSION:
-        sessions.remove(request.session_id)
-    caller, by_id = Caller.of(request, context.access), version >= wire.TOPIC_IDS_FROM
+        sessions.remove(request.session_id, caller.owner)
     session: FetchSession | FetchOnce
     if request.session_epoch == wire.NEW_SESSION or caller.is_replica:
         session = FetchSession(caller, by_id=by_id)

@@ -82,7 +82,7 @@ async def test_a_session_that_is_lost_is_begun_anew(tmp_path: Path) -> None:
         for number in range(5):
             sessions = world.leader.listener._context.fetch_sessions
             for session_id in list(sessions._kept):
-                sessions.remove(session_id)
+                sessions._remove(session_id)
             assert await publish(world.leader.partition(), b"x") == number
         assert world.isr() == {1, 2, 3}
         await until(lambda: len(sessions) == 2)

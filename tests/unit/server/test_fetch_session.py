@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.principal import ANONYMOUS
 from streamlog.model import NodeId, TopicPartition
 from streamlog.server.session_cache import SessionCache
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic
@@ -211,6 +212,29 @@ async def test_a_session_that_is_not_kept_is_unknown(node: KafkaNode) -> None:
             assert (answer.error_code, answer.partitions, answer.session_id) == (70, [], 0)
 
 
+@pytest.mark.parametrize("epoch", [0, -1, 1])
+async def test_nobody_else_ends_a_session(node: KafkaNode, epoch: int) -> None:
+    """0 begins another one in its place, and -1 ends it."""
+    await stream(node, 2)
+    stranger = RawClient(node.port, own_address="127.0.0.2")
+    async with RawClient(node.port) as client, stranger:
+        caller = consumer(client)
+        await caller.fetch(*all_at(10, 2))
+        theirs = wanted(at(10))._replace(session_id=caller.session_id, session_epoch=epoch)
+        assert (await stranger.fetch(theirs)).session_id != caller.session_id
+        assert await caller.fetch() == [], "it goes on where it was"
+
+
+async def test_a_client_ends_its_session_over_another_connection(node: KafkaNode) -> None:
+    await stream(node, 1)
+    async with RawClient(node.port) as client, RawClient(node.port) as again:
+        caller = consumer(client)
+        await caller.fetch(at(10))
+        ending = wanted(at(10))._replace(session_id=caller.session_id, session_epoch=-1)
+        await again.fetch(ending)
+        assert (await client.fetch(caller.request())).error_code == 70
+
+
 @pytest.mark.parametrize("epoch", [1, 3, 2**31 - 1, -2])
 async def test_a_wrong_epoch_is_refused_and_changes_nothing(node: KafkaNode, epoch: int) -> None:
     await stream(node, 1)
@@ -229,7 +253,9 @@ async def test_the_epoch_goes_round(node: KafkaNode) -> None:
     async with RawClient(node.port) as client:
         caller = consumer(client)
         await caller.fetch(at(10))
-        session = node.listener._context.fetch_sessions.use(caller.session_id, 0)
+        session = node.listener._context.fetch_sessions.use(
+            caller.session_id, (ANONYMOUS, "127.0.0.1"), 0
+        )
         assert session is not None
         session.epoch = caller.epoch = 2**31 - 1
         await caller.fetch()

@@ -7,7 +7,6 @@ import pytest
 from streamlog.server import newcomers as module
 from streamlog.server.closings import Closings
 from streamlog.server.newcomers import NewcomerLate, Newcomers
-from streamlog.server.receiving import ReceiveRoom, ReceiveRoomFull
 from tests.kafka_node import until
 
 
@@ -52,15 +51,6 @@ async def test_when_it_is_full_the_oldest_makes_room_but_not_at_once(
     assert second.why is None
     assert len(newcomers) == 2
     newcomers.close()
-
-
-def test_the_room_is_for_all_together() -> None:
-    room = ReceiveRoom(100)
-    assert room.take(60) == 60
-    with pytest.raises(ReceiveRoomFull, match="take 60 bytes already, allowed are 100"):
-        room.take(41)
-    room.give_back(60)
-    assert room.take(100) == 100
 
 
 def test_of_a_flood_one_line_a_second() -> None:

@@ -1,12 +1,17 @@
 """Which fetch sessions are kept."""
 
 import itertools
+import random
 from dataclasses import dataclass
 
+from streamlog.access.principal import Principal
 from streamlog.model import NodeId
-from streamlog.server.session_cache import STALE_MS, SessionCache
+from streamlog.server.session_cache import SESSION_ID_MAX, STALE_MS, Owner, SessionCache
 
 CONSUMER = NodeId(-1)
+ALICE, MALLORY = Principal.user("alice"), Principal.user("mallory")
+OWNER = (ALICE, "10.0.0.1")
+OTHERS = [(MALLORY, "10.0.0.1"), (ALICE, "10.0.0.2")]
 
 
 @dataclass
@@ -14,6 +19,7 @@ class Kept:
     replica_id: NodeId = CONSUMER
     size: int = 10
     closed: bool = False
+    owner: Owner = OWNER
 
     def close(self) -> None:
         self.closed = True
@@ -31,11 +37,11 @@ def test_a_session_is_used_until_it_is_removed() -> None:
     cache, session = cache_of(2), Kept()
     session_id = cache.admit(session, 0)
     assert session_id is not None
-    assert cache.use(session_id, 5) is session
-    cache.remove(session_id)
+    assert cache.use(session_id, OWNER, 5) is session
+    cache.remove(session_id, OWNER)
     assert session.closed
-    assert cache.use(session_id, 5) is None
-    cache.remove(session_id)
+    assert cache.use(session_id, OWNER, 5) is None
+    cache.remove(session_id, OWNER)
 
 
 def test_an_id_is_not_given_twice() -> None:
@@ -48,8 +54,8 @@ def test_a_stale_session_goes_first_the_one_unused_for_longest() -> None:
     cache = cache_of(3)
     sessions = [Kept(size=size) for size in (30, 20, 10)]
     ids = [cache.admit(it, 0) or 0 for it in sessions]
-    cache.use(ids[1], 1)
-    cache.use(ids[2], 2)
+    cache.use(ids[1], OWNER, 1)
+    cache.use(ids[2], OWNER, 2)
     assert cache.admit(Kept(size=1), STALE_MS + 1)
     assert [it.closed for it in sessions] == [True, False, False]
 
@@ -67,7 +73,7 @@ def test_the_smaller_of_old_ones_goes_for_one_that_is_no_smaller() -> None:
     ids = [cache.admit(it, 0) or 0 for it in (large, small)]
     later = STALE_MS + 1
     for session_id in ids:
-        cache.use(session_id, later)
+        cache.use(session_id, OWNER, later)
     assert cache.admit(Kept(size=9), later) is None
     assert cache.admit(Kept(size=10), later)
     assert (large.closed, small.closed) == (False, True)
@@ -80,7 +86,7 @@ def test_followers_put_out_consumers_and_never_the_other_way_round() -> None:
     replica_session = cache.admit(replica, 1)
     assert young.closed
     later = 2 * STALE_MS
-    cache.use(replica_session or 0, later)
+    cache.use(replica_session or 0, OWNER, later)
     assert cache.admit(Kept(size=1_000), later) is None
     assert not replica.closed
     assert cache.admit(follower(2, size=1), later), "an old one, by its like"
@@ -96,3 +102,38 @@ def test_a_follower_has_one_session() -> None:
 
 def test_no_slots_no_sessions() -> None:
     assert cache_of(0).admit(follower(1), 0) is None
+
+
+def test_nobody_else_goes_on_with_a_session_or_ends_it() -> None:
+    cache, session = cache_of(2), Kept()
+    session_id = cache.admit(session, 0)
+    assert session_id is not None
+    for other in OTHERS:
+        assert cache.use(session_id, other, 5) is None
+        cache.remove(session_id, other)
+    assert not session.closed
+    assert cache.use(session_id, OWNER, 5) is session
+
+
+def test_ids_cannot_be_foretold() -> None:
+    """Of a seeded generator, whoever has seen some knows all that follow."""
+    caches = SessionCache[Kept](), SessionCache[Kept]()
+    random.seed(7)
+    first = [caches[0].admit(Kept(), 0) for _ in range(8)]
+    random.seed(7)
+    second = [caches[1].admit(Kept(), 0) for _ in range(8)]
+    assert not {*first} & {*second}
+    assert all(it is not None and 0 < it <= SESSION_ID_MAX for it in first + second)
+
+
+def test_who_has_more_than_half_makes_room_for_others_and_nobody_for_that_one() -> None:
+    cache = cache_of(4)
+    hog = [Kept(size=1_000, owner=OTHERS[0]) for _ in range(3)]
+    for it in hog:
+        cache.admit(it, 0)
+    quiet = Kept(size=1)
+    cache.admit(quiet, 0)
+    assert cache.admit(Kept(size=5_000, owner=OTHERS[0]), STALE_MS) is None
+    assert cache.admit(Kept(size=1), 1) is not None
+    assert [it.closed for it in hog] == [True, False, False]
+    assert not quiet.closed
