@@ -153,8 +153,11 @@ class ManagementClient:
             )
             reply = json.loads(message.data)
         except nats.errors.NoRespondersError:
-            problem = "no streamlog node answers at this NATS server"
-            raise NodeUnreachable(f"{problem} (subject {self._prefix}>)") from None
+            raise NodeUnreachable(
+                f"no streamlog node takes requests at this NATS server (subject {self._prefix}>):"
+                " none is connected to it, or the cluster has no controller;"
+                " `streamlog cluster check` says which"
+            ) from None
         except nats.errors.TimeoutError:
             raise RequestTimedOut(f"no answer to {verb} in {self._timeout_s} s") from None
         except nats.errors.Error as error:

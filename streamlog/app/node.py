@@ -217,6 +217,9 @@ class Node:
             partitions=self._registry,
             may_read=may_read,
             security=security,
+            has_controller=lambda: (
+                not self._metadata.is_open or self._metadata.controller_id is not None
+            ),
         )
 
     def _lifecycle(self) -> Lifecycle:

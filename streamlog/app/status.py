@@ -87,6 +87,7 @@ class NodeStatus:
             troubles=self._troubles(),
             failures=survey.failures,
             damaged=survey.damaged,
+            answers=page.silence.answers,
             groups=_each_once(survey.groups, page.groups.groups),
             groups_hidden=survey.hidden + page.groups.hidden,
             tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),

@@ -115,6 +115,25 @@ class Cluster:
         check(answer["error_code"], "the command")
         return _command_result(answer["response_data"])
 
+    async def command_at(
+        self, host: str, port: int, data: bytes, *, timeout_ms: int
+    ) -> dict[str, Any]:
+        """As ``command``, of the node at this address. Raises NodeUnreachable, RequestTimedOut."""
+        values = {"request_data": data, "request_principal": None, "client_host_address": b""}
+        connection = await Connection.open(
+            host, port, timeout_ms=timeout_ms, security=self._security
+        )
+        async with connection:
+            answer = await connection.request(registry.ENVELOPE, values, timeout_ms=timeout_ms)
+        check(answer["error_code"], "the command")
+        return _command_result(answer["response_data"])
+
+    @property
+    def addresses(self) -> list[tuple[str, int]]:
+        """Of the nodes known, and those that we were told of at the start."""
+        known = [(node.host, node.port) for node in self._nodes.values()]
+        return list(dict.fromkeys((*self._servers, *known)))
+
     async def ask(self, node: NodeInfo, key: int, values: Message) -> dict[str, Any]:
         """What this node answers. Raises NodeUnreachable, RequestTimedOut."""
         return await (await self._connection(node.host, node.port)).request(key, values)

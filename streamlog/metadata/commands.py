@@ -302,7 +302,10 @@ class RaiseLevel(Command):
 
 
 class DescribeCluster(Command):
-    """What the node knows of quorum and nodes; nothing is changed."""
+    """What the controller knows of quorum and nodes; nothing is changed."""
+
+    local: bool = False
+    """What the node that is asked knows itself, for when there is no controller."""
 
 
 class SpendNonce(Command):

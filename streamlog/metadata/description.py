@@ -30,6 +30,8 @@ def describe(
         "level": image.level,
         "level_max": LEVEL_MAX,
         "epoch": raft.epoch,
+        "role": raft.role.value,
+        "end_offset": end_offset,
         "high_watermark": raft.high_watermark,
         "voters": [
             {

@@ -74,6 +74,13 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def _is_local(command: Command) -> bool:
+    """The node that is asked answers, whoever is the controller."""
+    return isinstance(command, AwaitApplied) or (
+        isinstance(command, DescribeCluster) and command.local
+    )
+
+
 class Office:
     """``grant`` is for this node's own commands, ``take`` for those that others bring."""
 
@@ -119,7 +126,7 @@ class Office:
         deadline = loop.time() + PATIENCE_FACTOR * self._timeout_ms / 1000
         while True:
             try:
-                if self._quorum.is_active or isinstance(command, AwaitApplied):
+                if self._quorum.is_active or _is_local(command):
                     return await self.take(command)
                 return await self.ask(self._quorum.leader, command)
             except NoController:
@@ -158,8 +165,8 @@ class Office:
 
     async def take(self, command: Command) -> Granted:
         """Carried out here. Raises NoController unless this node is the controller."""
-        if isinstance(command, AwaitApplied):
-            return await self._awaited(command)
+        if _is_local(command):
+            return await self._locally(command)
         if not self._quorum.is_active:
             raise NoController(f"node {self._node_id} is not the controller")
         match command:
@@ -185,6 +192,11 @@ class Office:
             self._duties.registered(command.node_id, int(granted.result["node_epoch"]))
         return granted
 
+    async def _locally(self, command: Command) -> Granted:
+        if isinstance(command, AwaitApplied):
+            return await self._awaited(command)
+        return Granted(0, self._description(self._quorum.replica.image))
+
     async def _awaited(self, command: AwaitApplied) -> Granted:
         if command.stream is None:
             await self._await_applied(command.offset)
@@ -195,7 +207,7 @@ class Office:
     def _told(self, command: DescribeCluster | SpendNonce) -> dict[str, Any]:
         """Nothing is logged of it."""
         if isinstance(command, DescribeCluster):
-            return self._description()
+            return self._description(self._quorum.newest)
         self._notice_office()
         refusal = self._spent.spend(
             command.signer,
@@ -206,11 +218,11 @@ class Office:
         )
         return {"refusal": refusal}
 
-    def _description(self) -> dict[str, Any]:
+    def _description(self, image: Image) -> dict[str, Any]:
         sessions, now_ms = self._duties.sessions, clock_ms()
-        newest = self._quorum.newest
-        levels = sessions.known_levels(now_ms, newest)
-        return describe(self._quorum.replica.raft, newest, now_ms, sessions.heard_of, levels)
+        levels = sessions.known_levels(now_ms, image)
+        told = describe(self._quorum.replica.raft, image, now_ms, sessions.heard_of, levels)
+        return {"node": self._node_id, **told}
 
     async def _raise_level(self, command: RaiseLevel) -> Granted:
         def decided(image: Image) -> Decision:

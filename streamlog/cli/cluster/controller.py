@@ -2,15 +2,19 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from streamlog.cli.cluster.description import Description
+from streamlog.cli.cluster.description import Description, without_controller
 from streamlog.cli.node_security import chosen_security
+from streamlog.errors import NoController, StreamlogError
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
     from streamlog.client.topology import Topology
     from streamlog.metadata.commands import Command
+
+LOCAL_MS: Final = 2_000
+"""How long one node is waited for that is asked what it knows itself."""
 
 T = TypeVar("T")
 
@@ -29,14 +33,65 @@ class Controller:
         return dict(answer["result"])
 
     async def describe(self) -> Description:
-        """Quorum and nodes as the controller knows them."""
+        """Quorum and nodes as the controller knows them; without one, as those nodes do that
+        answer, each for itself. Raises NoController where none does.
+        """
         from streamlog.metadata.commands import DescribeCluster
 
-        return Description.of(await self.ask(DescribeCluster()))
+        try:
+            return Description.of(await self.ask(DescribeCluster()))
+        except NoController as error:
+            told = await self._tell_themselves()
+            if not told:
+                raise NoController(str(error)) from None
+            return without_controller(told)
+
+    async def _tell_themselves(self) -> list[dict[str, Any]]:
+        """What each node answers of itself that can be reached, by the addresses of all of them."""
+        from streamlog.metadata.commands import DescribeCluster, encode_command
+
+        data = encode_command(DescribeCluster(local=True))
+        told: dict[int, dict[str, Any]] = {}
+        asked = set[tuple[str, int]]()
+
+        async def ask(host: str, port: int) -> dict[str, Any] | None:
+            try:
+                answer = await self._cluster.command_at(host, port, data, timeout_ms=LOCAL_MS)
+            except StreamlogError:
+                return None
+            return dict(answer["result"])
+
+        wanted = self._cluster.addresses
+        while wanted:
+            asked.update(wanted)
+            found = await asyncio.gather(*(ask(*address) for address in wanted))
+            for answer in found:
+                if answer is not None:
+                    told[answer["node"]] = answer
+            places = {
+                (it["host"], it["port"])
+                for answer in told.values()
+                for it in (*answer["voters"], *answer["nodes"])
+            }
+            wanted = sorted(places - asked)
+        return list(told.values())
 
     async def topology(self) -> "Topology":
         """Streams, and who leads them, as a node tells Kafka clients."""
         return await self._cluster.topology()
+
+
+async def has_controller(cluster: "Cluster") -> bool:
+    """As the node knows that answers first. Kafka's Metadata names a node where there is none, for
+    clients send their requests somewhere; whoever may not ask takes it that there is one.
+    """
+    from streamlog.metadata.commands import DescribeCluster, encode_command
+
+    try:
+        answer = await cluster.command(encode_command(DescribeCluster(local=True)))
+    except StreamlogError:
+        return True
+    return answer["result"]["controller"] is not None
 
 
 def ask(servers: str, question: Callable[[Controller], Awaitable[T]]) -> T:

@@ -1,6 +1,6 @@
 """What DescribeCluster answers, as values."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 from streamlog.errors import CorruptData, NodeNotFound
@@ -47,10 +47,15 @@ class NodeState(NamedTuple):
     levels: tuple[int, int] | None = None
     """The feature levels that it knows, where it has told."""
 
+    answers: bool | None = None
+    """Where there is no controller: whether the node itself answered; None: there is one."""
+
     @property
     def words(self) -> str:
         """Its state in a table."""
         life = "fenced" if self.fenced else "live"
+        if self.answers is not None:
+            life = "answers" if self.answers else "does not answer"
         more = (("draining", self.draining), ("full", self.full))
         ills = tuple(f"{name} trouble" for name in self.unfit)
         return ", ".join((life, *(word for word, applies in more if applies), *ills))
@@ -108,12 +113,30 @@ class Description(NamedTuple):
             and folders.get(voter.node_id) not in (None, voter.directory_id)
         )
 
+    @property
+    def silent(self) -> frozenset[int]:
+        """Nodes that did not answer, where there is no controller to say who is alive."""
+        return frozenset(node.node_id for node in self.nodes if node.answers is False)
+
     def node(self, node_id: int) -> NodeState:
         """Raises NodeNotFound."""
         for node in self.nodes:
             if node.node_id == node_id:
                 return node
         raise NodeNotFound(f"the cluster has no node {node_id}")
+
+
+def without_controller(told: Sequence[Mapping[str, Any]]) -> Description:
+    """Of what nodes have told of themselves, of which there is one at least: the one that knows
+    most tells of the cluster, and each of how far its own copy of the metadata is.
+    """
+    most = max(told, key=lambda it: (it["epoch"], it["high_watermark"], it["end_offset"]))
+    known = Description.of(most)
+    ends = {it["node"]: it["end_offset"] for it in told}
+    top = max(ends.values())
+    replicas = [FollowerState(node, end, top - end, None) for node, end in sorted(ends.items())]
+    nodes = [node._replace(answers=node.node_id in ends) for node in known.nodes]
+    return known._replace(controller=None, replicas=tuple(replicas), nodes=tuple(nodes))
 
 
 def _one(kind: Any, fields: Mapping[str, Any]) -> Any:

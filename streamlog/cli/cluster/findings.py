@@ -16,12 +16,32 @@ def findings(description: Description, topology: "Topology") -> list[str]:
     Empty: every node lives and is fit to lead, every voter follows the metadata, and every replica
     is in sync.
     """
-    return [*_of_nodes(description), *_of_voters(description), *_of_partitions(topology)]
+    silent = description.silent
+    return [
+        *_of_controller(description),
+        *_of_nodes(description),
+        *_of_voters(description),
+        *_of_partitions(topology, silent),
+    ]
+
+
+def _of_controller(description: Description) -> Iterator[str]:
+    if description.controller is not None:
+        return
+    voters = description.voter_ids
+    here = {replica.node_id for replica in description.replicas} & voters
+    yield (
+        f"there is no controller: {len(here)} of {len(voters)} voters answer, and"
+        f" {len(voters) // 2 + 1} are needed; nothing is acknowledged or changed meanwhile"
+    )
 
 
 def _of_nodes(description: Description) -> Iterator[str]:
     for node in description.nodes:
-        if node.fenced:
+        if node.answers is not None:
+            if not node.answers:
+                yield f"node {node.node_id} at {node.host}:{node.port} does not answer"
+        elif node.fenced:
             yield f"node {node.node_id} is not alive"
         elif not node.heard:
             yield f"node {node.node_id} has not told the new controller yet that it is alive"
@@ -31,6 +51,8 @@ def _of_nodes(description: Description) -> Iterator[str]:
 
 def _of_voters(description: Description) -> Iterator[str]:
     """A node whose metadata were lost is there, and in sync, before its voice counts again."""
+    if description.controller is None:
+        return  # who follows whom is known to a controller alone
     living = {node.node_id: not node.fenced and node.heard for node in description.nodes}
     lost = description.lost_voters
     following = {replica.node_id for replica in description.replicas}
@@ -47,15 +69,17 @@ def _of_voters(description: Description) -> Iterator[str]:
         yield f"node {node_id} was a voter with metadata that are lost, and does not vote again yet"
 
 
-def _of_partitions(topology: "Topology") -> Iterator[str]:
+def _of_partitions(topology: "Topology", silent: frozenset[int]) -> Iterator[str]:
     for topic in topology.topics.values():
         for partition in topic.partitions:
-            problem = _of_partition(partition)
+            problem = _of_partition(partition, silent)
             if problem is not None:
                 yield f"{topic.name}/{partition.partition} {problem}"
 
 
-def _of_partition(partition: "PartitionInfo") -> str | None:
+def _of_partition(partition: "PartitionInfo", silent: frozenset[int]) -> str | None:
+    if partition.leader in silent:
+        return f"is led by node {partition.leader}, which does not answer"
     if partition.leader < 0:
         members = ", ".join(map(str, partition.isr)) or "none"
         return f"has no leader; in sync: {members}"

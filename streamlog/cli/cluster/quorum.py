@@ -24,7 +24,7 @@ def quorum(servers: Servers = SERVERS, as_json: Json = False) -> None:
         return
     print_pairs(
         [
-            ("Controller", f"node {description.controller}"),
+            ("Controller", _controller(description)),
             ("Epoch", description.epoch),
             ("Committed", description.high_watermark),
         ]
@@ -82,6 +82,15 @@ async def _move_controller(controller: "Controller", node: int | None) -> int:
     await wait_until(moved, TRANSFER_TIMEOUT_S)
     assert now is not None
     return now
+
+
+def _controller(description: "Description") -> str:
+    if description.controller is not None:
+        return f"node {description.controller}"
+    voters = description.voter_ids
+    here = sum(replica.node_id in voters for replica in description.replicas)
+    needed = len(voters) // 2 + 1
+    return f"none: {here} of {len(voters)} voters answer, {needed} are needed"
 
 
 def rows(description: "Description") -> Iterator[tuple[object, ...]]:

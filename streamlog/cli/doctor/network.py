@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Final
 
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 AREA: Final = "network"
 ROUNDS: Final = 5
 SLOW_S: Final = 0.050
+REACHED: Final = ("ok", "warning")
 
 
 async def examine(settings: "Settings", servers: str, timeout_s: float) -> AsyncIterator[Finding]:
@@ -30,7 +31,7 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
     except StreamlogError as error:
         yield Finding(AREA, "failed", str(error), "mend [tls] and [sasl]; docs/security.md")
         return
-    topology = await _topology(servers, timeout_s, security)
+    topology, is_decided = await _topology(servers, timeout_s, security)
     if topology is None:
         yield Finding(
             AREA,
@@ -42,12 +43,15 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
     for node_id, place in voters_of(settings):
         asked.setdefault(place, []).append(f"voter {node_id}")
     if topology is not None:
-        yield _identity(settings, topology)
         for node in topology.nodes.values():
             asked.setdefault((node.host, node.port), []).append(f"node {node.node_id}")
     results = await asyncio.gather(
         *(_reach(place, names, settings, timeout_s, security) for place, names in asked.items())
     )
+    reached = {place for place, it in zip(asked, results, strict=True) if it.state in REACHED}
+    if topology is not None:
+        for finding in _identity(settings, topology, reached, is_decided):
+            yield finding
     for result in results:
         yield result
 
@@ -60,7 +64,11 @@ def _security(settings: "Settings") -> "Security":
     return to_nodes(settings, Certificates(settings))
 
 
-async def _topology(servers: str, timeout_s: float, security: "Security") -> "Topology | None":
+async def _topology(
+    servers: str, timeout_s: float, security: "Security"
+) -> "tuple[Topology | None, bool]":
+    """And whether there is a controller."""
+    from streamlog.cli.cluster.controller import has_controller
     from streamlog.client.cluster import Cluster
     from streamlog.errors import StreamlogError
 
@@ -68,24 +76,42 @@ async def _topology(servers: str, timeout_s: float, security: "Security") -> "To
         async with Cluster.at(
             servers, timeout_ms=round(timeout_s * 1000), security=security
         ) as cluster:
-            return await cluster.topology([])
+            return await cluster.topology([]), await has_controller(cluster)
     except StreamlogError:
-        return None
+        return None, True
 
 
-def _identity(settings: "Settings", topology: "Topology") -> Finding:
+def _identity(
+    settings: "Settings",
+    topology: "Topology",
+    reached: Collection[tuple[str, int]],
+    is_decided: bool,
+) -> Iterator[Finding]:
+    """``reached``: places that answered; who counts as alive is the controller's knowledge, which
+    is old where there is none.
+    """
     ours, theirs = settings.cluster.id, topology.cluster_id
     if ours is not None and theirs != ours:
-        return Finding(
+        yield Finding(
             AREA,
             "failed",
             f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
             "mend cluster.id, cluster.voters or --servers",
         )
+        return
     mine: NodeInfo | None = topology.nodes.get(settings.node.id)  # type: ignore[call-overload]
-    count = len(topology.nodes)
+    nodes = topology.nodes.values()
+    here = sum((node.host, node.port) in reached for node in nodes)
     where = f"this one at {mine.address}" if mine else f"node {settings.node.id} is not among them"
-    return Finding(AREA, "ok", f"cluster {theirs} has {count} live nodes, {where}")
+    said = f"{here} of the {len(nodes)} nodes of cluster {theirs} are reached, {where}"
+    yield Finding(AREA, "ok" if here == len(nodes) else "warning", said)
+    if not is_decided:
+        yield Finding(
+            AREA,
+            "failed",
+            "the cluster has no controller: nothing is acknowledged or changed",
+            "start a majority of the voters; `streamlog cluster quorum` says who answers",
+        )
 
 
 async def _reach(

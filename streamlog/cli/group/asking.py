@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeVar
 
 import typer
 
+from streamlog.cli.cluster.controller import has_controller
 from streamlog.cli.node_security import chosen_security
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
@@ -42,20 +43,25 @@ class Asker(NamedTuple):
 def ask(servers: str, question: Callable[[Asker], Awaitable[T]]) -> T:
     """What ``question`` finds out from the cluster at ``servers``.
 
-    Where no node answers at all it fails at once; what comes later is waited for.
+    Where no node answers at all it fails at once, and where there is no controller at the first
+    node that does not; what comes later is waited for.
     """
     from streamlog.client.cluster import Cluster
-    from streamlog.client.groups import Groups
+    from streamlog.client.groups import PATIENCE_MS, Groups
 
     async def asked() -> T:
         async with Cluster.at(
             servers, timeout_ms=TIMEOUT_MS, security=chosen_security()
         ) as cluster:
             await cluster.topology()
+            decided = await has_controller(cluster)
+            groups = Groups(cluster, patience_ms=PATIENCE_MS if decided else 0)
             try:
-                return await question(Asker(cluster, Groups(cluster)))
+                return await question(Asker(cluster, groups))
             except RequestTimedOut as error:
                 remedy = "`streamlog cluster check` says what is away"
+                if not decided:
+                    remedy = f"there is no controller: {remedy}"
                 raise RequestTimedOut(f"{error}; {remedy}") from error
 
     return asyncio.run(asked())

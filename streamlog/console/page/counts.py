@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
-from streamlog.model import NO_LEADER
+from streamlog.model import NO_LEADER, NodeId
 
 LEADERLESS = "leaderless"
 UNDER_MIN_ISR = "under_min_isr"
@@ -44,7 +44,7 @@ class CountsOf:
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[StreamImage, Counts]] = {}
-        self._total: tuple[Image, Counts] | None = None
+        self._total: tuple[Image, frozenset[NodeId], Counts] | None = None
 
     def stream(self, stream: StreamImage) -> Counts:
         known = self._known.get(stream.name)
@@ -54,16 +54,25 @@ class CountsOf:
         self._known[stream.name] = (stream, counts)
         return counts
 
-    def total(self, image: Image) -> Counts:
-        if self._total is not None and self._total[0] is image:
-            return self._total[1]
+    def total(self, image: Image, silent: frozenset[NodeId] = frozenset()) -> Counts:
+        """``silent``: nodes that do not answer while no controller has others lead for them."""
+        if self._total is not None and self._total[0] is image and self._total[1] == silent:
+            return self._total[2]
         total = Counts()
         for stream in image.streams.values():
             total = total.plus(self.stream(stream))
         for name in self._known.keys() - image.streams.keys():
             del self._known[name]
-        self._total = (image, total)
+        if silent:
+            unled = sum(len(_led_by(silent, it)) for it in image.streams.values())
+            total = total._replace(leaderless=total.leaderless + unled)
+        self._total = (image, silent, total)
         return total
+
+
+def _led_by(nodes: frozenset[NodeId], stream: StreamImage) -> list[int]:
+    """The numbers of the partitions that these lead."""
+    return [number for number, it in enumerate(stream.partitions) if it.leader in nodes]
 
 
 def _counted(stream: StreamImage) -> Counts:

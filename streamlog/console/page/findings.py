@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from streamlog.console.page.counts import Counts, wants
+from streamlog.console.page.counts import LEADERLESS, Counts, wants
 from streamlog.console.page.moment import Moment
 from streamlog.metadata.condition import DISABLING, DISK, REMEDIES
 from streamlog.metadata.image import NodeImage
@@ -46,10 +46,19 @@ def _of_quorum(it: Moment) -> Iterator[Finding]:
     if it.controller is None:
         yield Finding(
             CRITICAL,
-            "No controller is known: no leader can be elected and no stream changed",
+            "No controller is known: no leader can be elected, no stream changed, and nothing is "
+            "acknowledged for long",
             f"A majority of the voters ({voters}) must run and reach each other: start those that "
-            "are down; `streamlog cluster quorum` says what each knows",
+            "are down; `streamlog cluster quorum` says which answer",
         )
+        for node_id in sorted(it.silent):
+            node = it.image.nodes.get(node_id)
+            if node is not None and not node.fenced:
+                yield Finding(
+                    CRITICAL,
+                    f"Node {node_id} at {node.host}:{node.port} does not answer this node",
+                    "Start it, or see why this node does not reach it",
+                )
     elif not it.lease_held and "node" not in it.reasons:
         yield Finding(
             CRITICAL,
@@ -108,12 +117,12 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
 
 def _of_nodes(it: Moment) -> Iterator[Finding]:
     for node_id, node in sorted(it.image.nodes.items()):
-        yield from _of_node(node_id, node)
+        yield from _of_node(node_id, node, has_controller=it.controller is not None)
         if node_id != it.node_id:  # what this one knows of itself is said already
             yield from _of_unfit_node(node_id, node)
 
 
-def _of_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
+def _of_node(node_id: NodeId, node: NodeImage, *, has_controller: bool) -> Iterator[Finding]:
     if node.stopping:
         yield Finding(
             WARNING,
@@ -125,7 +134,9 @@ def _of_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
             CRITICAL,
             f"Node {node_id} at {node.host}:{node.port} is gone",
             f"Start it, or see why it does not reach the controller. If it will not come back: "
-            f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove {node_id}`",
+            f"`streamlog cluster drain {node_id}`, then `streamlog cluster remove {node_id}`"
+            if has_controller
+            else "Start it: without a controller it cannot be replaced",
         )
     if node.draining:
         yield Finding(
@@ -146,7 +157,9 @@ def _of_unfit_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
 
 
 def _of_partitions(it: Moment, total: Counts) -> Iterator[Finding]:
-    gone = [node_id for node_id, node in it.image.nodes.items() if node.fenced]
+    gone = [
+        node_id for node_id, node in it.image.nodes.items() if node.fenced or node_id in it.silent
+    ]
     start = f"Start node {_listed(gone)}" if gone else "See the log of the followers"
     if total.leaderless:
         yield Finding(
@@ -154,7 +167,9 @@ def _of_partitions(it: Moment, total: Counts) -> Iterator[Finding]:
             f"{_count(total.leaderless, 'partition')} without a leader{_such(it, 'leaderless')}: "
             "nothing is read or written there",
             f"{start}; the last members in sync must come back. Where they will not, "
-            "`streamlog cluster elect --help` says what an unclean election loses",
+            "`streamlog cluster elect --help` says what an unclean election loses"
+            if it.controller is not None
+            else f"{start}; a controller must be there before others can lead",
         )
     under_min = total.under_min_isr
     if under_min:
@@ -187,7 +202,8 @@ def _such(it: Moment, want: str) -> str:
     for name in it.image.streams:
         stream = it.image.streams[name]
         for number, partition in enumerate(stream.partitions):
-            if want in wants(stream, number, partition):
+            is_unled = want == LEADERLESS and partition.leader in it.silent
+            if is_unled or want in wants(stream, number, partition):
                 names.append(f"{name}/{number}")
                 if len(names) == NAMED_MAX:
                     return f", such as {', '.join(names)}"

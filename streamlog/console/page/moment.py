@@ -1,7 +1,7 @@
 """What the page knows about the node and its cluster at one moment; made by whoever runs them."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from streamlog.console.lag_gauges import GroupProgress
@@ -41,11 +41,18 @@ class Moment:
     failures: Mapping[TopicPartition, str] | None = None
     """Partitions that cannot be written to here, and why."""
     damaged: tuple[TopicPartition, ...] = ()
+    answers: Mapping[NodeId, bool] = field(default_factory=dict)
+    """Where there is no controller: which of the others answer this node; else empty."""
     groups: Sequence[GroupElsewhere] = ()
     groups_hidden: int = 0
     """Beyond the limit; not shown."""
     tail_refused: str = ""
     """Why the page shows no payloads; empty where it does."""
+
+    @property
+    def silent(self) -> frozenset[NodeId]:
+        """Nodes that count as alive for want of a controller, and do not answer."""
+        return frozenset(node_id for node_id, answers in self.answers.items() if not answers)
 
     @property
     def cluster_id(self) -> str:

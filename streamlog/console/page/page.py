@@ -19,6 +19,7 @@ from streamlog.console.page.interest import Interest
 from streamlog.console.page.live import Live
 from streamlog.console.page.moment import Kept, Moment
 from streamlog.console.page.rates import Rates
+from streamlog.console.page.silence import Silence
 from streamlog.console.page.tail import MayRead, Tail, Tailed, everybody
 from streamlog.console.page.tailed import AtLeader, Here, Partition
 from streamlog.console.page.view import View
@@ -71,8 +72,10 @@ class Page:
         partitions: Partitions,
         may_read: MayRead = everybody,
         security: Security = NO_SECURITY,
+        has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``moment`` is asked at each look; ``groups`` of this page are to be in it; ``may_read``:
+        """``moment`` is asked at each look; ``groups`` of this page are to be in it, and what
+        ``silence`` knows; ``may_read``:
         whether who asks may see what is in a stream.
         """
         self._partitions = partitions
@@ -83,6 +86,9 @@ class Page:
         self._security = security
         self.groups = GroupsElsewhere(
             node_id=node_id, image=image, is_watched=self._is_watched, security=security
+        )
+        self.silence = Silence(
+            node_id=node_id, image=image, has_controller=has_controller, security=security
         )
         self._ends = LogEnds(
             wanted=self._wanted,
@@ -113,7 +119,12 @@ class Page:
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
-            for service in (self._live.run, self._ends.run, self.groups.run):
+            for service in (
+                self._live.run,
+                self._ends.run,
+                self.groups.run,
+                self.silence.run,
+            ):
                 group.create_task(_steadily(service))
 
     def apply(self, old: Image, new: Image) -> None:

@@ -56,7 +56,7 @@ class View:
         }
 
     def summary(self, moment: Moment) -> Row:
-        total = self._counts.total(moment.image)
+        total = self._counts.total(moment.image, moment.silent)
         found = findings(moment, total)
         return {
             "cluster": self._cluster(moment, total),
@@ -248,11 +248,14 @@ def _page(rows: Sequence[T], query: Query) -> Sequence[T]:
 def _node(moment: Moment, node_id: NodeId) -> Row:
     node = moment.image.nodes[node_id]
     load = moment.image.load(node.node_id)
+    answers = moment.answers.get(node_id)
     states = [
         name
         for name, holds in (
             ("stopped", node.stopping),
             ("gone", node.fenced and not node.stopping),
+            ("does not answer", answers is False and not node.fenced),
+            ("answers", answers is True and not node.fenced),
             ("full", node.full),
             *((f"{name} trouble", True) for name in node.unfit),
             ("draining", node.draining),
@@ -265,7 +268,7 @@ def _node(moment: Moment, node_id: NodeId) -> Row:
         "port": node.port,
         "rack": node.rack,
         "states": states or ["alive"],
-        "alive": not node.fenced,
+        "alive": not node.fenced and answers is not False,
         "this": node.node_id == moment.node_id,
         "controller": node.node_id == moment.controller,
         "voter": node.node_id in moment.voters,

@@ -1,0 +1,39 @@
+"""Without a controller each node tells what it knows; whoever says nothing does not answer."""
+
+from typing import Any
+
+from streamlog.cli.cluster.description import without_controller
+from streamlog.cli.cluster.findings import findings
+from streamlog.cli.cluster.quorum import rows
+from tests.unit.cli.cluster.test_findings import partition, streams
+
+
+def told(node: int, epoch: int, end: int) -> dict[str, Any]:
+    voters = [{"node_id": i, "host": f"h{i}", "port": 1, "directory_id": None} for i in (1, 2, 3)]
+    nodes = [
+        {**voter, "rack": None, "epoch": 0, "fenced": False, "draining": False, "heard": False}
+        | {"replicas": 3, "leaders": 1}
+        for voter in voters
+    ]
+    return {
+        "node": node, "role": "follower", "controller": node, "epoch": epoch, "end_offset": end,
+        "high_watermark": end, "voters": voters, "replicas": [], "nodes": nodes,
+    }  # fmt: skip
+
+
+def test_the_one_that_knows_most_tells_of_the_cluster() -> None:
+    known = without_controller([told(1, 4, 90), told(3, 5, 88)])
+    assert (known.controller, known.epoch) == (None, 5), "a node may not have noticed yet"
+    assert known.silent == {2}
+    assert [node.words for node in known.nodes] == ["answers", "does not answer", "answers"]
+    assert [(row[0], row[1], row[3], row[4]) for row in rows(known)] == [
+        (1, "voter", 90, 0), (2, "voter", None, None), (3, "voter", 88, 2),
+    ]  # fmt: skip
+
+
+def test_what_is_wrong_then() -> None:
+    led = streams(partition(2, (1, 2, 3)), partition(1, (1, 2, 3), number=1))
+    controller, *nodes, orders = findings(without_controller([told(1, 4, 90)]), led)
+    assert controller.startswith("there is no controller: 1 of 3 voters answer, and 2 are needed")
+    assert nodes == ["node 2 at h2:1 does not answer", "node 3 at h3:1 does not answer"]
+    assert orders == "orders/0 is led by node 2, which does not answer"
