@@ -12,16 +12,20 @@ from streamlog.ingest.batching import Batching, RunBatch
 from streamlog.ingest.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.rolling import Rollups
 from streamlog.ingest.snapshots import Kept
+from streamlog.log import log
 from streamlog.log.disk import Disk
 from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import Manifest
 from streamlog.log.recovery import Recovery
 from streamlog.metadata import store
 from streamlog.metadata.applier import Applier
-from streamlog.metadata.controller import placement, streams
+from streamlog.metadata.commands import IsrChange
+from streamlog.metadata.controller import isr, placement, streams
+from streamlog.metadata.controller.draft import Draft
 from streamlog.metadata.controller.placement import new_partition
+from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.vote import StoredVote, read_vote
-from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
+from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.owner import Partition
 from streamlog.partition.pending import Pending
@@ -33,6 +37,7 @@ from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync, Standing
 from streamlog.replication.leader import LeaderProgress, Standings
+from streamlog.server import guards
 from streamlog.server.context import Context
 from streamlog.server.partition_fetch import PartitionFetch
 
@@ -162,6 +167,45 @@ def take_appends_of_older_inlets(patch: pytest.MonkeyPatch) -> None:
 
     inner = state.PartitionState.append
     patch.setattr(state.PartitionState, "append", append)
+
+
+def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka did before KIP-903: a proposed in-sync replica may have restarted since the leader
+    saw it.
+    """
+
+    def may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> bool:
+        members = tuple(
+            (node_id, draft.image.nodes[node_id].epoch, incarnation)
+            for node_id, _, incarnation in change.isr
+        )
+        return inner(draft, known, change.model_copy(update={"isr": members}))
+
+    inner = isr._may_be_in_sync
+    patch.setattr(isr, "_may_be_in_sync", may_be_in_sync)
+
+
+def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
+    """As Kafka did before KIP-320: it counts though the follower knows another leader epoch."""
+    patch.setattr(guards, "_check_epoch", lambda *_: None)
+
+
+def append_in_older_epochs(patch: pytest.MonkeyPatch) -> None:
+    """A log takes a leader's batch of an epoch below its last one."""
+
+    def next_batch(batch: bytes, **more: Any) -> tuple[int, int, int]:
+        return inner(batch, **{**more, "epoch": NO_EPOCH})
+
+    inner = log.next_batch
+    patch.setattr(log, "next_batch", next_batch)
+
+
+def trust_that_leader_epochs_match(patch: pytest.MonkeyPatch) -> None:
+    """Fetches of other leader epochs count, and no log looks at the epochs of what is appended.
+    Either check makes up for the other.
+    """
+    count_fetches_of_other_epochs(patch)
+    append_in_older_epochs(patch)
 
 
 def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:

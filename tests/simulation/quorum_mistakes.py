@@ -12,8 +12,10 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.pending import Pending
 from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.store import StoredBatch
 from streamlog.model import NodeId
 from streamlog.raft.election import Election
+from streamlog.raft.events import Event
 from streamlog.raft.quorum import Raft
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
@@ -43,17 +45,31 @@ def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
     def blind(self: Raft, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None and self.is_active else "not the controller"
 
-    def overtaken(self: MetadataReplica) -> Image:
-        newest = inner.fget(self)
-        assert isinstance(newest, Image)
-        return replace(newest, voters=self.image.voters, returning=self.image.returning)
+    def newest(self: MetadataReplica) -> Image:
+        known = inner(self)
+        if is_written:
+            return known
+        return replace(known, voters=self.image.voters, returning=self.image.returning)
 
-    inner = MetadataReplica.newest
-    assert isinstance(inner, property)
-    assert inner.fget is not None
+    def take_in(self: MetadataReplica, batch: StoredBatch) -> list[Event]:
+        """What is written is right."""
+        nonlocal is_written
+        is_written = True
+        try:
+            return inner_take_in(self, batch)
+        finally:
+            is_written = False
+
+    is_written = False
+    inner_take_in = MetadataReplica._take_in
+    known = MetadataReplica.newest
+    assert isinstance(known, property)
+    assert known.fget is not None
+    inner = known.fget
     patch.setattr(Raft, "change_voters_refusal", blind)
     patch.setattr(Raft, "_check_majorities", lambda *_: None)
-    patch.setattr(MetadataReplica, "newest", property(overtaken))
+    patch.setattr(MetadataReplica, "_take_in", take_in)
+    patch.setattr(MetadataReplica, "newest", property(newest))
 
 
 def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
+from tests.simulation.cluster.late import JoinersLosePower, LeadersForAMoment, ReplicasReturnSoon
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     DamageWorld,
@@ -29,6 +30,9 @@ SWARMS = [
     pytest.param(DamageWorld, range(5), id="files-lost"),
     pytest.param(AlternatingWorld, range(4), id="leaders-alternate"),
     pytest.param(NatsHangs, range(3), id="nats-hangs"),
+    pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
+    pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
+    pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
 ]
 
 

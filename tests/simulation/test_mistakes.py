@@ -15,6 +15,7 @@ from tests.simulation.cluster.cruel import (
     LeadersDie,
     VotersRestart,
 )
+from tests.simulation.cluster.late import JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
     InletsLate,
@@ -25,7 +26,9 @@ from tests.simulation.cluster.swarm import (
     RepetitionsWait,
     ReplicasReturnLate,
 )
+from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
 from tests.simulation.mistakes import (
+    accept_members_that_have_restarted,
     acknowledge_purges_alone,
     answer_before_saving_the_epoch,
     apply_when_nats_has_answered,
@@ -44,13 +47,17 @@ from tests.simulation.mistakes import (
     owe_no_erasure,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_inlets,
+    trust_that_leader_epochs_match,
     who_lags_may_join,
     write_ids_of_another_leader,
 )
 from tests.simulation.quorum_mistakes import (
+    change_two_voters_at_once,
     count_votes_of_any_folder,
     found_a_quorum_by_a_majority,
+    judge_by_the_committed_voters,
     keep_what_was_not_written_among_what_waits,
+    replace_a_folder_in_one_step,
 )
 from tests.simulation.seeds import Make, Player
 
@@ -82,12 +89,17 @@ CASES = [
     (take_appends_of_older_inlets, InletsLate, range(2, 40), STORED_TWICE),
     (await_the_high_watermark_alone, RepetitionsWait, range(4, 40), ACKNOWLEDGED_GONE),
     (apply_when_nats_has_answered, NatsHangs, range(2, 40), ACTS_LATE),
+    (accept_members_that_have_restarted, JoinersLosePower, range(3, 40), LOST),
+    (trust_that_leader_epochs_match, LeadersForAMoment, range(6, 40), LOST),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
     (keep_what_was_not_written_among_what_waits, QuorumWorld, range(40), NOT_IN_THE_LOG),
     (found_a_quorum_by_a_majority, QuorumWorld, range(50, 100), OVERWRITTEN),
     (count_votes_of_any_folder, QuorumWorld, range(40, 100), OVERWRITTEN),
+    (change_two_voters_at_once, VotersChangeAtOnce, range(200), OVERWRITTEN),
+    (judge_by_the_committed_voters, VotersChangeAtOnce, range(20, 200), OVERWRITTEN),
+    (replace_a_folder_in_one_step, FoldersReturn, range(100), OVERWRITTEN),
     (believe_whoever_has_the_time_of_append, AskingWorld, range(200), ASKED),
     (write_ids_of_another_leader, AskingWorld, range(200), TWICE),
     (forget_the_ids_of_batches, AskingWorld, range(200), TWICE),

@@ -8,10 +8,16 @@ import pytest
 
 from tests.simulation.cluster.cruel import LeadersDie, VotersRestart
 from tests.simulation.cluster.quorum_world import QuorumWorld
+from tests.simulation.cluster.voter_changes import FoldersReturn, VotersChangeAtOnce
 from tests.simulation.seeds import Player, chosen, shares, told
 
 SEEDS = range(300)
-CRUEL = [(LeadersDie, range(50)), (VotersRestart, range(8))]
+CRUEL = [
+    (LeadersDie, range(50)),
+    (VotersRestart, range(8)),
+    (VotersChangeAtOnce, range(20)),
+    (FoldersReturn, range(15)),
+]
 
 
 @pytest.mark.parametrize("seeds", shares(SEEDS, 50))
@@ -27,7 +33,7 @@ def test_what_is_decided_stays_decided_at_the_worst(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("world", [QuorumWorld, LeadersDie, VotersRestart])
+@pytest.mark.parametrize("world", [QuorumWorld, *(world for world, _ in CRUEL)])
 def test_what_is_decided_stays_decided_for_long(world: type[QuorumWorld], player: Player) -> None:
     player.play(world, chosen(range(1_000, 6_000 if world is QuorumWorld else 2_000)))
 

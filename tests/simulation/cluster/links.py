@@ -31,6 +31,7 @@ class Links:
         self._events = events
         self._rng = rng
         self._cuts: set[tuple[Place, Place]] = set()
+        self._delays_us: dict[tuple[Place, Place], int] = {}
 
     def carry(
         self, source: Place, target: Place, deliver: Callable[[], None], *, once: bool = False
@@ -42,14 +43,16 @@ class Links:
         copies = 1 if once else 1 + (self._rng.random() < self.weather.duplication)
         for _ in range(copies):
             if not self.is_cut(source, target) and not self.loses():
-                self._events.after(self.delay_us(), self._arrival(source, target, deliver))
+                delay_us = self.delay_us(source, target)
+                self._events.after(delay_us, self._arrival(source, target, deliver))
 
     def loses(self) -> bool:
         return self._rng.random() < self.weather.loss
 
-    def delay_us(self) -> int:
+    def delay_us(self, source: Place, target: Place) -> int:
         is_slow = self._rng.random() < self.weather.slow
-        return self._rng.randint(50, self.weather.delay_us_max if is_slow else 1_000)
+        delay_us = self._rng.randint(50, self.weather.delay_us_max if is_slow else 1_000)
+        return delay_us + self._delays_us.get((source, target), 0)
 
     def _arrival(
         self, source: Place, target: Place, deliver: Callable[[], None]
@@ -74,5 +77,10 @@ class Links:
         for place in one:
             self.isolate(place, others)
 
+    def slow_down(self, source: Place, target: Place, delay_us: int) -> None:
+        """One way; 0: as all are."""
+        self._delays_us[source, target] = delay_us
+
     def heal(self) -> None:
         self._cuts.clear()
+        self._delays_us.clear()

@@ -55,7 +55,7 @@ class _Line:
 
     def _send(self, way: int, link: tuple[int, int], arrive: Callable[[], None]) -> None:
         events, links = self._nats.events, self._nats.links
-        self._due_us[way] = max(self._due_us[way], events.now_us + links.delay_us())
+        self._due_us[way] = max(self._due_us[way], events.now_us + links.delay_us(*link))
 
         def deliver() -> None:
             if links.is_cut(*link):

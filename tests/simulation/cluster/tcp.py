@@ -105,7 +105,8 @@ class _Pipe:
 
     def push(self, item: bytes | _End) -> None:
         events = self._host.events
-        delay_us = self._tcp.links.delay_us() if self._host is not self._far else 1
+        near, far = self._host.node_id, self._far.node_id
+        delay_us = self._tcp.links.delay_us(near, far) if near != far else 1
         self._due_us = max(self._due_us, events.now_us + delay_us)
         self._queue.append(item)
         events.after(self._due_us - events.now_us, self._deliver)
