@@ -182,6 +182,8 @@ class SwarmWorld(ClusterWorld):
             self._known[name] = new
             self._is_created(new)
             self.troubles.tell(f"stream {name} is {new.stream_id.hex[-4:]}: {new.partitions}")
+        if old or new:
+            self._ensure(name)  # a deletion that was asked for twice may meet the next stream
 
     def _recreate(self) -> None:
         if self._created:
