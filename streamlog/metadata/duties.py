@@ -9,7 +9,8 @@ from typing import Final
 from uuid import UUID, uuid4
 
 from streamlog.config import ClusterSection
-from streamlog.errors import StaleNode, StreamlogError, Unavailable
+from streamlog.errors import NoController, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.commands import (
     Command,
     FenceNode,
@@ -21,7 +22,7 @@ from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image, NodeImage
-from streamlog.metadata.quorum import Quorum, clock_ms
+from streamlog.metadata.quorum import Quorum
 from streamlog.metadata.sessions import Sessions
 from streamlog.metadata.voting import tended_voters
 from streamlog.metadata.watch import Watch
@@ -102,10 +103,13 @@ class Duties:
         is_news = node.fenced or beat.unfit != node.unfit
         if is_news or hands_over or node.full or beat.offline or beat.full:
             granted = await self._quorum.decide(self.decision(beat))
-        time_ms = time.time_ns() // 1_000_000
+        unconfirmed_ms = self._quorum.replica.raft.unconfirmed_ms(clock_ms())
+        if unconfirmed_ms is None:
+            raise NoController(f"node {self._node_id} is not the controller any more")
         told = {
             "levels": KNOWN,
-            "time_ms": time_ms,
+            "time_ms": time.time_ns() // 1_000_000,
+            "unconfirmed_ms": unconfirmed_ms,
             "agreed_ahead_ms": self.sessions.agreed_ahead_ms(clock_ms()),
         }
         return granted._replace(result={**granted.result, **told})

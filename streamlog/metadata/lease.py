@@ -1,8 +1,9 @@
 """Until when this node may act as the leader that its image says it is."""
 
-import time
 from collections.abc import Callable
 from typing import Final
+
+from streamlog.metadata.clock import clock_s
 
 LeaseListener = Callable[[bool], None]
 
@@ -12,12 +13,21 @@ _FOR_EVER: Final = float("inf")
 class Lease:
     """Lent by the controller with each heartbeat, counted from when that was sent.
 
-    The controller fences a node only after a longer silence, so that nobody leads in its place
-    while it holds the lease. A node that alone is the quorum needs nobody's leave.
+    A controller fences a node only after ``session_ms`` of silence, and a new controller only so
+    long after it has begun, so that nobody leads in the node's place while it holds the lease. For
+    that the one that lends must still have been the controller then: a controller that is cut off
+    from the quorum, or stood still, answers heartbeats until it notices. So it tells for how long
+    its quorum has not confirmed it. The lease ends before ``session_ms`` after the last
+    confirmation, with half of what a session is longer than the lease to spare.
+
+    A node that alone is the quorum needs nobody's leave.
     """
 
-    def __init__(self, length_ms: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, length_ms: int, session_ms: int, *, clock: Callable[[], float] = clock_s
+    ) -> None:
         self._length_s = length_ms / 1000
+        self._unconfirmed_max_s = (session_ms - length_ms) / 2000
         self._clock = clock
         self._until = 0.0
         self._told = False  # what the listeners heard last
@@ -39,11 +49,15 @@ class Lease:
         """
         self._listeners.append(listener)
 
-    def extend(self, sent_at: float) -> None:
-        """The controller has answered a heartbeat that was sent then."""
-        if not self.held:  # nobody may have been told, but who asked meanwhile was refused
+    def extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:
+        """The controller has answered a heartbeat that was sent then.
+
+        ``unconfirmed_ms``: for how long another one may have been elected, unknown to it.
+        """
+        excess_s = max(0.0, unconfirmed_ms / 1000 - self._unconfirmed_max_s)
+        until = sent_at - excess_s + self._length_s
+        if not self.held and until > self._clock():  # who asked meanwhile was refused
             self._told = False
-        until = sent_at + self._length_s
         self._until = until if self._until == _FOR_EVER else max(self._until, until)
         self.tell()
 

@@ -9,6 +9,7 @@ from uuid import UUID
 
 from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.clock import clock_s
 from streamlog.metadata.clock_skew import ClockSkew
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
 from streamlog.metadata.features import KNOWN
@@ -40,7 +41,7 @@ class Membership:
         applied_offset: Callable[[], int],
         needs_no_lease: Callable[[], bool],
     ) -> None:
-        self.lease = Lease(settings.lease_ms)
+        self.lease = Lease(settings.lease_ms, settings.session_ms)
         self.node_epoch = -1
         """Of this process; -1 before it has registered."""
         self.waiting_for = "the controller"
@@ -71,14 +72,14 @@ class Membership:
 
         Raises NodeIdTaken if another node of this id stays alive.
         """
-        began = told = time.monotonic()
+        began = told = clock_s()
         while True:
-            sent_at = time.monotonic()
+            sent_at = clock_s()
             try:
                 granted = await self._grant(wanted)
             except NodeIdTaken as error:
                 # The process before this one may have died a moment ago.
-                if time.monotonic() > began + 2 * self._session_s:
+                if clock_s() > began + 2 * self._session_s:
                     raise
                 self.waiting_for = str(error)
             except Unavailable as error:
@@ -88,8 +89,8 @@ class Membership:
                 self._extend(sent_at)
                 _tell_losses(granted)
                 return granted.offset
-            if time.monotonic() > told + TELL_S:
-                told = time.monotonic()
+            if clock_s() > told + TELL_S:
+                told = clock_s()
                 logger.warning("waiting to register", extra={"reason": self.waiting_for})
             await asyncio.sleep(RETRY_S)
 
@@ -127,7 +128,7 @@ class Membership:
     async def _beat(self) -> None:
         while True:
             self._hurry.clear()
-            sent_at, sent_ms = time.monotonic(), time.time_ns() // 1_000_000
+            sent_at, sent_ms = clock_s(), time.time_ns() // 1_000_000
             try:
                 async with asyncio.timeout(self._session_s):
                     granted = await self._grant(self._heartbeat())
@@ -139,9 +140,9 @@ class Membership:
                 self._tells_levels = False
             else:
                 self._tells_levels = "levels" in granted.result
-                self._extend(sent_at)
+                self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
                 self._compare_clocks(sent_ms, granted)
-            pause_s = max(0.0, sent_at + self._heartbeat_s - time.monotonic())
+            pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
             try:
                 async with asyncio.timeout(pause_s):
                     await self._hurry.wait()
@@ -175,11 +176,11 @@ class Membership:
             levels=KNOWN if self._tells_levels else None,
         )
 
-    def _extend(self, sent_at: float) -> None:
+    def _extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:
         if self._needs_no_lease():
             self.lease.hold_for_ever()
         else:
-            self.lease.extend(sent_at)
+            self.lease.extend(sent_at, unconfirmed_ms)
 
 
 def _tell_losses(granted: Granted) -> None:

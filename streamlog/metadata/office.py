@@ -14,6 +14,7 @@ from streamlog.errors import (
     NodeUnreachable,
     RequestTimedOut,
 )
+from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.commands import (
     AddVoter,
     AllocateProducerIds,
@@ -40,7 +41,7 @@ from streamlog.metadata.features import raised
 from streamlog.metadata.forwarding import Granted, decode_result
 from streamlog.metadata.image import Image
 from streamlog.metadata.peers import Peers
-from streamlog.metadata.quorum import Quorum, clock_ms
+from streamlog.metadata.quorum import Quorum
 from streamlog.metadata.snapshot import encode_snapshot
 from streamlog.metadata.spent import Spent
 from streamlog.metadata.voting import add_voter, remove_voter

@@ -23,6 +23,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.metadata import records as facts
+from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.controller import Decision, batches, begin_log
 from streamlog.metadata.features import LEVEL_MAX, check_encryptable, check_writable
 from streamlog.metadata.forwarding import Granted
@@ -69,10 +70,6 @@ class _Snapshot:
 
 
 _Item = raft.Event | _Wish | _Job | _Snapshot
-
-
-def clock_ms() -> int:
-    return time.monotonic_ns() // 1_000_000
 
 
 class Quorum:

@@ -1,7 +1,7 @@
 """Which nodes are alive, as the controller knows: soft state that dies with its office. Pure.
 
 Heartbeats extend a session; it ends when none came for ``session_ms``, or when somebody has seen
-that the process is gone. All times are of the controller's own monotonic clock.
+that the process is gone. All times are of the controller's own ``clock``.
 """
 
 from dataclasses import dataclass

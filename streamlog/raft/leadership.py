@@ -15,6 +15,10 @@ FORGOTTEN_MS: Final = 60_000
 class _Replica:
     fetched_ms: int
     """When it fetched last, whatever came of it."""
+    answered_ms: int
+    """When its last fetch was answered; before that, when the leader began."""
+    followed_ms: int
+    """Then it certainly followed this leader: it was answered, and has fetched since."""
     caught_up_ms: int
     """When it last had all that the leader then had (Kafka's lastCaughtUpTime)."""
     end_offset: int = -1
@@ -39,7 +43,15 @@ class Leadership:
 
     def heard(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> None:
         """It has fetched, but what it has is not what the leader has."""
-        self._known(key, voters, now_ms).fetched_ms = now_ms
+        replica = self._known(key, voters, now_ms)
+        replica.fetched_ms = now_ms
+        replica.followed_ms = replica.answered_ms
+
+    def answered(self, key: ReplicaKey, now_ms: int) -> None:
+        """To its last fetch. The next one shows that it still follows."""
+        replica = self._replicas.get(key)
+        if replica is not None:
+            replica.answered_ms = now_ms
 
     def fetched(
         self, key: ReplicaKey, voters: VoterSet, offset: int, *, log_end: int, now_ms: int
@@ -53,6 +65,7 @@ class Leadership:
         replica.end_offset = max(replica.end_offset, offset)
         replica.log_end_then = log_end
         replica.fetched_ms = now_ms
+        replica.followed_ms = replica.answered_ms
 
     def committed_offset(self, voters: VoterSet, synced_end: int) -> int:
         """What a majority has; -1 while nothing of this epoch is committed."""
@@ -64,6 +77,18 @@ class Leadership:
         """Until when the leader was certainly in touch with a majority (thesis 6.2)."""
         times = sorted((self._heard_ms(it, now_ms) for it in voters.by_id.values()), reverse=True)
         return times[voters.majority - 1] if times else self.voters_since_ms
+
+    def confirmed_ms(self, voters: VoterSet, now_ms: int) -> int:
+        """Until when there was certainly no leader of a later epoch.
+
+        That a fetch arrives says nothing of the moment: it may have been on its way for long, and
+        its sender may have voted for another since. But whoever fetches after an answer followed
+        this leader when that was given (the round of Raft's ReadIndex, thesis 6.4).
+        """
+        times = sorted(
+            (self._followed_ms(it, now_ms) for it in voters.by_id.values()), reverse=True
+        )
+        return times[voters.majority - 1] if times else self.began_ms
 
     def silent(self, voters: VoterSet, since_ms: int) -> list[NodeId]:
         """Voters that have not fetched since; also those that never have."""
@@ -113,7 +138,12 @@ class Leadership:
         replica = self._replicas.get(key)
         if replica is None:
             self._forget(key.node_id, voters, now_ms)
-            replica = self._replicas[key] = _Replica(fetched_ms=now_ms, caught_up_ms=self.began_ms)
+            replica = self._replicas[key] = _Replica(
+                fetched_ms=now_ms,
+                answered_ms=self.began_ms,
+                followed_ms=self.began_ms,
+                caught_up_ms=self.began_ms,
+            )
         return replica
 
     def _forget(self, node_id: NodeId, voters: VoterSet, now_ms: int) -> None:
@@ -146,3 +176,9 @@ class Leadership:
         if key is None:
             return self.voters_since_ms
         return now_ms if key == self._me else self._replicas[key].fetched_ms
+
+    def _followed_ms(self, voter: Voter, now_ms: int) -> int:
+        key = self._replica_of(voter)
+        if key is None:
+            return self.began_ms
+        return now_ms if key == self._me else self._replicas[key].followed_ms

@@ -42,6 +42,7 @@ class Office:
         parting = self._parting(request)
         if parting is not None:
             self.replicas.heard(request.replica, voters, now_ms)
+            self.replicas.answered(request.replica, now_ms)
             return [Reply(token, parting)]
         self.replicas.fetched(
             request.replica,
@@ -61,6 +62,8 @@ class Office:
         due = self._waiting.take_due(
             log_end=self._log.end_offset, high_watermark=high_watermark, now_ms=now_ms
         )
+        for fetch in due:
+            self.replicas.answered(fetch.request.replica, now_ms)
         return [Reply(fetch.token, self._news(high_watermark)) for fetch in due]
 
     def announce(self, voters: VoterSet, now_ms: int) -> list[Effect]:

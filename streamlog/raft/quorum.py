@@ -151,6 +151,12 @@ class Raft:
         myself = ReplicaProgress(self.me, self.log.end_offset, 0, 0)
         return [myself, *self._office.replicas.replicas(now_ms)]
 
+    def unconfirmed_ms(self, now_ms: int) -> int | None:
+        """For how long another may have led already, unknown to this leader; None elsewhere."""
+        if self._office is None:
+            return None
+        return now_ms - self._office.replicas.confirmed_ms(self.voters, now_ms)
+
     def change_voters_refusal(self, *, voters_offset: int = -1) -> str | None:
         """Why the voters cannot be changed now, by one: two changes at a time, or one before
         anything of the epoch is committed, could make two majorities without a common voter

@@ -77,6 +77,8 @@ TIME = SimpleNamespace(
     monotonic=lambda: _here().clock.monotonic_ns / 1e9,
     monotonic_ns=lambda: _here().clock.monotonic_ns,
     perf_counter=lambda: _here().clock.monotonic_ns / 1e9,
+    clock_gettime=lambda _clock: _here().clock.monotonic_ns / 1e9,
+    clock_gettime_ns=lambda _clock: _here().clock.monotonic_ns,
     time=lambda: _here().clock.wall_ns / 1e9,
     time_ns=lambda: _here().clock.wall_ns,
 )

@@ -1,3 +1,8 @@
+import subprocess
+import sys
+
+import pytest
+
 from streamlog.metadata.lease import Lease
 
 
@@ -11,7 +16,7 @@ class Clock:
 
 def lease(clock: Clock) -> tuple[Lease, list[bool]]:
     told: list[bool] = []
-    made = Lease(2_000, clock=clock)
+    made = Lease(2_000, 3_000, clock=clock)
     made.add_listener(told.append)
     return made, told
 
@@ -64,6 +69,15 @@ def test_that_it_is_back_is_told_although_nobody_noticed_that_it_was_away() -> N
     assert told == [True, True]
 
 
+def test_an_answer_that_comes_too_late_does_not_hide_that_it_has_run_out() -> None:
+    clock = Clock()
+    it, told = lease(clock)
+    it.extend(100.0)
+    clock.now = 103.0
+    it.extend(100.5)
+    assert told == [True, False]
+
+
 def test_for_ever_ends_where_there_are_others() -> None:
     clock = Clock()
     it, _ = lease(clock)
@@ -81,3 +95,33 @@ def test_it_can_be_ended() -> None:
     it.end()
     assert not it.held
     assert told == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("unconfirmed_ms", "until"), [(0, 102.0), (500, 102.0), (900, 101.6), (30_000, 100.0)]
+)
+def test_a_controller_that_may_have_been_replaced_lends_less(
+    unconfirmed_ms: int, until: float
+) -> None:
+    """It ends before a session of its successor's can, which is one second longer."""
+    clock = Clock()
+    it, _ = lease(clock)
+    it.extend(100.0, unconfirmed_ms)
+    assert it.left_s == pytest.approx(until - 100.0) or not it.held
+
+
+def test_it_runs_out_while_the_machine_is_suspended() -> None:
+    """In a time namespace that was suspended for a day, which CLOCK_MONOTONIC does not show."""
+    program = (
+        "import time; from streamlog.metadata.clock import clock_ms;"
+        "from streamlog.metadata.lease import Lease;"
+        "lease = Lease(2_000, 3_000); lease.extend(time.monotonic());"
+        "print(lease.held, clock_ms() - time.monotonic_ns() // 1_000_000 > 86_000_000)"
+    )
+    inside = ["unshare", "--user", "--map-root-user", "--time", "--boottime", "86400"]
+    if subprocess.run([*inside, "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("no time namespaces")
+    done = subprocess.run(
+        [*inside, sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.split() == ["False", "True"]

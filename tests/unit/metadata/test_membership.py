@@ -26,6 +26,7 @@ class Controller:
         self.errors: list[StreamlogError] = []
         self.refusal: StreamlogError | None = None
         self.silent = False
+        self.unconfirmed_ms = 0
         self._heard = asyncio.Event()
 
     async def grant(self, command: Command) -> Granted:
@@ -37,7 +38,7 @@ class Controller:
             raise self.errors.pop(0)
         if self.refusal is not None:
             raise self.refusal
-        return Granted(8, {"node_epoch": 7})
+        return Granted(8, {"node_epoch": 7, "unconfirmed_ms": self.unconfirmed_ms})
 
     async def asked_for(self, count: int) -> None:
         while len(self.asked) < count:
@@ -127,6 +128,15 @@ async def test_a_controller_that_says_nothing_lends_nothing() -> None:
     async with running(member):
         assert await changed(member) is True
         controller.silent = True
+        assert await changed(member) is False
+
+
+async def test_a_controller_that_was_perhaps_replaced_lends_nothing() -> None:
+    controller = Controller()
+    member = membership(controller)
+    async with running(member):
+        assert await changed(member) is True
+        controller.unconfirmed_ms = 60_000
         assert await changed(member) is False
 
 

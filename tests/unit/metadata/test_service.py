@@ -23,6 +23,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.metadata.alteration import SettingChange
+from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.commands import (
     AddVoter,
     AllocateProducerIds,
@@ -30,6 +31,7 @@ from streamlog.metadata.commands import (
     Command,
     DescribeCluster,
     FenceNode,
+    Heartbeat,
     RemoveNode,
     RemoveVoter,
     StopNode,
@@ -534,3 +536,19 @@ async def test_what_is_waited_for_too_long_is_said(
     (member,) = await start(1)
     with pytest.raises(RequestTimedOut, match="9999"):
         await member.service.request(AwaitApplied(offset=9999, wait_ms=10))
+
+
+async def test_a_controller_that_is_cut_off_lends_nothing_of_later(start: Start) -> None:
+    """Until it notices it answers heartbeats, while others may have elected another one."""
+    members = await start(3)
+    leading = controller(members)
+    for member in others(members, leading):
+        await member.kill()
+    cut_ms = clock_ms()
+    beat = Heartbeat(node_id=leading.node_id, node_epoch=leading.service.node_epoch, offset=1)
+    with pytest.raises(NoController):
+        while True:
+            asked_ms = clock_ms()
+            granted = await leading.service.take(beat, forwarded=True)
+            assert asked_ms - granted.result["unconfirmed_ms"] <= cut_ms
+            await asyncio.sleep(0.01)

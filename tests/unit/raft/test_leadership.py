@@ -173,3 +173,23 @@ def test_who_never_voted_and_is_gone_is_forgotten() -> None:
         key(2),
         key(8, directory=88),
     }
+
+
+def test_a_majority_confirms_a_leader_by_fetching_after_an_answer() -> None:
+    """A fetch that merely arrives may be old: its sender may have voted for another since."""
+    leading, among = leadership(now_ms=1_000), voters(1, 2, 3)
+    assert leading.confirmed_ms(among, 2_000) == 1_000
+    fetch(leading, key(2), 5, now_ms=2_000)
+    fetch(leading, key(2), 5, now_ms=2_500)
+    assert leading.confirmed_ms(among, 3_000) == 1_000, "none was answered"
+    leading.answered(key(2), 3_000)
+    assert leading.confirmed_ms(among, 3_500) == 1_000
+    fetch(leading, key(2), 5, now_ms=4_000)
+    assert leading.confirmed_ms(among, 4_500) == 3_000
+    leading.answered(key(3), 4_600)
+    leading.heard(key(3), among, 4_700)
+    leading.answered(key(3), 4_800)
+    leading.heard(key(3), among, 4_900)
+    assert leading.confirmed_ms(among, 5_000) == 4_800
+    assert leading.confirmed_ms(voters(1, 2, 3, 4, 5), 5_000) == 3_000
+    assert leading.confirmed_ms(voters(1), 5_000) == 5_000

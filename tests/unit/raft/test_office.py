@@ -316,3 +316,18 @@ def test_looks_again_in_time_for_whatever_it_waits() -> None:
     member.append(2)
     member.step(raft.Resign(key(2).node_id))
     assert member.raft.deadline_ms <= member.now_ms + 500, "until the successor has had its time"
+
+
+def test_a_leader_knows_for_how_long_nobody_has_confirmed_it() -> None:
+    member = leader()
+    member.fetched_by(2)
+    member.fetched_by(2, wait_ms=500, after_ms=100)
+    assert member.raft.unconfirmed_ms(member.now_ms) == 100, "since the answer to the first fetch"
+    member.tick(500)
+    assert member.raft.unconfirmed_ms(member.now_ms) == 600
+    member.fetched_by(2, after_ms=10)
+    assert member.raft.unconfirmed_ms(member.now_ms) == 10
+    assert member.raft.unconfirmed_ms(member.now_ms + 30_000) == 30_010, "it stood still"
+    follower = LoneMember()
+    follower.follow(2)
+    assert follower.raft.unconfirmed_ms(follower.now_ms) is None
