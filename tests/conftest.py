@@ -10,11 +10,26 @@ from typing import Final
 
 import pytest
 
+from streamlog.app.extensions import stale_extensions
+
 LOG_TAIL_BYTES: Final = 4_000
 """Of each server's log in the report of a failed test."""
 
 
 def pytest_configure() -> None:
+    _check_extensions()
+    _heed_signals()
+
+
+def _check_extensions() -> None:
+    """With stale extensions the tests would say nothing about these sources."""
+    stale = stale_extensions()
+    if stale:
+        problem = f"compiled from other sources: {', '.join(stale)}"
+        pytest.exit(f"{problem}; run `setup.py build_ext --inplace --force`", 4)
+
+
+def _heed_signals() -> None:
     """A shell has what runs in its background ignore these, and so would every child of ours."""
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
