@@ -55,6 +55,14 @@ def sync(log: PartitionLog) -> int:
     return log.recovery_point
 
 
+def check_end_checksums(log: PartitionLog) -> None:
+    """Each sealed segment knows those of the file that it has now."""
+    for segment in log.segments.sealed():
+        if not segment.damages:
+            assert segment.ends.is_known
+            assert segment.ends == segment.read_ends()
+
+
 def read_batches(
     log: PartitionLog, offset: int | None = None, max_bytes: int = 1 << 20
 ) -> Iterator[tuple[BatchHeader, bytes]]:

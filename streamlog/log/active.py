@@ -5,6 +5,7 @@ from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.disk import storage_error
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import SegmentKey
+from streamlog.log.end_checksums import UNKNOWN_ENDS
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
 from streamlog.log.indexer import Indexer
@@ -43,6 +44,7 @@ class ActiveSegment:
         self._pool = pool
         self._file: PooledFile | None = None  # as last written to
         segment.sealed = False
+        segment.ends = UNKNOWN_ENDS
         segment.offsets, segment.times = indexer.offsets, indexer.times
         segment.max_timestamp_ms = indexer.max_timestamp_ms if segment.size_bytes else None
 
@@ -237,6 +239,7 @@ class ActiveSegment:
         if not self.is_resting:
             self.write_indexes()
         segment = self.segment
+        segment.ends = segment.read_ends()
         segment.open_indexes()
         segment.sealed = True
 

@@ -5,6 +5,7 @@ from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, U
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.disk import Disk, is_full, storage_error, storage_errors
+from streamlog.log.end_checksums import OTHER_BATCHES, EndChecksums
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
 from streamlog.log.intake import from_offset, next_batch, next_run
@@ -126,25 +127,36 @@ class PartitionLog:
         return self._segments.damaged_from(self.log_start_offset)
 
     def lost_files(self) -> list[tuple[Segment, str]]:
-        """Segments whose files are not there any more, or are too short, or too long for a sealed
-        segment (another log's, then), with what is wrong.
+        """Segments whose files are not there any more, are too short, are too long for a sealed
+        segment (another log's, then), or begin or end with other batches, with what is wrong.
 
         From any thread, beside whatever else is done: who asks has to look whether they are still
         the log's. Raises OSError.
         """
-        segments = [(it, it.path, it.sealed, it.size_bytes) for it in tuple(self._segments)]
+        segments = [
+            (it, it.path, it.sealed, it.size_bytes, it.ends) for it in tuple(self._segments)
+        ]
         try:
             sizes = self._disk.sizes(self._directory)
         except FileNotFoundError:  # the folder itself: writes go to files that nobody will find
             sizes = {}
         lost = []
-        for segment, path, is_sealed, size_bytes in segments:
+        for segment, path, is_sealed, size_bytes, ends in segments:
             found = sizes.get(path.rpartition("/")[2])
             if found is None:
                 lost.append((segment, "the file is missing"))
             elif found < size_bytes or (is_sealed and found > size_bytes):
                 lost.append((segment, f"the file has {found} bytes, and {size_bytes} were stored"))
+            elif not segment.damages and self._has_other_batches(path, ends):
+                lost.append((segment, OTHER_BATCHES))
         return lost
+
+    def _has_other_batches(self, path: str, ends: EndChecksums) -> bool:
+        """A file that cannot be read, or has gone meanwhile, is for its readers to tell."""
+        try:
+            return bool(ends.differing_at(self._disk, path))
+        except OSError:
+            return False
 
     def append(self, batch: bytes, now_ms: int) -> None:
         """Write one batch, which must begin at the log end offset; all of it or nothing.

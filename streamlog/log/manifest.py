@@ -2,9 +2,12 @@
 
 A folder alone cannot tell a file that was lost from one that never was: without its first segment
 a log seems to begin later, without its last one to end earlier, and a segment of 0 bytes is a
-segment. So the manifest names each sealed segment with its end offset, its size and whether it has
-a data key, the base offset of the active segment, how far all was synced, and where the log starts.
-Recovery holds the folder against it: what is missing, empty or of another size is damage.
+segment. So the manifest names each sealed segment with its end offset, its size, the checksums of
+its first and last batch and whether it has a data key, the base offset of the active segment, how
+far all was synced, and where the log starts. Recovery holds the folder against it: what is missing,
+empty, of another size or begins or ends with other batches is damage. A file that differs in none
+of these, but in between, passes: a digest of all CRC fields, kept while batches are appended and
+compared when all of a segment is read anyway, could tell it.
 
 It has no line until the log rolls, or begins elsewhere than at its checkpoint's start: before that
 there is one segment, and the recovery point in the checkpoint says how long it must be.
@@ -42,6 +45,7 @@ from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import Disk
+from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums
 
 MANIFEST_NAME: Final = "segment-manifest"
 NO_SEGMENT: Final = -1
@@ -51,7 +55,7 @@ UNKNOWN_BYTES: Final = -1
 _MAGIC: Final = b"SLMF\x00\x00\x00\x01"
 _CRC: Final = struct.Struct(">I")
 _HEAD: Final = struct.Struct(">QqqqH")
-_SEALED: Final = struct.Struct(">qqq?")
+_SEALED: Final = struct.Struct(">qqq?IqI")
 
 
 class SealedSegment(NamedTuple):
@@ -61,6 +65,8 @@ class SealedSegment(NamedTuple):
     end_offset: int
     size_bytes: int
     has_key: bool = False
+    ends: EndChecksums = UNKNOWN_ENDS
+    """Not known where the segment is damaged."""
 
 
 class Manifest(NamedTuple):
@@ -129,7 +135,7 @@ def encode(manifest: Manifest, owner: bytes) -> bytes:
         manifest.synced_end,
         len(owner),
     )
-    body = b"".join((head, owner, *(_SEALED.pack(*it) for it in manifest.sealed)))
+    body = b"".join((head, owner, *(_SEALED.pack(*it[:4], *it.ends) for it in manifest.sealed)))
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
 
@@ -145,7 +151,10 @@ def decode(data: bytes, owner: bytes, path: str) -> Manifest:
     at = _HEAD.size + length
     if body[_HEAD.size : at] != owner:
         raise CorruptFile(f"{path}: it is of another folder")
-    sealed = tuple(SealedSegment(*it) for it in _SEALED.iter_unpack(body[at:]))
+    sealed = tuple(
+        SealedSegment(base, end, size, has_key, EndChecksums(*ends))
+        for base, end, size, has_key, *ends in _SEALED.iter_unpack(body[at:])
+    )
     return Manifest(log_start, active, synced_end, sealed, generation)
 
 

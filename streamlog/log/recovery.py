@@ -5,6 +5,7 @@ one is made, so that the log is in one piece: reads of its offsets end with an e
 """
 
 import contextlib
+import errno
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -14,6 +15,7 @@ from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
 from streamlog.log.disk import Disk, is_full
+from streamlog.log.end_checksums import OTHER_BATCHES
 from streamlog.log.epoch_history import epochs_of_batches
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.files import FilePool
@@ -89,6 +91,7 @@ class Recovery:
         self._manifest = ManifestFile(disk, directory)
         self._expected: dict[int, SealedSegment] = {}  # by base offset
         self._keyless: set[int] = set()  # segments without a file of a data key, or an empty one
+        self._told: set[str] = set()  # paths of segments whose damages are in the node's log
         self._is_known = log_start_offset > 0 or recovery_point > 0  # that it was there before
         self._segments: list[Segment] = []  # in order; what is removed is taken out
         self._epoch_starts: list[tuple[int, int]] = []  # as the batches that were read have it
@@ -118,7 +121,7 @@ class Recovery:
         segments = Segments(self._segments)
         self._store_manifest(segments)
         epochs, stored = self._recover_epochs(active.segment.next_offset)
-        _tell(self._directory, self.report)
+        _tell(self._directory, self.report, self._told)
         return Recovered(
             segments=segments,
             active=active,
@@ -210,13 +213,27 @@ class Recovery:
         for segment in self._segments[:-1]:
             expected = self._expected.get(segment.base_offset)
             if expected is not None:
+                segment.ends = expected.ends
                 has_key = segment.base_offset not in self._keyless
-                if problem := _problem(segment, expected, has_key=has_key):
+                problem = _problem(segment, expected, has_key=has_key)
+                if problem := problem or self._other_batches(segment):
                     self._damaged(segment, expected.size_bytes, problem)
                 continue
             is_synced = segment.next_offset <= self._recovery_point
             if is_blind and is_synced and not _ends_in_order(segment):
                 self._damaged(segment, UNKNOWN_BYTES, "records are missing")
+
+    def _other_batches(self, segment: Segment) -> str:
+        """What is wrong with its first and last batch. One that the disk does not read is for its
+        readers to tell.
+        """
+        try:
+            is_other = bool(segment.ends.differing_at(self._disk, segment.path))
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            is_other = False
+        return OTHER_BATCHES if is_other else ""
 
     def _damaged(self, segment: Segment, size_bytes: int, problem: str) -> None:
         """Nothing is believed of a file of another size: it may be another log's, or an older one,
@@ -225,15 +242,18 @@ class Recovery:
         size = segment.size_bytes
         if size and size_bytes in (UNKNOWN_BYTES, size):
             segment.verify()
+            self._told.add(segment.path)
         else:
             damage = Damage(0, size, segment.base_offset, segment.next_offset, problem)
-            tell_damage(segment.path, damage)
             segment.damages, segment.unverified_bytes = (damage,), 0
         self.report.damages += [(segment.path, damage) for damage in segment.damages]
 
     def _store_manifest(self, segments: Segments) -> None:
         """As the folder is now. A full disk is no reason not to open."""
         known = self._manifest.stored
+        for segment in segments.sealed():
+            if not segment.damages and not segment.ends.is_known:
+                segment.ends = segment.read_ends()
         sealed = tuple(
             self._expected[it.base_offset]
             if it.base_offset in self._expected and it.damages
@@ -519,8 +539,10 @@ def _ends_in_order(segment: Segment) -> bool:
     return places[-1:] == [(segment.next_offset, segment.size_bytes)]
 
 
-def _tell(directory: str, report: RecoveryReport) -> None:
-    """One log line for each thing that an operator should know."""
+def _tell(directory: str, report: RecoveryReport, told: set[str]) -> None:
+    """One log line for each thing that an operator should know; the damages in files that were
+    ``told`` have theirs.
+    """
     if report.cut_at is not None:
         logger.warning(
             "log cut",
@@ -538,6 +560,7 @@ def _tell(directory: str, report: RecoveryReport) -> None:
             extra={"directory": directory, "records": report.lost_synced},
         )
     for path, damage in report.damages:
-        tell_damage(path, damage)
+        if path not in told:
+            tell_damage(path, damage)
     for path in report.rebuilt:
         logger.warning("file rebuilt", extra={"file": path})

@@ -1,5 +1,6 @@
 """A segment: a run of batches in a file named by its base offset, with two sparse indexes."""
 
+import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -9,6 +10,12 @@ from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, is_full, storage_error
 from streamlog.log.encryption.cipher import is_encrypted
 from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
+from streamlog.log.end_checksums import (
+    OTHER_BATCHES,
+    UNKNOWN_ENDS,
+    EndChecksums,
+    read_end_checksums,
+)
 from streamlog.log.files import FilePool
 from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, Index, IndexFile
 from streamlog.log.indexer import Indexer
@@ -65,6 +72,7 @@ class Segment:
         "base_offset",
         "cuts",
         "damages",
+        "ends",
         "interval_bytes",
         "key",
         "max_timestamp_ms",
@@ -100,6 +108,7 @@ class Segment:
         self.sealed = True  # nothing more is written; an ``ActiveSegment`` says otherwise
         self.max_timestamp_ms: int | None = None  # of all batches; None: see ``times.latest_time``
         self.cuts = 0  # how often it was cut
+        self.ends = UNKNOWN_ENDS  # of a sealed segment, as it was stored
         self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
         self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
         self.unverified_end = next_offset  # ... and should end at this offset
@@ -154,7 +163,31 @@ class Segment:
     def as_sealed(self) -> SealedSegment:
         """As the manifest names it. One that is known to be damaged is looked at by each start."""
         size_bytes = UNKNOWN_BYTES if self.damages else self.size_bytes
-        return SealedSegment(self.base_offset, self.next_offset, size_bytes, self.key is not None)
+        has_key, ends = self.key is not None, UNKNOWN_ENDS if self.damages else self.ends
+        return SealedSegment(self.base_offset, self.next_offset, size_bytes, has_key, ends)
+
+    def read_ends(self) -> EndChecksums:
+        """What its file has; unknown where that does not end as the segment does, or the disk does
+        not read it: its readers tell that. Raises OSError.
+        """
+        try:
+            return self._read_ends()
+        except OSError as error:
+            if error.errno != errno.EIO:
+                raise
+            return UNKNOWN_ENDS
+
+    def _read_ends(self) -> EndChecksums:
+        last = next(reversed(list(self.tail())), None)
+        if last is None or last.end_position != self.size_bytes:
+            return UNKNOWN_ENDS
+        if last.next_offset != self.next_offset:
+            return UNKNOWN_ENDS
+        pooled = self._pool.pin(self.path)
+        try:
+            return read_end_checksums(pooled.file, last.position)
+        finally:
+            self._pool.unpin(pooled)
 
     def key_problem(self) -> str:
         """Why nobody can read what is encrypted in it; see ``segment_key``. Raises OSError."""
@@ -187,6 +220,8 @@ class Segment:
             damages = self._widened(
                 scrub(pooled.file, size_bytes, end_offset, check, key_problem=problem)
             )
+            if sealed:
+                damages = self._held_against_ends(pooled.file, damages)
         finally:
             self._pool.unpin(pooled)
         for damage in damages:
@@ -214,7 +249,7 @@ class Segment:
             file = _PacedFile(pooled.file, pause)
             found = scan_past_damage(file, 0, size_bytes, self.base_offset, end_offset)
             problem = self.key_problem()
-            return self._widened(
+            damages = self._widened(
                 tuple(
                     # what reaches to the end hides all to the end, also where its header is gone
                     it._replace(end_offset=max(it.end_offset, next_offset))
@@ -224,6 +259,7 @@ class Segment:
                     if isinstance(it, Damage)
                 )
             )
+            return self._held_against_ends(pooled.file, damages)
         finally:
             self._pool.unpin(pooled)
 
@@ -244,6 +280,22 @@ class Segment:
         if behind is None:
             return damages
         return (Damage(0, self.size_bytes, self.base_offset, end, behind.problem),)
+
+    def _held_against_ends(self, file: DiskFile, damages: tuple[Damage, ...]) -> tuple[Damage, ...]:
+        """``damages``, which were found in ``file``; all of it, if it is not what was stored.
+
+        It is the stored one, in spite of a checksum that differs, where that batch is damaged and
+        the other end fits.
+        """
+        ends = self.ends
+        differing = ends.differing(file)
+        unexplained = [
+            it for it in differing if not any(d.position <= it < d.end_position for d in damages)
+        ]
+        if unexplained or (differing and differing == ends.positions):
+            start, end = self.base_offset, self.next_offset
+            return (Damage(0, self.size_bytes, start, end, OTHER_BATCHES),)
+        return damages
 
     def note_damages(self, damages: tuple[Damage, ...]) -> None:
         """What was good once, and is no more."""

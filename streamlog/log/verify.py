@@ -10,6 +10,7 @@ from streamlog.log.disk import DiskFile, OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.encryption.segment_key import key_problem
+from streamlog.log.end_checksums import OTHER_BATCHES
 from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.layout import (
     DAMAGED_SUFFIX,
@@ -87,8 +88,8 @@ def verify(
 
 
 def _against_manifest(folder: Path) -> Iterator[Finding]:
-    """Sealed segments that are missing, or of another size. A cleaning that was cut short, or that
-    runs, is left to the node.
+    """Sealed segments that are missing, of another size, or with other batches at their ends. A
+    cleaning that was cut short, or that runs, is left to the node.
     """
     manifest = ManifestFile(OsDisk(), str(folder))
     try:
@@ -101,9 +102,12 @@ def _against_manifest(folder: Path) -> Iterator[Finding]:
     for segment in known.sealed:
         file = folder / f"{segment_stem(segment.base_offset)}{LOG_SUFFIX}"
         size = file.stat().st_size if file.exists() else None
-        if segment.end_offset <= known.log_start_offset or size == segment.size_bytes:
+        if segment.end_offset <= known.log_start_offset:
             continue
-        if size is None:
+        if size == segment.size_bytes:
+            if segment.ends.differing_at(OsDisk(), str(file)):
+                yield Finding(file, None, segment.base_offset, OTHER_BATCHES)
+        elif size is None:
             yield Finding(file, None, segment.base_offset, "the file is missing")
         elif segment.size_bytes != UNKNOWN_BYTES:
             problem = f"{size} bytes, and {segment.size_bytes} were stored"

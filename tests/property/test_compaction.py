@@ -14,7 +14,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from streamlog.errors import StorageFull
 from streamlog.record.keys import KeyOffsets
 from tests.compacted_log import RULES, Kept, KeyedLog, view
-from tests.log_folder import read_batches
+from tests.log_folder import check_end_checksums, read_batches
 from tests.simulation.disk import PowerCut, SimDisk
 
 KEYS = [b"k%d" % number for number in range(4)]
@@ -193,6 +193,7 @@ class CompactionMachine(RuleBasedStateMachine):
         written = set(self.written)
         for log in (self.leader, self.follower):
             assert set(log.kept()) <= written
+            check_end_checksums(log.log)
 
     @invariant()
     def the_last_value_of_each_key_is_there_and_no_older_one_passes_for_it(self) -> None:

@@ -12,7 +12,7 @@ from streamlog.errors import StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog, SyncTicket
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
-from tests.log_folder import FOLDER, make_batch, open_log, read_batches
+from tests.log_folder import FOLDER, check_end_checksums, make_batch, open_log, read_batches
 from tests.simulation.disk import SimDisk
 
 SETTINGS = LogSettings(segment_bytes=1_500, index_interval_bytes=250, segment_age_ms=400)
@@ -300,6 +300,7 @@ class LogMachine(RuleBasedStateMachine):
         )
         assert self.log.log_start_offset <= self.log.log_end_offset
         assert self.log.log_end_offset == self.end
+        check_end_checksums(self.log)
         assert self.disk.open_files <= 16 + 9  # a ticket may have as many pinned
 
     def teardown(self) -> None:

@@ -4,6 +4,7 @@ from typing import Final
 from streamlog.errors import BrokenInvariant
 from streamlog.log.disk import Disk
 from streamlog.log.encryption.cipher import BatchCipher
+from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums, crc_field
 from streamlog.log.indexer import Indexer
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap
@@ -28,6 +29,8 @@ class CleanedFile:
         self.next_offset = base_offset
         """Of what was taken in."""
         self.size_bytes = 0
+        self.ends = UNKNOWN_ENDS
+        """Of what was taken in, too."""
         self._cipher = cipher
         self._disk = disk
         self._file = disk.create(path)
@@ -99,7 +102,9 @@ class CleanedFile:
             raise BrokenInvariant("batches are dense")
         if self._cipher is not None:
             batch = self._cipher.encrypted(batch)
-        position = self.reached_bytes
+        position, crc = self.reached_bytes, crc_field(batch)
+        first_crc = self.ends.first_crc if position else crc
+        self.ends = EndChecksums(first_crc, position, crc)
         self.indexer.add(position, position + len(batch), next_offset, time_ms)
         self.next_offset = next_offset
         self._parts.append(batch)

@@ -3,6 +3,7 @@ from typing import Final
 
 from streamlog.errors import CorruptBatch
 from streamlog.log.disk import DiskFile
+from streamlog.log.end_checksums import OTHER_BATCHES
 from streamlog.log.segment import Segment
 from streamlog.record.batch import ENCRYPTED, BatchHeader, dense_batches, read_header
 
@@ -27,6 +28,8 @@ def read_batches(
         try:
             for found in dense_batches(piece, offset):
                 header, batch = found
+                if segment.ends.contradicts(position, header.crc):
+                    raise CorruptBatch(OTHER_BATCHES)
                 yield found if segment.key is None else _opened(segment, header, batch)
                 position += len(batch)
                 offset += header.last_offset_delta + 1

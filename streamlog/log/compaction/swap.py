@@ -143,6 +143,7 @@ class Swap:
             interval_bytes=cleaned.indexer.interval_bytes,
         )
         segment.key = first.key
+        segment.ends = cleaned.ends
         segment.unverified_bytes = 0
         segment.offsets, segment.times = cleaned.indexer.offsets, cleaned.indexer.times
         segment.max_timestamp_ms = cleaned.indexer.max_timestamp_ms

@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Mapping
 
 from streamlog.log.disk import Disk
+from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums, read_end_checksums
 from streamlog.log.layout import (
     CLEANED_SUFFIX,
     INDEX_SUFFIX,
@@ -56,14 +57,15 @@ def _settle(
     path, final = f"{directory}/{name}", segment_stem(base) + LOG_SUFFIX
     names = disk.sizes(directory)
     size_bytes = names[name]
-    end, is_whole = _end_of(disk, path, size_bytes, base)
+    end, ends = _end_of(disk, path, size_bytes, base)
+    is_whole = ends.is_known
     if not is_whole and final in names:
         disk.unlink(path)  # what it was made of is still there
         report.removed.append(name)
         return
     if is_whole and manifest.names(end):  # before nothing says any more that this was a cleaning
         has_key = segment_stem(base) + KEY_SUFFIX in names
-        manifest.note_swapped(SealedSegment(base, end, size_bytes, has_key))
+        manifest.note_swapped(SealedSegment(base, end, size_bytes, has_key, ends))
     replaced = [it for it in segment_base_offsets(names) if base <= it < end]
     for old in sorted({base, *replaced}, reverse=True):
         stem = f"{directory}/{segment_stem(old)}"
@@ -77,15 +79,17 @@ def _settle(
     report.rebuilt.append(f"{directory}/{final}")
 
 
-def _end_of(disk: Disk, path: str, size_bytes: int, base_offset: int) -> tuple[int, bool]:
-    """The offset after its last batch; and whether all of it is sound."""
-    end = base_offset
+def _end_of(disk: Disk, path: str, size_bytes: int, base_offset: int) -> tuple[int, EndChecksums]:
+    """The offset after its last batch; and its checksums, which are known if all of it is sound."""
+    end, last_position, ends = base_offset, 0, UNKNOWN_ENDS
     file = disk.open(path, writable=False)
     try:
         for place in scan(file, 0, size_bytes, base_offset):
             if isinstance(place, Damage):
-                return end, False
-            end = place.next_offset
+                return end, UNKNOWN_ENDS
+            end, last_position = place.next_offset, place.position
+        if end > base_offset:
+            ends = read_end_checksums(file, last_position)
     finally:
         file.close()
-    return end, end > base_offset
+    return end, ends

@@ -8,10 +8,12 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.errors import CorruptFile, StreamlogError
+from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME, Manifest, SealedSegment, decode, encode
 from streamlog.log.settings import LogSettings
+from tests.compacted_log import KeyedLog
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import PowerCut, SimDisk
 
@@ -121,6 +123,11 @@ def put_older_back(disk: SimDisk, file: str) -> None:
     disk.replace(file, older.content(file)) if older.has_file(file) else disk.remove(file)
 
 
+def swap_with_another_partitions(disk: SimDisk, file: str) -> None:
+    """Whose records have the same sizes, so that this file has the same size, too."""
+    disk.swap(file, file.replace(str(FOLDER), str(OTHER)))
+
+
 def flip_first(disk: SimDisk, file: str) -> None:
     disk.flip(file, 3)
 
@@ -131,7 +138,7 @@ def flip_middle(disk: SimDisk, file: str) -> None:
 
 BEFALLS = (
     remove, empty, cut_between, cut_within, swap_with_a_neighbour,
-    put_older_back, flip_first, flip_middle,
+    put_older_back, swap_with_another_partitions, flip_first, flip_middle,
 )  # fmt: skip
 
 
@@ -160,6 +167,8 @@ def missing(log: PartitionLog, batches: list[bytes]) -> set[int]:
 def test_nothing_is_missing_in_silence(
     kind: str, befalls: Callable[[SimDisk, str], None], checkpointed: int
 ) -> None:
+    if kind == "active segment" and befalls is swap_with_another_partitions:
+        return  # no digest is kept of it
     disk = SimDisk()
     other = PartitionLog.open(OTHER, SETTINGS, disk=disk, files=open_log(disk, SETTINGS)._pool)
     fill(other, b"other")
@@ -182,6 +191,160 @@ def test_nothing_is_missing_in_silence(
     again = reopen(disk, checkpointed)
     assert missing(again, batches) >= lost
     assert again.damaged_from is not None or not log.damaged_from or log.recovery.lost_end
+
+
+# The same size, and dense batches of the same offsets
+
+
+def damaged_at(log: PartitionLog, base_offset: int) -> list[tuple[int, int]]:
+    found = [it for it in log.segments if it.base_offset == base_offset]
+    return [(it.offset, it.end_offset) for it in found[0].damages]
+
+
+@pytest.fixture
+def others(disk: SimDisk) -> dict[int, bytes]:
+    """Segments of another partition, by base offset."""
+    other = SimDisk()
+    log = open_log(other, SETTINGS)
+    fill(log, b"other")
+    log.close()
+    found = {base: other.content(path(base)) for base in (0, 8, 16, 24)}
+    assert {len(it) for it in found.values()} == {len(disk.content(path(0)))}
+    return found
+
+
+@pytest.mark.parametrize("base_offset", [0, 8, 16, 24])
+def test_another_partitions_segment_of_the_same_size_is_damage(
+    disk: SimDisk, others: dict[int, bytes], base_offset: int
+) -> None:
+    disk.replace(path(base_offset), others[base_offset])
+    log = reopen(disk)
+    assert log.damaged_from == base_offset
+    assert damaged_at(log, base_offset) == [(base_offset, base_offset + 8)]
+    with pytest.raises(StreamlogError, match="not the one that was stored"):
+        log.read(base_offset, 10_000, END)
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_one_end_that_differs_is_enough(
+    disk: SimDisk, others: dict[int, bytes], number: int
+) -> None:
+    """All is of another file then, unless the batch itself is damaged."""
+    at, data = number * SIZE, bytearray(disk.content(path(8)))
+    data[at : at + SIZE] = others[8][at : at + SIZE]
+    disk.replace(path(8), bytes(data))
+    assert damaged_at(reopen(disk), 8) == [(8, 16)]
+
+
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_checksum_that_rots_costs_one_batch(disk: SimDisk, number: int) -> None:
+    disk.flip(path(8), 8 * (number * SIZE + 18))
+    assert damaged_at(reopen(disk), 8) == [(8 + 2 * number, 10 + 2 * number)]
+
+
+def test_a_first_read_finds_what_was_replaced_since_the_start(
+    disk: SimDisk, others: dict[int, bytes]
+) -> None:
+    log = reopen(disk)
+    disk.replace(path(8), others[8])
+    with pytest.raises(StreamlogError, match="not the one that was stored"):
+        log.read(8, 10_000, END)
+
+
+def test_a_look_at_the_files_finds_it_while_the_old_one_is_open(
+    disk: SimDisk, others: dict[int, bytes]
+) -> None:
+    log = reopen(disk)
+    assert len(list(read_batches(log))) == END // 2
+    assert log.lost_files() == []
+    disk.replace(path(8), others[8])
+    assert [it.base_offset for it, _ in log.lost_files()] == [8]
+
+
+def test_whoever_reads_all_of_it_again_finds_it(disk: SimDisk, others: dict[int, bytes]) -> None:
+    log = reopen(disk)
+    segment = log.segment_for_read(8)
+    assert segment is not None
+    assert segment.recheck(lambda _: None) == ()
+    disk.replace(path(8), others[8])
+    segment.let_go()
+    assert [(it.offset, it.end_offset) for it in segment.recheck(lambda _: None)] == [(8, 16)]
+
+
+def test_each_sealed_segment_is_named_with_the_checksums_of_its_ends(disk: SimDisk) -> None:
+    for it in stored(disk).sealed:
+        data = disk.content(path(it.base_offset))
+        first, last = (int.from_bytes(data[at + 17 : at + 21], "big") for at in (0, 3 * SIZE))
+        assert it.ends == EndChecksums(first, 3 * SIZE, last)
+
+
+def test_they_are_made_anew_with_the_manifest(disk: SimDisk) -> None:
+    before = stored(disk).sealed
+    disk.remove(f"{FOLDER}/{MANIFEST_NAME}")
+    reopen(disk)
+    assert stored(disk).sealed == before
+
+
+def test_they_are_forgotten_with_a_cut_and_known_again_with_the_next_seal(disk: SimDisk) -> None:
+    before = stored(disk).sealed
+    log = reopen(disk)
+    log.truncate_to(12)
+    fill(log, b"word1")
+    after = stored(disk).sealed
+    assert after[0] == before[0]
+    assert after[1].ends.first_crc == before[1].ends.first_crc
+    assert after[1].ends.last_crc != before[1].ends.last_crc
+    assert reopen(disk).damaged_from is None
+
+
+@pytest.mark.parametrize("encrypts", [False, True])
+def test_a_cleaning_names_those_of_the_new_segment(*, encrypts: bool) -> None:
+    disk = SimDisk()
+    log = KeyedLog(disk)
+    log.encrypt(encrypts)
+    for number in range(30):
+        log.append((b"k%d" % (number % 3), b"x" * 100))
+    before = stored_after(disk, log.sync).sealed
+    after = stored_after(disk, log.seal_and_clean).sealed
+    assert after[0].ends != before[0].ends
+    for it in after:
+        assert it.ends.is_known
+        assert it.ends.differing_at(disk, path(it.base_offset)) == set()
+    disk.kill()
+    log.open(recovery_point=30)
+    assert log.log.damaged_from is None
+
+
+def stored_after(disk: SimDisk, call: Callable[[], object]) -> Manifest:
+    call()
+    return stored(disk)
+
+
+def test_a_cleaning_takes_nothing_from_another_file() -> None:
+    disk, other = SimDisk(), SimDisk()
+    for it, value in ((disk, b"x"), (other, b"y")):
+        log = KeyedLog(it)
+        for number in range(30):
+            log.append((b"k%d" % (number % 3), value * 100))
+        log.sync()
+    disk.kill()
+    log = KeyedLog(disk)
+    assert len(log.kept()) == 30  # so that all is verified
+    disk.replace(path(0), other.content(path(0)))
+    log.log.segments.let_go()
+    with contextlib.suppress(StreamlogError):
+        log.clean()
+    assert b"y" * 100 not in b"".join(
+        disk.content(file) for file in disk.files_below(str(FOLDER)) if file != path(0)
+    )
+    assert log.log.damaged_from in (None, 0)
+
+
+def test_a_header_that_cannot_be_read_is_for_its_readers_to_tell(disk: SimDisk) -> None:
+    disk.fail("pread", errno.EIO, part="0008.log", times=1)
+    log = reopen(disk)
+    assert log.damaged_from is None
+    assert len(list(read_batches(log))) == END // 2
 
 
 # What is known
@@ -233,7 +396,16 @@ def test_a_full_disk_leaves_it_behind_until_there_is_room(disk: SimDisk) -> None
 
 
 def test_one_of_another_folder_or_cut_is_none() -> None:
-    manifest = Manifest(3, 20, 25, (SealedSegment(0, 10, 100), SealedSegment(10, 20, 90, True)), 7)
+    manifest = Manifest(
+        3,
+        20,
+        25,
+        (
+            SealedSegment(0, 10, 100),
+            SealedSegment(10, 20, 90, True, EndChecksums(1, 60, 2**32 - 1)),
+        ),
+        7,
+    )
     data = encode(manifest, b"s/0")
     assert decode(data, b"s/0", "x") == manifest
     for wrong in (data[:-1], data[:5], b"", data + b"x", data[:20] + b"\xff" + data[21:]):

@@ -6,8 +6,10 @@ from crc32c import crc32c
 
 from streamlog.log.disk import OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.end_checksums import OTHER_BATCHES
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.log.verify import Aside, Checked, Finding, Unopened, verify
 from tests.log_folder import a_key_ring, append
@@ -130,6 +132,7 @@ def test_a_change_that_hides_behind_a_right_checksum_is_found_with_the_key(tmp_p
     data[-1] ^= 1
     data[half + 17 : half + 21] = crc32c(data[half + 21 :]).to_bytes(4, "big")
     segment.write_bytes(data)
+    (segment.parent / MANIFEST_NAME).unlink()  # which knows the checksum
     assert findings(tmp_path) == []
     found = [item for item in verify(tmp_path, a_key_ring()) if isinstance(item, Finding)]
     assert [(it.file, it.position, it.offset) for it in found] == [(segment, half, 3)]
@@ -152,6 +155,19 @@ def test_another_key_of_that_name_is_a_finding(tmp_path: Path) -> None:
     problems = [item.problem for item in verify(tmp_path, keys) if isinstance(item, Finding)]
     assert len(problems) == 3
     assert all("another one had that name" in problem for problem in problems)
+
+
+def test_a_segment_of_another_log_with_the_same_size_is_found_by_the_manifest(
+    tmp_path: Path,
+) -> None:
+    segment = segments(made(tmp_path, encrypts=False))[1]
+    data = bytearray(segment.read_bytes())
+    data[-2] ^= 1
+    half = len(data) // 2
+    data[half + 17 : half + 21] = crc32c(data[half + 21 :]).to_bytes(4, "big")
+    segment.write_bytes(data)
+    [found] = findings(tmp_path)
+    assert (found.file, found.problem) == (segment, OTHER_BATCHES)
 
 
 def test_a_segment_that_is_missing_or_emptied_is_found_by_the_manifest(tmp_path: Path) -> None:

@@ -5,8 +5,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from crc32c import crc32c
 
 from streamlog.errors import StreamlogError
+from streamlog.record.batch import CRC_POSITION, CRC_START, batches
 from tests.log_folder import make_batch
 from tests.partition_world import publish, values_of
 from tests.replica_world import ReplicaWorld, until
@@ -28,6 +30,22 @@ def emptied(file: Path) -> None:
 def cut(file: Path) -> None:
     with file.open("r+b") as opened:
         opened.truncate(file.stat().st_size - 700)
+
+
+def swapped(file: Path) -> None:
+    """For one of the same size, with whole batches of the same offsets and right checksums, as
+    another partition might have it.
+    """
+    made = bytearray()
+    for _, batch in batches(file.read_bytes()):
+        body = bytearray(batch)
+        middle = len(body) // 2
+        body[middle : middle + 100] = b"x" * 100
+        body[CRC_POSITION:CRC_START] = crc32c(body[CRC_START:]).to_bytes(4, "big")
+        made += body
+    other = file.with_suffix(".other")
+    other.write_bytes(made)
+    other.replace(file)
 
 
 LOSSES = [removed, emptied, cut]
@@ -102,6 +120,28 @@ async def test_lost_while_the_node_runs(tmp_path: Path, role: str, which: str, l
         assert partition.is_damaged
         await world.beat(number)
         assert world.leader is not node
+        await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("which", ["first", "middle"])
+@pytest.mark.parametrize("role", ["leader", "follower"])
+@pytest.mark.parametrize("is_running", [True, False], ids=["running", "stopped"])
+async def test_swapped_for_another_of_the_same_size(
+    tmp_path: Path, role: str, which: str, *, is_running: bool
+) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        node = world.leader if role == "leader" else world.followers[0]
+        number = int(node.node_id)
+        if not is_running:
+            await world.stop(number)
+        swapped(segments(tmp_path, number)[WHICH[which]])
+        if not is_running:
+            await world.start(number, **SMALL)
+        partition = world[number].partition()
+        await partition.reader.check_files()
+        assert partition.is_ailing or number not in world.isr()
+        await world.beat(number)
         await is_whole_again(world, tmp_path, values)
 
 
