@@ -5,7 +5,7 @@ import errno
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
 from streamlog.log.layout import TEMPORARY_SUFFIX
@@ -28,6 +28,14 @@ def check_small(path: str, length: int) -> None:
     """Asked before a write as well, so that what is written can be read. Raises FileTooLarge."""
     if length > SMALL_FILE_BYTES_MAX:
         raise FileTooLarge(path, length)
+
+
+class FileState(NamedTuple):
+    """What a folder tells of a file without opening it."""
+
+    size_bytes: int
+    version: tuple[int, int]
+    """Its inode and the time of its last change: another file, or another content, has another."""
 
 
 class DiskFile(Protocol):
@@ -59,6 +67,9 @@ class Disk(Protocol):
 
     def sizes(self, directory: str) -> dict[str, int]:
         """The plain files of a folder with their sizes."""
+
+    def states(self, directory: str) -> dict[str, FileState]:
+        """The plain files of a folder."""
 
     def make_directory(self, path: str) -> None:
         """With its parents; no error if it is there."""
@@ -134,12 +145,17 @@ class OsDisk:
         return OsFile(os.open(path, flags, 0o644))
 
     def sizes(self, directory: str) -> dict[str, int]:
+        return {name: state.size_bytes for name, state in self.states(directory).items()}
+
+    def states(self, directory: str) -> dict[str, FileState]:
         found = {}
         with os.scandir(directory) as entries:
             for entry in entries:
                 with contextlib.suppress(FileNotFoundError):  # removed or renamed meanwhile
                     if entry.is_file(follow_symlinks=False):
-                        found[entry.name] = entry.stat().st_size
+                        stat = entry.stat()
+                        version = stat.st_ino, stat.st_ctime_ns
+                        found[entry.name] = FileState(stat.st_size, version)
         return found
 
     def make_directory(self, path: str) -> None:

@@ -4,8 +4,8 @@ from pathlib import Path
 from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
-from streamlog.log.disk import Disk, is_full, storage_error, storage_errors
-from streamlog.log.end_checksums import OTHER_BATCHES, EndChecksums
+from streamlog.log.disk import Disk, FileState, is_full, storage_error, storage_errors
+from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
 from streamlog.log.intake import from_offset, next_batch, next_run
@@ -126,37 +126,50 @@ class PartitionLog:
         """The first offset that is known to be damaged: segments are checked when first read."""
         return self._segments.damaged_from(self.log_start_offset)
 
-    def lost_files(self) -> list[tuple[Segment, str]]:
-        """Segments whose files are not there any more, are too short, are too long for a sealed
-        segment (another log's, then), or begin or end with other batches, with what is wrong.
+    def lost_files(self) -> list[tuple[Segment, str | None]]:
+        """Segments whose files are not there any more, are too short, or are too long for a sealed
+        segment (another log's, then), with what is wrong. None: the first or the last batch has
+        another checksum; whoever reads the file finds whether it is another one.
 
-        From any thread, beside whatever else is done: who asks has to look whether they are still
-        the log's. Raises OSError.
+        A file whose ends were compared is not read again before it changes: a cold log must not
+        cost the disk two reads a segment each time. From any thread, beside whatever else is done:
+        who asks has to look whether they are still the log's. Raises OSError.
         """
         segments = [
             (it, it.path, it.sealed, it.size_bytes, it.ends) for it in tuple(self._segments)
         ]
         try:
-            sizes = self._disk.sizes(self._directory)
+            files = self._disk.states(self._directory)
         except FileNotFoundError:  # the folder itself: writes go to files that nobody will find
-            sizes = {}
-        lost = []
+            files = {}
+        lost: list[tuple[Segment, str | None]] = []
         for segment, path, is_sealed, size_bytes, ends in segments:
-            found = sizes.get(path.rpartition("/")[2])
-            if found is None:
+            state = files.get(path.rpartition("/")[2])
+            if state is None:
                 lost.append((segment, "the file is missing"))
-            elif found < size_bytes or (is_sealed and found > size_bytes):
+                continue
+            found = state.size_bytes
+            if found < size_bytes or (is_sealed and found > size_bytes):
                 lost.append((segment, f"the file has {found} bytes, and {size_bytes} were stored"))
-            elif not segment.damages and self._has_other_batches(path, ends):
-                lost.append((segment, OTHER_BATCHES))
+            elif self._has_other_batches(segment, path, ends, state):
+                lost.append((segment, None))
         return lost
 
-    def _has_other_batches(self, path: str, ends: EndChecksums) -> bool:
-        """A file that cannot be read, or has gone meanwhile, is for its readers to tell."""
+    def _has_other_batches(
+        self, segment: Segment, path: str, ends: EndChecksums, state: FileState
+    ) -> bool:
+        """A file that cannot be read, or has gone meanwhile, is for its readers to tell. ``state``
+        is older than what is read: a file that changes meanwhile is compared the next time, too.
+        """
+        if segment.damages or not ends.is_known or segment.compared == state:
+            return False
         try:
-            return bool(ends.differing_at(self._disk, path))
+            is_other = bool(ends.differing_at(self._disk, path))
         except OSError:
             return False
+        if not is_other:
+            segment.compared = state
+        return is_other
 
     def append(self, batch: bytes, now_ms: int) -> None:
         """Write one batch, which must begin at the log end offset; all of it or nothing.

@@ -5,7 +5,6 @@ one is made, so that the log is in one piece: reads of its offsets end with an e
 """
 
 import contextlib
-import errno
 import logging
 from dataclasses import dataclass
 from typing import Final
@@ -208,6 +207,12 @@ class Recovery:
     def _check_files(self) -> None:
         """Sealed segments below the recovery point that are not what they must be are damaged;
         others are read anyway. Without a manifest the ends of all are looked at.
+
+        Names and sizes are compared here, but not the checksums of the first and last batches: a
+        start must not read something of each segment. Nothing relies on a segment before they are
+        compared: a first read does that, ``latest_time`` does it for retention, ``_recover_epochs``
+        where it needs the batches, and the node looks at each log soon after it is open, see
+        ``partition.scrubbing``.
         """
         is_blind = self._manifest.stored is None
         for segment in self._segments[:-1]:
@@ -215,25 +220,12 @@ class Recovery:
             if expected is not None:
                 segment.ends = expected.ends
                 has_key = segment.base_offset not in self._keyless
-                problem = _problem(segment, expected, has_key=has_key)
-                if problem := problem or self._other_batches(segment):
+                if problem := _problem(segment, expected, has_key=has_key):
                     self._damaged(segment, expected.size_bytes, problem)
                 continue
             is_synced = segment.next_offset <= self._recovery_point
             if is_blind and is_synced and not _ends_in_order(segment):
                 self._damaged(segment, UNKNOWN_BYTES, "records are missing")
-
-    def _other_batches(self, segment: Segment) -> str:
-        """What is wrong with its first and last batch. One that the disk does not read is for its
-        readers to tell.
-        """
-        try:
-            is_other = bool(segment.ends.differing_at(self._disk, segment.path))
-        except OSError as error:
-            if error.errno != errno.EIO:
-                raise
-            is_other = False
-        return OTHER_BATCHES if is_other else ""
 
     def _damaged(self, segment: Segment, size_bytes: int, problem: str) -> None:
         """Nothing is believed of a file of another size: it may be another log's, or an older one,
@@ -452,11 +444,23 @@ class Recovery:
             for epoch, offset in self._epoch_starts:
                 epochs.assign(epoch, offset)
         else:
-            epochs = epochs_of_batches(self._pool, self._segments)
+            self._compare_ends()
+            epochs = epochs_of_batches(self._pool, [it for it in self._segments if not it.is_lost])
             if end_offset > self._segments[0].base_offset:
                 self.report.rebuilt.append(path)
         epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
         return epochs, self._store(epochs, path, data)
+
+    def _compare_ends(self) -> None:
+        """So that no epoch is taken from another log's batches. What the disk does not read is for
+        its readers to tell.
+        """
+        for segment in self._segments[:-1]:
+            if segment.damages or segment.verified:
+                continue
+            with contextlib.suppress(OSError):
+                if segment.has_other_ends():
+                    self._damaged(segment, segment.size_bytes, OTHER_BATCHES)
 
     def _begins_before(self, epochs: LeaderEpochs) -> bool:
         """Whether there are batches of epochs that the checkpoint does not have.

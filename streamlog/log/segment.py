@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
-from streamlog.log.disk import DiskFile, is_full, storage_error
+from streamlog.log.disk import DiskFile, FileState, is_full, storage_error
 from streamlog.log.encryption.cipher import is_encrypted
 from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
 from streamlog.log.end_checksums import (
@@ -70,6 +70,7 @@ class Segment:
         "_lock",
         "_pool",
         "base_offset",
+        "compared",
         "cuts",
         "damages",
         "ends",
@@ -109,6 +110,7 @@ class Segment:
         self.max_timestamp_ms: int | None = None  # of all batches; None: see ``times.latest_time``
         self.cuts = 0  # how often it was cut
         self.ends = UNKNOWN_ENDS  # of a sealed segment, as it was stored
+        self.compared: FileState | None = None  # the file that was last found to have these
         self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
         self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
         self.unverified_end = next_offset  # ... and should end at this offset
@@ -160,6 +162,11 @@ class Segment:
     def verified(self) -> bool:
         return not self.unverified_bytes
 
+    @property
+    def is_lost(self) -> bool:
+        """All of it is damaged: its file is missing, or is not the one that was stored."""
+        return any(it.position == 0 and it.end_position >= self.size_bytes for it in self.damages)
+
     def as_sealed(self) -> SealedSegment:
         """As the manifest names it. One that is known to be damaged is looked at by each start."""
         size_bytes = UNKNOWN_BYTES if self.damages else self.size_bytes
@@ -167,15 +174,25 @@ class Segment:
         return SealedSegment(self.base_offset, self.next_offset, size_bytes, has_key, ends)
 
     def read_ends(self) -> EndChecksums:
-        """What its file has; unknown where that does not end as the segment does, or the disk does
-        not read it: its readers tell that. Raises OSError.
+        """What its file has; unknown where that does not end as the segment does, is gone, or the
+        disk does not read it: its readers tell that. Raises OSError.
         """
         try:
             return self._read_ends()
         except OSError as error:
-            if error.errno != errno.EIO:
+            if error.errno not in (errno.EIO, errno.ENOENT):
                 raise
             return UNKNOWN_ENDS
+
+    def has_other_ends(self) -> bool:
+        """Its first or last batch is not the one that was stored. Raises OSError."""
+        if not self.ends.is_known:
+            return False
+        pooled = self._pool.pin(self.path)
+        try:
+            return bool(self.ends.differing(pooled.file))
+        finally:
+            self._pool.unpin(pooled)
 
     def _read_ends(self) -> EndChecksums:
         last = next(reversed(list(self.tail())), None)
@@ -347,8 +364,6 @@ class Segment:
         pooled = self._pool.pin(self.path)
         try:
             stop = self._stop(pooled.file, position, max_bytes, upper_offset)
-            if pooled.file.size() < stop:
-                raise CorruptBatch(f"{self.path}: the file is too short")
         except BaseException:
             self._pool.unpin(pooled)
             raise
@@ -482,7 +497,9 @@ class Segment:
         return found
 
     def _stop(self, file: DiskFile, position: int, max_bytes: int, upper_offset: int) -> int:
-        """Where a slice from ``position`` on ends."""
+        """Where a slice from ``position`` on ends. The file is that long: one that was cut under
+        the node must not end an answer in its midst. Raises CorruptBatch, OSError.
+        """
         bound, bound_offset = self.size_bytes, self.next_offset
         for damage in self.damages:
             if damage.position > position:
@@ -491,11 +508,15 @@ class Segment:
         if upper_offset < bound_offset:
             bound, bound_offset = self.locate(upper_offset)
         limit = position + max_bytes
+        stop, stop_offset = bound, bound_offset
         if bound > limit and bound > position:
-            bound, bound_offset = self._boundary(file, position, bound, limit)
+            stop, stop_offset = self._boundary(file, position, bound, limit)
+        # Where it ends before both, the header of the next batch was read there.
+        if stop >= min(limit, bound) and file.size() < stop:
+            raise CorruptBatch(f"{self.path}: the file is too short")
         if not self.damages:  # or the hint could lead into one
-            self.hint(bound_offset, bound)
-        return bound
+            self.hint(stop_offset, stop)
+        return stop
 
     def _boundary(self, file: DiskFile, position: int, bound: int, limit: int) -> tuple[int, int]:
         """The last end of a batch up to ``limit``, or of the first batch; with the next offset."""

@@ -21,9 +21,14 @@ def latest_time(segment: Segment) -> int | None:
     """The latest time of a sealed segment's records, if it can be told. Raises OSError.
 
     Before the segment is verified its time index is not trusted; the end of the segment is read
-    too.
+    too. Another log's file, or an older one, tells nothing: retention would remove what is stored
+    on the other replicas.
     """
+    if segment.is_lost:
+        return None
     if segment.max_timestamp_ms is None and segment.size_bytes:
+        if not segment.verified and segment.has_other_ends():
+            return None
         times = [place.max_timestamp_ms for place in segment.tail()]
         indexed = _time_of_index(segment)
         if indexed is not None:

@@ -340,6 +340,11 @@ class MetadataStore:
         )
         if installing:
             self._begin_log_at(log, offset)
+        for (
+            segment,
+            _,
+        ) in log.lost_files():  # another node's, perhaps: it is read, and the log short
+            segment.verify()
         _pass_over_damage(log, offset)
         if not log.log_start_offset <= offset <= log.log_end_offset:
             raise CorruptData(

@@ -208,6 +208,11 @@ class Partition:
         return self.following.is_damaged
 
     @property
+    def is_swapping(self) -> bool:
+        """Segments are being replaced by cleaned ones."""
+        return self._log.is_swapping and not self.closed
+
+    @property
     def is_ailing(self) -> bool:
         """Others are to lead it, and to count without it, if there are any in sync."""
         return self.failure is not None or self.is_damaged or self.following.is_short

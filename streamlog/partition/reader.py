@@ -135,7 +135,7 @@ class Reader:
 
     async def check_files(self) -> None:
         """See whether all files are there, and as long as they must be; what is in a file that is
-        not counts as damaged.
+        not counts as damaged. One with another first or last batch is read.
         """
         if self.closed or self._log.is_swapping:
             return
@@ -152,6 +152,10 @@ class Reader:
             is_there = segment in self._log.segments and cuts.get(segment) == segment.cuts
             if self.closed or self._log.is_swapping or not is_there or segment.damages:
                 continue
+            if problem is None:
+                segment.let_go()  # who has it open may still see the file that was there before
+                await self._scrub(segment, lambda _: None, and_files=False)
+                continue
             start, end = segment.base_offset, segment.next_offset
             segment.unverified_bytes = 0
             segment.note_damages((Damage(0, segment.size_bytes, start, end, problem),))
@@ -164,7 +168,9 @@ class Reader:
         if segment is not None:
             await self._scrub(segment, lambda _: None)
 
-    async def _scrub(self, segment: Segment, pause: Callable[[int], None]) -> None:
+    async def _scrub(
+        self, segment: Segment, pause: Callable[[int], None], *, and_files: bool = True
+    ) -> None:
         if self.closed or segment not in self._log.segments:
             return
         cuts, size_bytes = segment.cuts, segment.size_bytes
@@ -174,7 +180,8 @@ class Reader:
             if not self.closed and segment in self._log.segments:
                 extra = {"file": segment.path, "problem": error.strerror or str(error)}
                 logger.error("segment cannot be checked", extra=extra)
-                await self.check_files()
+                if and_files:
+                    await self.check_files()
             return
         self._metrics.scrubbed_bytes.inc(size_bytes)
         is_there = segment in self._log.segments and segment.cuts == cuts

@@ -369,6 +369,8 @@ class Registry:
         )
         is_cut = result.log_end_offset < opening.offsets.kept_end
         partition.following.is_short = is_cut or result.recovery.lost_end
+        if result.segment_count > 1:
+            self._scrubbing.opened(partition)
 
     def _tell_listeners(self, tp: TopicPartition) -> None:
         for listener in self._listeners:

@@ -9,11 +9,12 @@ this disk.
 import errno
 import os
 import random
+import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.log.disk import check_small
+from streamlog.log.disk import FileState, check_small
 from streamlog.log.layout import TEMPORARY_SUFFIX
 
 SECTOR: Final = 512
@@ -209,6 +210,14 @@ class SimDisk:
     def sizes(self, directory: str) -> dict[str, int]:
         self.strike("sizes", directory)
         return {name: len(inode.live) for name, inode in self._folder(directory).items()}
+
+    def states(self, directory: str) -> dict[str, FileState]:
+        """The checksum of a file stands for the time of its last change."""
+        self.strike("states", directory)
+        return {
+            name: FileState(len(inode.live), (id(inode), zlib.crc32(inode.live)))
+            for name, inode in self._folder(directory).items()
+        }
 
     def make_directory(self, path: str) -> None:
         """Durable at once, like ``OsDisk``'s."""

@@ -1,6 +1,7 @@
 """What a folder must hold is known: what is missing is damage, whatever befell which file."""
 
 import contextlib
+import dataclasses
 import errno
 import itertools
 from collections.abc import Callable
@@ -197,8 +198,15 @@ def test_nothing_is_missing_in_silence(
 
 
 def damaged_at(log: PartitionLog, base_offset: int) -> list[tuple[int, int]]:
-    found = [it for it in log.segments if it.base_offset == base_offset]
-    return [(it.offset, it.end_offset) for it in found[0].damages]
+    """As its first reader finds them."""
+    found = next(it for it in log.segments if it.base_offset == base_offset)
+    found.verify()
+    return [(it.offset, it.end_offset) for it in found.damages]
+
+
+def changed(log: PartitionLog) -> list[int]:
+    """Base offsets of the segments that a look at the files finds changed."""
+    return [it.base_offset for it, problem in log.lost_files() if problem is None]
 
 
 @pytest.fixture
@@ -219,10 +227,11 @@ def test_another_partitions_segment_of_the_same_size_is_damage(
 ) -> None:
     disk.replace(path(base_offset), others[base_offset])
     log = reopen(disk)
-    assert log.damaged_from == base_offset
-    assert damaged_at(log, base_offset) == [(base_offset, base_offset + 8)]
+    assert changed(log) == [base_offset]
     with pytest.raises(StreamlogError, match="not the one that was stored"):
         log.read(base_offset, 10_000, END)
+    assert log.damaged_from == base_offset
+    assert damaged_at(log, base_offset) == [(base_offset, base_offset + 8)]
 
 
 @pytest.mark.parametrize("number", [0, 3])
@@ -258,7 +267,44 @@ def test_a_look_at_the_files_finds_it_while_the_old_one_is_open(
     assert len(list(read_batches(log))) == END // 2
     assert log.lost_files() == []
     disk.replace(path(8), others[8])
-    assert [it.base_offset for it, _ in log.lost_files()] == [8]
+    assert changed(log) == changed(log) == [8]
+
+
+def test_a_look_reads_each_file_once_unless_it_changes(disk: SimDisk) -> None:
+    log = reopen(disk)
+    disk.fail("pread", errno.EIO, part="0008.log", times=1)
+    assert log.lost_files() == []
+    before = disk.calls["pread"]
+    assert log.lost_files() == []
+    assert disk.calls["pread"] == before + 2, "the one that could not be read"
+    assert log.lost_files() == []
+    assert disk.calls["pread"] == before + 2
+    disk.overwrite(path(16), disk.content(path(16))[:-1] + b"!")
+    log.lost_files()
+    assert disk.calls["pread"] == before + 4
+
+
+def test_retention_takes_no_time_from_another_logs_segment(
+    disk: SimDisk, others: dict[int, bytes]
+) -> None:
+    settings = dataclasses.replace(SETTINGS, retention_ms=60_000)
+    assert open_log(disk, settings, recovery_point=END).retained_start(10**9, END) == END
+    disk.replace(path(8), others[8])
+    assert open_log(disk, settings, recovery_point=END).retained_start(10**9, END) == 8
+
+
+def test_no_leader_epoch_is_taken_from_another_logs_segment(disk: SimDisk) -> None:
+    other = SimDisk()
+    log = open_log(other, SETTINGS)
+    while log.log_end_offset < END:
+        append(log, [b"other"] * 2, epoch=7)
+    sync(log)
+    before = reopen(disk).epochs.entries
+    disk.replace(path(16), other.content(path(16)))
+    disk.remove(f"{FOLDER}/{EPOCHS_NAME}")
+    log = reopen(disk)
+    assert log.epochs.entries == before
+    assert log.damaged_from == 16
 
 
 def test_whoever_reads_all_of_it_again_finds_it(disk: SimDisk, others: dict[int, bytes]) -> None:

@@ -29,9 +29,9 @@ CALLS_MAX: Final = 215
 """Of a fetch without its read, its client included: our functions, and what they call."""
 LOGIN_CALLS_MAX: Final = 1
 """More, where everybody has to log in."""
-READ_CALLS_MAX: Final = 50
-"""Of a read that goes on where another one ended. One of them asks the file for its size: a file
-that was cut under the node is damage, and must not end an answer in its midst."""
+READ_CALLS_MAX: Final = 48
+"""Of a read that goes on where another one ended. It does not ask the file for its size: it has
+read the header behind its end."""
 SYSTEM_CALLS: Final = {"socket.recv": 1, "socket.send": 2, "sendfile": 1, "preadv": 1}
 """Of each fetch of the most that a client asks for by default; and one wait for the request."""
 
