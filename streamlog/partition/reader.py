@@ -67,8 +67,10 @@ class Reader:
         self._workers = workers
         self._metrics = metrics
         self._tell_damaged = damaged
-        self._damaged: set[Segment] = set()
-        """Whose damages are counted already."""
+        self._damaged: dict[Segment, int] = {}
+        """Those whose damages are told already, with how often they were cut then: one that was cut
+        and written anew may be damaged again.
+        """
 
     async def read(self, offset: int, max_bytes: int, upper: Callable[[], int]) -> FileSlice:
         """Whole batches, first the one with ``offset``. Raises OffsetOutOfRange, too."""
@@ -224,7 +226,7 @@ class Reader:
     def _tell(self, segment: Segment) -> None:
         """Unless the log was cut before it while it was checked: then there is nothing to mend."""
         is_there = segment in self._log.segments
-        if is_there and segment.damages and segment not in self._damaged:
-            self._damaged.add(segment)
+        if is_there and segment.damages and self._damaged.get(segment) != segment.cuts:
+            self._damaged[segment] = segment.cuts
             self._metrics.corrupt_batches.inc(len(segment.damages))
             self._tell_damaged()

@@ -307,6 +307,29 @@ def test_no_leader_epoch_is_taken_from_another_logs_segment(disk: SimDisk) -> No
     assert log.damaged_from == 16
 
 
+@pytest.mark.parametrize("base_offset", [8, 32])
+def test_a_slice_ends_before_the_end_of_a_file_that_was_cut(
+    disk: SimDisk, base_offset: int
+) -> None:
+    """Or it is refused: an answer has promised all of it before the first byte is sent."""
+    size = len(disk.content(path(base_offset)))
+    refused = 0
+    for length in range(0, size, SIZE // 2):
+        log = reopen(disk)
+        assert len(list(read_batches(log))) == END // 2
+        before = disk.content(path(base_offset))
+        disk.overwrite(path(base_offset), before[:length])
+        offsets = base_offset, base_offset + 2
+        for offset, max_bytes in itertools.product(offsets, range(1, size, 7)):
+            try:
+                with log.read(offset, max_bytes, END) as part:
+                    assert len(part.read()) == len(part) > 0
+            except StreamlogError:
+                refused += 1
+        disk.overwrite(path(base_offset), before)
+    assert refused
+
+
 def test_whoever_reads_all_of_it_again_finds_it(disk: SimDisk, others: dict[int, bytes]) -> None:
     log = reopen(disk)
     segment = log.segment_for_read(8)

@@ -213,6 +213,18 @@ async def test_a_reader_that_finds_no_file_has_it_fetched_again(tmp_path: Path) 
         await is_whole_again(world, tmp_path, values)
 
 
+async def test_what_was_mended_and_is_lost_again_is_told_again(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.followers[0].node_id)
+        for _ in range(2):
+            partition = world[number].partition()
+            emptied(segments(tmp_path, number)[1])
+            await partition.reader.check_files()
+            assert partition.is_damaged
+            await is_whole_again(world, tmp_path, values)
+
+
 @pytest.mark.parametrize("loss", [emptied, cut], ids=lambda it: it.__name__)
 @pytest.mark.parametrize("which", WHICH)
 async def test_a_lost_file_that_is_read_again(tmp_path: Path, which: str, loss: Loss) -> None:
