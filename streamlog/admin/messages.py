@@ -7,12 +7,14 @@ the log; the first one by subject has the index made.
 import asyncio
 import base64
 from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from streamlog.admin.errors import NO_MESSAGE, Refused
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_info import rfc3339
+from streamlog.errors import Overloaded
 from streamlog.log.slice import FileSlice
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record
@@ -20,11 +22,21 @@ from streamlog.record.compression import Buffer
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.opening import opened, opened_at_once
 from streamlog.record.pick import may_have, record_in
-from streamlog.record.subjects import NOTHING, SubjectIndex
+from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
 from streamlog.server.sendfile import read_warm
 
 AT_ONCE_BYTES: Final = 64 * 1024
 """A batch no larger than this, and in the page cache, is read on the event loop."""
+PATTERNS_MAX: Final = 4_096
+WILD_PATTERNS_MAX: Final = 100
+"""Of one lookup of the last message of many subjects. With wildcards, each is compared with each
+subject; without, it is found at once."""
+LOOKS_MAX: Final = 20_000_000
+"""Such comparisons in one lookup, of about 0.1 µs each."""
+LOOKS_AT_ONCE: Final = 20_000
+"""... before others have their turn of the event loop."""
+LOOKED_AT_ONCE: Final = 4_000_000
+"""Offsets looked through before others have their turn, at about a nanosecond each."""
 TRIES_MAX: Final = 8
 """Of one lookup: what the index named may have been taken away when it is read."""
 
@@ -152,13 +164,67 @@ async def last_of_many(
     limit: int,
 ) -> list[int] | None:
     """The sequences of the last message of each subject that matches one of ``patterns``, in order,
-    as of when ``up_to_sequence`` was the last one. None: they are more than ``limit``.
+    as of when ``up_to_sequence`` was the last one. None: they are more than ``limit``, or too many
+    are looked for.
     """
-    index, below = await partition.subjects.know(), partition.high_watermark
-    if up_to_sequence is not None:
-        below = min(below, up_to_sequence)
-    found = index.last_of_each([pattern.encode() for pattern in patterns], below, limit)
-    return None if found is None else [offset + 1 for offset in found]
+    names = {pattern.encode() for pattern in patterns}
+    wild = [name for name in names if is_pattern(name)]
+    if len(names) > PATTERNS_MAX or len(wild) > WILD_PATTERNS_MAX:
+        return None
+    for _ in range(TRIES_MAX):
+        index, below = await partition.subjects.know(), partition.high_watermark
+        if up_to_sequence is not None:
+            below = min(below, up_to_sequence)
+        if len(wild) > 1 and len(wild) * index.number_end > LOOKS_MAX:
+            return None
+        numbers = await _numbers(partition, index, names.difference(wild), wild)
+        found = await _last_of_each(partition, index, numbers, below, limit)
+        if found is not None:
+            return None if len(found) > limit else sorted(offset + 1 for offset in found)
+    raise Overloaded("the index of subjects is made anew again and again")
+
+
+async def _numbers(
+    partition: ReadablePartition,
+    index: SubjectIndex,
+    names: AbstractSet[bytes],
+    wild: Sequence[bytes],
+) -> list[int] | None:
+    """Of subjects with these names, or that match one of the others. None: the index was made anew
+    meanwhile, and its numbers are others. Others have their turn of the event loop meanwhile.
+    """
+    numbers = {number for name in names if (number := index.number_of(name)) is not None}
+    step = max(1, LOOKS_AT_ONCE // max(1, len(wild)))
+    for low in range(0, index.number_end if wild else 0, step):
+        numbers.update(index.matching(wild, low=low, high=low + step))
+        await asyncio.sleep(0)
+        if await partition.subjects.know() is not index:
+            return None
+    return list(numbers)
+
+
+async def _last_of_each(
+    partition: ReadablePartition,
+    index: SubjectIndex,
+    numbers: Sequence[int] | None,
+    below: int,
+    limit: int,
+) -> list[int] | None:
+    """The offsets, or more than ``limit`` of them. None likewise."""
+    if numbers is None:
+        return None
+    found, rest, high = list[int](), numbers, below
+    while rest and len(found) <= limit:
+        low = high - LOOKED_AT_ONCE
+        some, rest = index.last_of_each(rest, low, high)
+        found += some
+        if low <= index.start_offset:
+            break
+        high = low
+        await asyncio.sleep(0)
+        if await partition.subjects.know() is not index:
+            return None
+    return found
 
 
 async def _named(

@@ -347,23 +347,68 @@ cdef class SubjectIndex:
             entry.first = found
         return found
 
-    def last_of_each(self, patterns, int64_t below, int64_t limit):
+    def number_of(self, bytes subject not None):
         """Held to its plain twin."""
-        cdef uint8_t* marks = self._marks(tuple(patterns))
-        cdef int64_t number, found
-        cdef list offsets = []
+        cdef int64_t number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
+        return number if number else None
+
+    def matching(self, patterns, *, int64_t low=0, high=None):
+        """Held to its plain twin."""
+        cdef int64_t end = self._names.entry_end if high is None else min(high, self._names.entry_end)
+        cdef int64_t number
+        cdef tuple wanted = tuple(patterns)
+        cdef bytes pattern
+        cdef Entry* entry
+        cdef list found = []
+        for number in range(max(low, 1), end):
+            entry = self._names.entries + number
+            if not entry.count:
+                continue
+            for pattern in wanted:
+                if self._matches(entry, <const uint8_t*>PyBytes_AS_STRING(pattern), len(pattern)):
+                    found.append(number)
+                    break
+        return found
+
+    def last_of_each(self, numbers, int64_t low, int64_t below):
+        """Held to its plain twin."""
+        cdef uint8_t* marks = <uint8_t*>calloc(self._names.entry_end, 1)
+        cdef int64_t number, at, left = 0
+        cdef int64_t high = min(below, self.next_offset)
+        cdef Entry* entry
+        cdef list offsets = [], rest = []
+        if marks == NULL:
+            raise MemoryError
         try:
-            for number in range(1, self._names.entry_end):
+            for number in numbers:
+                if not 0 < number < self._names.entry_end:
+                    continue
+                entry = self._names.entries + number
+                if not entry.count or entry.first >= high:
+                    continue
+                if entry.last < high and number_at(&self._map, entry.last) == number:
+                    offsets.append(entry.last)
+                elif not marks[number]:
+                    marks[number] = 1
+                    left += 1
+            at = high - 1
+            while left and at >= max(low, self.start_offset):
+                number = number_at(&self._map, at)
                 if marks[number]:
-                    found = self._last_of(number, NOTHING, below)
-                    if found != NOTHING:
-                        if len(offsets) >= limit:
-                            return None
-                        offsets.append(found)
+                    marks[number] = 0
+                    left -= 1
+                    offsets.append(at)
+                    entry = self._names.entries + number
+                    if entry.last < high:
+                        entry.last = at
+                at -= 1
+            if left:
+                for number in numbers:
+                    if 0 < number < self._names.entry_end and marks[number]:
+                        rest.append(number)
         finally:
             free(marks)
-        offsets.sort()
-        return offsets
+        return offsets, rest
 
     @property
     def number_end(self):

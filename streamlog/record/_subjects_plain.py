@@ -5,7 +5,7 @@ A message's subject is the value of its record's first header, if that is named 
 
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptBatch
@@ -173,18 +173,40 @@ class SubjectIndex:
         """Likewise of the first one at or after ``offset``."""
         return min((at for at in self._of(pattern) if offset <= at < below), default=NOTHING)
 
-    def last_of_each(self, patterns: Iterable[bytes], below: int, limit: int) -> list[int] | None:
-        """The last message of each subject that matches one of them, in order of offsets; None:
-        they are more than ``limit``.
+    def number_of(self, subject: bytes) -> int | None:
+        """The number of a subject; None where it has none."""
+        found = list(self._offsets)
+        return found.index(subject) if subject in self._offsets else None
+
+    def matching(
+        self, patterns: Iterable[bytes], *, low: int = 0, high: int | None = None
+    ) -> list[int]:
+        """The numbers of ``[low, high)`` of subjects that match one of the patterns. Each subject
+        is compared with each pattern.
         """
         wanted = list(patterns)
-        found = []
-        for subject, offsets in self._offsets.items():
-            if any(matches(pattern, subject) for pattern in wanted):
-                last = max((at for at in offsets if at < below), default=NOTHING)
-                if last != NOTHING:
-                    found.append(last)
-        return sorted(found) if len(found) <= limit else None
+        return [
+            number
+            for number, subject in list(enumerate(self._offsets))[low:high]
+            if any(matches(pattern, subject) for pattern in wanted)
+        ]
+
+    def last_of_each(
+        self, numbers: Sequence[int], low: int, below: int
+    ) -> tuple[list[int], list[int]]:
+        """The last message below ``below`` of each of these subjects, in no order, and those
+        subjects whose last message is to be looked for below ``low``. Costs no more than the
+        subjects and ``below - low``, however many subjects there are.
+        """
+        found, rest = [], []
+        subjects = list(self._offsets.values())
+        for number in dict.fromkeys(numbers):
+            before = [at for at in subjects[number] if at < below]
+            if before and max(before) >= low:
+                found.append(max(before))
+            elif before:
+                rest.append(number)
+        return found, rest
 
     @property
     def number_end(self) -> int:

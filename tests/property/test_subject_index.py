@@ -1,6 +1,7 @@
 """The compiled index of subjects is equal to its plain twin, and that to a list of messages."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -46,6 +47,19 @@ def body_of(found: list[bytes | None]) -> bytes:
     )
 
 
+def last_of_each(index: Any, wanted: list[bytes], low: int, below: int) -> list[int]:
+    """Numbers are others in the twin; offsets are not."""
+    numbers = index.matching(wanted)
+    assert numbers == index.matching(wanted, high=2) + index.matching(wanted, low=2)
+    found, rest = index.last_of_each(numbers, low, below)
+    later, none = index.last_of_each(rest, index.start_offset, min(low, below))
+    assert none == []
+    assert sorted(found + later) == sorted(index.last_of_each(numbers, 0, below)[0])
+    for subject in filter(None, map(index.subject_at, found)):
+        assert index.number_of(subject) in numbers
+    return sorted(found + later)
+
+
 def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
     name, *arguments = step
     if name == "append":
@@ -68,7 +82,8 @@ def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
     if name == "message_total":
         pattern, below, low = arguments
         return index.message_total(pattern, below, low=low)
-    return getattr(index, name)(*arguments)
+    ask = partial(last_of_each, index) if name == "last_of_each" else getattr(index, name)
+    return ask(*arguments)
 
 
 def all_of(index: Any, below: int) -> Any:

@@ -1,7 +1,9 @@
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
 
+from streamlog.admin import messages
 from streamlog.admin.errors import Refused
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.messages import (
@@ -16,7 +18,9 @@ from streamlog.admin.request_shapes import MESSAGE
 from streamlog.admin.shapes import WrongType
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
+from streamlog.record.subjects import SEED_BYTES, SubjectIndex
 from tests.readable_partition import TIME_MS, FakePartition
+from tests.record_batches import HandRecord, record_bytes
 
 
 @pytest.fixture(params=[Compression.NONE, Compression.ZSTD])
@@ -146,6 +150,76 @@ async def test_the_last_of_many(partition: FakePartition) -> None:
     assert await of(">", up_to=4) == [1, 2, 3, 4]
     assert await of("b.*", limit=1) is None
     assert await of("nothing") == []
+
+
+class WatchedIndex:
+    """An index of 300 messages on 100 subjects, and what is asked of it at once."""
+
+    start_offset = 0
+
+    def __init__(self) -> None:
+        self.index = SubjectIndex(bytes(SEED_BYTES), bytes_max=1 << 30)
+        for at in range(300):
+            record = HandRecord(b"v", headers=[(b"subject", b"x.%d" % (at % 100))])
+            self.index.note(record_bytes(record, 0), 1, at, at + 1)
+        self.number_end = self.index.number_end
+        self.number_of = self.index.number_of
+        self.last = self.index.last
+        self.compared: list[int] = []
+        self.looked: list[int] = []
+
+    def matching(self, wild: Sequence[bytes], *, low: int, high: int) -> list[int]:
+        self.compared.append(len(wild) * (high - low))
+        return self.index.matching(wild, low=low, high=high)
+
+    def last_of_each(self, numbers: Sequence[int], low: int, below: int) -> Any:
+        self.looked.append(below - low)
+        return self.index.last_of_each(numbers, low, below)
+
+
+class WatchedPartition:
+    """Its index is made anew after the first look."""
+
+    high_watermark = 300
+
+    def __init__(self) -> None:
+        self.first, self.watched = WatchedIndex(), WatchedIndex()
+        self.turns = 0
+
+    @property
+    def subjects(self) -> Any:
+        return self
+
+    async def know(self) -> Any:
+        self.turns += 1
+        return self.first if self.turns == 1 else self.watched
+
+
+async def test_many_patterns_over_many_subjects_hold_up_nobody(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each turn of the event loop compares a few, and looks through a few offsets."""
+    monkeypatch.setattr(messages, "LOOKS_AT_ONCE", 50)
+    monkeypatch.setattr(messages, "LOOKED_AT_ONCE", 40)
+    partition: Any = WatchedPartition()
+    wild = ["x.*", *(f"*.{number}" for number in range(9))]
+    found = await last_of_many(partition, wild, up_to_sequence=150, limit=1_000)
+    assert found == list(range(51, 151))
+    assert len(partition.first.compared) == 1, "it was made anew, and is asked no more"
+    assert max(partition.watched.compared) <= 50
+    assert max(partition.watched.looked) <= 40
+    assert partition.turns >= 20
+
+
+async def test_too_many_patterns_are_refused() -> None:
+    partition: Any = WatchedPartition()
+    many = [f"x.{number}" for number in range(messages.PATTERNS_MAX)]
+    assert await last_of_many(partition, many, limit=1_000) == list(range(201, 301))
+    assert partition.watched.compared == [], "names without wildcards are compared with nothing"
+    assert await last_of_many(partition, [*many, "y"], limit=1_000) is None
+    wild = [f"*.{number}" for number in range(messages.WILD_PATTERNS_MAX)]
+    assert await last_of_many(partition, wild, limit=1_000) == list(range(201, 301))
+    assert await last_of_many(partition, [*wild, ">"], limit=1_000) is None
 
 
 def test_a_record_as_a_message() -> None:
