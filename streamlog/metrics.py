@@ -186,6 +186,12 @@ class NodeMetrics:
             ["reason"],
             registry=r,
         )
+        self.republish_dropped = Counter(
+            "streamlog_republish_dropped",
+            "Committed messages that were not published again",
+            ["reason"],
+            registry=r,
+        )
         self.nats_permission_violations = Counter(
             "streamlog_nats_permission_violations",
             "Times that NATS did not permit this node what it needs",

@@ -25,7 +25,7 @@ from streamlog.admin.leader import Leader, Lease, LedPartition
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
 from streamlog.admin.replays import Replays
-from streamlog.admin.republishing import ReadPartition, Republishing
+from streamlog.admin.republishing import ReadPartition, Republishing, Unpublished
 from streamlog.admin.stream_info import node_name
 from streamlog.admin.streams import Metadata
 from streamlog.admin.telling import Telling
@@ -112,7 +112,7 @@ class ManagementApi:
             self._publish,
             is_controller=lambda: metadata.controller_id == node_id,
         )
-        self._republishing = Republishing(node_id, partitions, self._publish)
+        self._republishing = Republishing(node_id, partitions, self._publish, metrics)
         self._prefixes = [f"$JS.{nats.domain}.API."]
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
@@ -338,11 +338,21 @@ class ManagementApi:
 
     async def _publish(
         self, subject: str, payload: bytes, headers: dict[str, str] | None = None
-    ) -> None:
-        """Where there is a NATS that takes it."""
-        if self._client.is_connected and len(payload) <= self._client.max_payload:
-            with contextlib.suppress(nats.errors.Error, OSError):
-                await self._client.publish(subject, payload, headers=headers)
+    ) -> Unpublished | None:
+        """Where there is a NATS that takes it; else why not."""
+        if not self._client.is_connected:
+            return "disconnected"
+        try:
+            await self._client.publish(subject, payload, headers=headers)
+        except nats.errors.MaxPayloadError:
+            return "too large"
+        except nats.errors.BadSubjectError:
+            return "subject"
+        except nats.errors.BadHeaderError:
+            return "headers"
+        except (nats.errors.Error, OSError):
+            return "disconnected"
+        return None
 
     async def _failed(self, error: Exception) -> None:
         """``ingest`` tells of a NATS that is not there; once is enough."""

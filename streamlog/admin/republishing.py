@@ -8,7 +8,8 @@ new leader begins at what is committed then, and what is read while there is no 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Final, NamedTuple, Protocol
+from dataclasses import dataclass
+from typing import Final, Literal, NamedTuple, Protocol
 
 from streamlog.client.opening import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
@@ -16,6 +17,7 @@ from streamlog.ingest.advisory import timestamp
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.republish import Republish
+from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, decode_records
@@ -25,7 +27,13 @@ logger = logging.getLogger(__name__)
 
 READ_BYTES: Final = 1024 * 1024
 
-Publish = Callable[[str, bytes, dict[str, str]], Awaitable[None]]
+COMPLAINT_S: Final = 60.0
+"""A line so often for a stream and a reason, with the number of the messages since the last."""
+
+Unpublished = Literal["disconnected", "too large", "subject", "headers"]
+"""Why a message is not published: NATS is away; it takes none so large; no subject so long, or that
+is none; or a header's name is none that may be written."""
+Publish = Callable[[str, bytes, dict[str, str]], Awaitable[Unpublished | None]]
 
 
 class Indexed(Protocol):
@@ -64,15 +72,28 @@ class Task(NamedTuple):
     republish: str
 
 
+@dataclass(slots=True)
+class _Dropped:
+    """Messages of a stream that were not published again, since it was last told."""
+
+    next_s: float = 0.0
+    """No line before that; time of the event loop."""
+    count: int = 0
+
+
 class Republishing:
     """``apply`` at each change of the image, ``look`` when a partition follows later, ``run`` as a
     task.
     """
 
-    def __init__(self, node_id: NodeId, partitions: Partitions, publish: Publish) -> None:
+    def __init__(
+        self, node_id: NodeId, partitions: Partitions, publish: Publish, metrics: NodeMetrics
+    ) -> None:
         self._node_id = node_id
         self._partitions = partitions
         self._publish = publish
+        self._metrics = metrics
+        self._dropped: dict[tuple[str, Unpublished], _Dropped] = {}
         self._wanted: dict[str, dict[Task, int]] = {}
         """By stream; from which offset on."""
         self._running: dict[Task, asyncio.Task[None]] = {}
@@ -87,6 +108,8 @@ class Republishing:
         for change in new.changes(old):
             name = (change.new or change.old or _nobody()).name
             known = self._wanted.pop(name, {})
+            if change.new is None:
+                self._dropped = {key: it for key, it in self._dropped.items() if key[0] != name}
             if change.new is not None and change.new.config.republish:
                 self._wanted[name] = {
                     task: known.get(task, self._begin(task.tp)) for task in self._led(change.new)
@@ -182,7 +205,21 @@ class Republishing:
         if republish.headers_only:
             headers["Nats-Msg-Size"] = str(len(value))
             value = b""
-        await self._publish(target, value, headers)
+        why = await self._publish(target, value, headers)
+        if why is not None:
+            self._drop(tp, record.offset, why)
+
+    def _drop(self, tp: TopicPartition, offset: int, why: Unpublished) -> None:
+        """Never in silence, and in few lines."""
+        self._metrics.republish_dropped.labels(why).inc()
+        now_s = asyncio.get_running_loop().time()
+        dropped = self._dropped.setdefault((tp.stream, why), _Dropped())
+        dropped.count += 1
+        if now_s < dropped.next_s:
+            return
+        extra = {"stream": tp.stream, "partition": tp.partition, "offset": offset, "reason": why}
+        logger.warning("messages not published again", extra={**extra, "count": dropped.count})
+        self._dropped[tp.stream, why] = _Dropped(now_s + COMPLAINT_S)
 
 
 def republished_headers(

@@ -24,7 +24,7 @@ class Telling:
     def __init__(
         self,
         advisories: Advisories,
-        publish: Callable[[str, bytes], Awaitable[None]],
+        publish: Callable[[str, bytes], Awaitable[object]],
         *,
         is_controller: Callable[[], bool],
     ) -> None:

@@ -156,6 +156,9 @@ REMEDIES: Final = MappingProxyType(
         "another node's request failed": _BUG,
         "a request's reply subject is not UTF-8": "mend the client that asks so",
         "messages are not published again": _FIRST_THEN_RESTART,
+        "messages not published again": (
+            "`too large`: raise max_payload of nats-server; `subject`: shorten what republish makes"
+        ),
         "advisories were dropped": "NATS was away, or slow: see its log",
         # groups, activity
         "groups cannot be read from the log": _REPLICA,

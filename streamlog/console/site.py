@@ -15,6 +15,7 @@ from streamlog.config import HttpSection
 from streamlog.console.access import HttpAccess
 from streamlog.console.page.guard import add_headers, refuse_other_sites
 from streamlog.console.readiness import Readiness
+from streamlog.http.hosts import refuse_other_names
 from streamlog.http.server import HttpServer
 
 
@@ -51,7 +52,7 @@ class Site:
 
     async def start(self) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        middlewares: list[Middleware] = [refuse_other_sites]
+        middlewares: list[Middleware] = [refuse_other_sites, refuse_other_names]
         if self._access is not None:
             self._access.check()
             middlewares.append(self._access.middleware)

@@ -25,6 +25,9 @@ CONNECT: Final = b"CONNECT "
 READ_BYTES: Final = 32 * 1024
 """Of nats-py's own reader, and the longest line that it takes."""
 
+SUBJECTS_BYTES_MAX: Final = 4096 - len("HPUB   1234567890 1234567890\r\n")
+"""Of a subject and a reply subject: nats-server takes a line of 4096 bytes by default."""
+
 _SURVIVABLE: Final = (
     "permissions violation",
     "invalid subject",
@@ -52,6 +55,24 @@ class NatsClient(Client):
             return self._access.tls.context()
         except ConfigError as error:
             raise Unusable(str(error)) from None
+
+    async def publish(
+        self,
+        subject: str,
+        payload: bytes = b"",
+        reply: str = "",
+        headers: dict[str, Any] | None = None,
+    ) -> None:
+        """As nats-py's, which looks at the payload alone: the server ends a connection on which
+        headers and payload together, or the line with the subjects, are longer than it takes.
+
+        Raises nats.errors.MaxPayloadError and BadSubjectError for these.
+        """
+        if headers and headers_bytes(headers) + len(payload) > self.max_payload:
+            raise nats.errors.MaxPayloadError
+        if len(subject.encode()) + len(reply.encode()) > SUBJECTS_BYTES_MAX:
+            raise nats.errors.BadSubjectError
+        await super().publish(subject, payload, reply, headers)
 
     async def _select_next_server(self) -> None:
         """In turn. One that cannot be reached is tried again soon, one that refuses us later.
@@ -191,6 +212,12 @@ class NatsClient(Client):
             logger.exception("reconnecting to NATS failed")
             self._reconnection_task = None  # this one; closing must not cancel it
             await self._close(Client.CLOSED, True)
+
+
+def headers_bytes(headers: dict[str, Any]) -> int:
+    """What nats-py makes of them, or a little more."""
+    lines = sum(len(name.encode()) + len(str(it).encode()) + 4 for name, it in headers.items())
+    return len(b"NATS/1.0\r\n") + lines + len(b"\r\n")
 
 
 def _heed_cancellation() -> None:

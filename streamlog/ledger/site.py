@@ -11,6 +11,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
 from streamlog.errors import AuthenticationFailed
+from streamlog.http.hosts import refuse_other_names
 from streamlog.http.server import HttpServer
 from streamlog.http.tokens import PUBLIC, Tokens
 from streamlog.ledger.channel import Channel
@@ -67,7 +68,7 @@ class LedgerSite:
         async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
             return await self._judge(request, handler)
 
-        app = web.Application(middlewares=[guard])
+        app = web.Application(middlewares=[refuse_other_names, guard])
         app.add_routes(
             [
                 web.get("/metrics", self._metrics),

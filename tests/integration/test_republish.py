@@ -7,7 +7,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from tests.jetstream_pair import Pair, Side
-from tests.raw_publisher import header_block
+from tests.local_node import LocalNode
+from tests.raw_publisher import RawPublisher, header_block
+from tests.server_process import NatsServer
 
 HEARD_S = 10.0
 
@@ -75,3 +77,30 @@ async def test_it_begins_and_ends_with_the_setting(pair: Pair) -> None:
     await ours.publisher.ask("s.c", b"after")
     await ours.publisher.client.flush()
     assert queue.empty()
+
+
+async def test_what_nats_would_not_take_does_not_cost_the_connection(
+    node: LocalNode, nats_server: NatsServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What is added to a message may make it larger than the server takes, and its subject longer;
+    the server ends a connection for that.
+    """
+    far = "again.from.a.very.long.way.off.and.back"
+    await node.create("s", subjects=("s.>",), republish=f"> -> {far}.>")
+    async with RawPublisher(nats_server.url) as publisher:
+        heard: asyncio.Queue[Msg] = asyncio.Queue()
+        await publisher.client.subscribe("again.>", cb=heard.put)
+        await publisher.client.flush()
+        large = header_block("Colour: " + "r" * 900_000)
+        assert "seq" in (await publisher.ask("s.large", bytes(148_500), large) or {})
+        assert "seq" in (await publisher.ask("s." + "x" * 4_040) or {})
+        assert "seq" in (await publisher.ask("s.small") or {})
+        async with asyncio.timeout(HEARD_S):
+            assert (await heard.get()).subject == f"{far}.s.small"
+    for reason in ("too large", "subject"):
+        assert node.count("streamlog_republish_dropped_total", reason=reason) == 1
+    told = [it for it in caplog.records if it.message == "messages not published again"]
+    assert [(it.__dict__["reason"], it.__dict__["count"]) for it in told] == [
+        ("too large", 1), ("subject", 1),
+    ]  # fmt: skip
+    assert not node.failures("closed", "maximum payload"), "the server has not cut it off"

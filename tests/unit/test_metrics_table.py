@@ -16,6 +16,7 @@ LABELS: Mapping[str, str] = {
     "streamlog_refusals_total": "reason",
     "streamlog_nats_connection_failures_total": "reason",
     "streamlog_nats_permission_violations_total": "operation",
+    "streamlog_republish_dropped_total": "reason",
     "streamlog_nats_slow_consumer_cuts_total": "connection",
     "streamlog_fetch_bytes_total": "path",
     "streamlog_requests_total": "api",

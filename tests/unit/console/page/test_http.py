@@ -290,8 +290,11 @@ async def test_other_sites_are_not_answered(
 async def test_names_made_to_point_here_are_not_answered(
     world: World, http: aiohttp.ClientSession, host: str, status: int
 ) -> None:
-    async with http.get(world.url("/api/status"), headers={"Host": host}) as answer:
-        assert answer.status == status
+    for path in ("/api/status", "/metrics"):
+        async with http.get(world.url(path), headers={"Host": host}) as answer:
+            assert answer.status == status
+    async with http.get(world.url("/healthz"), headers={"Host": host}) as answer:
+        assert answer.status == 200
 
 
 async def test_a_page_that_fails_ends_no_node(
