@@ -66,12 +66,19 @@ def from_offset(records: memoryview, end_offset: int) -> memoryview:
 
 
 def next_run(
-    records: memoryview, *, end_offset: int, epoch: int, is_empty: bool, directory: str
+    records: memoryview,
+    *,
+    end_offset: int,
+    epoch: int,
+    is_empty: bool,
+    directory: str,
+    epoch_max: int | None = None,
 ) -> list[BatchPlace]:
     """The batches at the front of ``records``, as another node wrote them, checksums included.
 
     As many as are good for one go; a cut last one is left out. The first may begin before
     ``end_offset`` if the log ``is_empty``: its leader's log starts in the midst of that batch.
+    Batches of a later epoch than ``epoch_max`` are left out, with all that follows them.
     Raises CorruptBatch if one is damaged or cannot follow the one before.
     """
     places: list[BatchPlace] = []
@@ -90,6 +97,8 @@ def next_run(
             )
         end = position + header.size_bytes
         if places and end > RUN_BYTES:
+            break
+        if epoch_max is not None and header.leader_epoch > epoch_max:
             break
         end_offset, epoch = header.next_offset, header.leader_epoch
         places.append(

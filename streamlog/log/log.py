@@ -198,11 +198,12 @@ class PartitionLog:
             self._unsynced.epochs = True
         self.log_end_offset = next_offset
 
-    def append_fetched(self, records: memoryview) -> int:
+    def append_fetched(self, records: memoryview, *, epoch_max: int | None = None) -> int:
         """Write batches as another node wrote them, as many as are good for one go; how many bytes.
 
-        A cut last one is left. Raises CorruptBatch, when nothing was written, if they are damaged
-        or do not follow; else as ``append``.
+        A cut last one is left, and so are those of a later epoch than ``epoch_max``. Raises
+        CorruptBatch, when nothing was written, if they are damaged or do not follow; else as
+        ``append``.
         """
         if self.failure:
             raise StorageFailed(self.failure)
@@ -214,6 +215,7 @@ class PartitionLog:
             epoch=self.epochs.latest,
             is_empty=self.size_bytes == 0,
             directory=self._directory,
+            epoch_max=epoch_max,
         )
         if not places:
             return 0

@@ -79,7 +79,14 @@ class Following:
         return self.follows(asked.leader_epoch) and (asked.offset, asked.last_epoch) == end
 
     def append(self, records: memoryview) -> int:
-        """Write as many whole batches as are good for one go; how many bytes that were.
+        """Write as many whole batches as are good for one go; how many bytes that were. 0: they are
+        of a later epoch than the leader's that is followed.
+
+        The leader that was asked cannot have such batches. It was deposed after it had looked where
+        the records lie in its file, has cut its log and fetched from the next leader, and has sent
+        what stands at that place now. Appended here they would hide that what is before them may
+        not be the next leader's: histories are compared by the epoch of the last batch (Kafka's
+        KAFKA-18723).
 
         Raises CorruptBatch if they are damaged or do not follow, StorageFull (nothing was kept),
         StorageFailed (the partition is offline now).
@@ -90,7 +97,7 @@ class Following:
                 "only a follower appends what it fetched, and not during a truncation"
             )
         try:
-            return state.log.append_fetched(records)
+            return state.log.append_fetched(records, epoch_max=state.leader_epoch)
         except StorageFailed as error:
             state.fail(error)
             raise

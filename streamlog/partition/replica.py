@@ -7,7 +7,7 @@ from concurrent.futures import Executor
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import StorageFailed, StorageFull, StreamlogError
+from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError
 from streamlog.model import EpochEnd
 from streamlog.partition.following import Cut, FetchPosition
 from streamlog.partition.owner import Partition
@@ -23,7 +23,8 @@ async def take(
     """Append, cut or go on, as the leader says; how many bytes were appended.
 
     An answer to what is no longer asked does nothing. Raises what the leader answered, CorruptData
-    where its answer cannot be right, StorageFull, StorageFailed. What was appended is to be synced
+    where its answer cannot be right, NotLeader where it has records of a later leader, StorageFull,
+    StorageFailed. What was appended is to be synced
     before the next fetch.
     """
     following, fetched = partition.following, answer.fetched
@@ -60,6 +61,9 @@ async def _append(partition: Partition, asked: FetchPosition, records: memoryvie
         except StorageFull as error:
             partition.ran_out_of_room(error)
             raise
+        if not size:
+            partition.syncing.keep()
+            raise NotLeader(f"{partition.tp}: the answer has records of a later leader epoch")
         partition.producing.fetched(records[position : position + size])
         partition.erasing.fetched(records[position : position + size])
         position += size

@@ -324,6 +324,8 @@ class PartitionFetch:
             self.records = None
 
     def fetched(self) -> wire.FetchedPartition:
+        if self._is_replica and self._error_code == ErrorCode.none:
+            self._check_leadership()
         partition, records = self._partition, self.records
         return wire.FetchedPartition(
             self.wanted.partition,
@@ -335,6 +337,19 @@ class PartitionFetch:
             self._preferred,
             self._leader,
         )
+
+    def _check_leadership(self) -> None:
+        """A leader may be deposed after the look, while other partitions are read for the answer.
+        Then its log may be cut, and its high watermark is of another leader's records.
+        """
+        if (
+            self._partition is not None
+            and self._seen is not None
+            and self._state(self._partition)[:2] != self._seen[:2]
+        ):
+            self.close()
+            self._partition = self._diverging = None
+            self._error_code, self.final = ErrorCode.not_leader_or_follower, True
 
     def _state(self, partition: LocalPartition) -> tuple[bool, int, int]:
         """What a watcher would have been told the change of."""

@@ -208,3 +208,38 @@ def test_damaged_records_are_refused_and_a_failing_disk_ends_it() -> None:
     with pytest.raises(StorageFailed):
         bench.following.append(fetched(bench.log))
     assert bench.state.failure is not None
+
+
+def test_records_of_a_later_epoch_are_not_taken_from_a_deposed_leader() -> None:
+    """It has found what to send, is deposed, cuts its log and fetches from the next leader; then
+    the bytes that it sends are the next leader's.
+    """
+    bench = Bench()
+    disk = SimDisk()
+    deposed = open_log(disk)
+    for base_offset, epoch in ((0, 2), (2, 2), (3, 4), (5, 4), (6, 5), (8, 5)):
+        count = 1 if base_offset in (2, 5) else 2
+        deposed.append(make_batch(base_offset, count, epoch=epoch), 1_000)
+    lost = [make_batch(10, 3, epoch=5), make_batch(13, 3, epoch=5)]
+    for batch in lost:
+        deposed.append(batch, 1_000)
+    assert bench.following.append(memoryview(lost[0])) == len(lost[0])
+    with deposed.read(13, 1 << 20, 16) as piece:
+        deposed.truncate_to(10)
+        deposed.append(make_batch(10, 3, epoch=6), 1_000)
+        deposed.append(make_batch(13, 3, epoch=6), 1_000)
+        sent = piece.read()
+    assert len(sent) == len(lost[1])
+    assert bench.following.append(memoryview(sent)) == 0
+    assert bench.log.epochs.latest == 5, "the next leader would take what is before it for its own"
+    bench.follow(epoch=6)
+    assert bench.following.diverged(deposed.epochs.end_offset_for(5, 16)) == Cut(10)
+
+
+def test_what_comes_before_records_of_a_later_epoch_is_taken() -> None:
+    bench = Bench()
+    first = make_batch(10, 2, epoch=5)
+    records = memoryview(first + make_batch(12, 1, epoch=6))
+    assert bench.following.append(records) == len(first)
+    assert bench.following.append(records[len(first) :]) == 0
+    assert (bench.log.log_end_offset, bench.log.epochs.latest) == (12, 5)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
+from streamlog.errors import CorruptBatch, NotLeader, StorageFailed, StorageFull
 from streamlog.log.disk import OsDisk
 from streamlog.log.layout import base_offset_of
 from streamlog.log.scan import Damage, scan_past_damage
@@ -241,6 +241,24 @@ async def test_what_comes_too_late_does_nothing(tmp_path: Path) -> None:
         workers = world.leader.registry._workers
         assert await take(partition, asked, answer, workers) == 0
         assert partition.log_end_offset == 1
+
+
+async def test_an_answer_with_records_of_a_later_epoch_commits_nothing(tmp_path: Path) -> None:
+    """Its high watermark is the next leader's, too."""
+    async with ReplicaWorld(tmp_path, 2) as world:
+        await world.create()
+        await publish(world.leader.partition(), b"x")
+        partition = world.followers[0].partition()
+        await until(lambda: partition.high_watermark == 1)
+        asked = partition.following.position()
+        assert asked is not None
+        epoch = asked.leader_epoch
+        records = memoryview(make_batch(1, epoch=epoch) + make_batch(2, epoch=epoch + 1))
+        answer = FetchedRecords("s", FetchedPartition(0, 0, 3, 0, len(records)), records)
+        workers = world.leader.registry._workers
+        with pytest.raises(NotLeader):
+            await take(partition, asked, answer, workers)
+        assert (partition.log_end_offset, partition.high_watermark) == (2, 1)
 
 
 async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> None:

@@ -87,6 +87,29 @@ async def test_a_replica_does_not_fetch_from_a_follower(node: KafkaNode) -> None
     assert found.fetched.error_code == 6
 
 
+async def test_who_is_deposed_while_it_gathers_its_answer_tells_nothing(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it has found and what is committed now are of two epochs."""
+    first = await led(node, 2)
+    second = node.partition(TopicPartition("flights", 1))
+    read = second.read_for_follower
+
+    async def slowly(*args: Any, **more: Any) -> Any:
+        first.is_leader, first.leader_epoch = False, first.leader_epoch + 1
+        first.commit()
+        return await read(*args, **more)
+
+    monkeypatch.setattr(second, "read_for_follower", slowly)
+    async with RawClient(node.port) as client:
+        answer = await client.fetch(replica(at(0, partition=0), at(0, partition=1)))
+    found, other = answer.partitions
+    assert (found.fetched.error_code, len(found.records)) == (6, 0)
+    assert found.fetched.high_watermark == -1
+    assert ends(other) == [10, 20]
+    assert all(it.closed for it in first.slices)
+
+
 async def test_all_fetches_count_whatever_the_limit(node: KafkaNode) -> None:
     await led(node, 3)
     async with RawClient(node.port) as client:
