@@ -39,6 +39,7 @@ def build_metadata(
         data_dir.cluster_id,
         disk=disk,
         files=FilePool(disk, METADATA_FILES_MAX),
+        power_lost=data_dir.power_was_lost(),
     )
     replica = MetadataReplica(
         store,

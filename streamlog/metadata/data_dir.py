@@ -101,6 +101,14 @@ class DataDir:
         except OSError as error:
             raise self._cannot_be_noted(error) from None
 
+    def power_was_lost(self) -> bool:
+        """See ``Runs``. Raises ConfigError."""
+        try:
+            return self._runs.power_was_lost()
+        except OSError as error:
+            problem = f"{self.path}/{LAST_RUN} cannot be read ({error.strerror})"
+            raise ConfigError(KEY, problem, "mend it, or name another folder") from None
+
     @property
     def stamps(self) -> tuple[UUID, ...]:
         """After ``begin_run``; see ``Run``."""

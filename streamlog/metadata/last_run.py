@@ -63,6 +63,7 @@ class Runs:
         self._directory = directory
         self._boot_id = boot_id
         self._tail_lost = False
+        self._power_was_lost: bool | None = None
         self.stamps: tuple[UUID, ...] = ()
         """Of the folder; see ``Run``."""
 
@@ -76,13 +77,27 @@ class Runs:
         the two does not make the folder look like an older copy.
         """
         last = read_run(self._disk, self._directory)
+        self._power_was_lost = self._may_lack_its_tail(last)
         if last is not None:
-            cut = not last.ended and last.boot_id != (self._boot_id or None)
-            self._tail_lost = cut or last.tail_lost
+            self._tail_lost = self._power_was_lost
             self.stamps = last.stamps
         self.stamps = (*self.stamps, stamp)[-STAMPS_MAX:]
         self._note(ended=False)
         return self._tail_lost
+
+    def power_was_lost(self) -> bool:
+        """What was written and not synced before this run may be lost; also where no run is known.
+
+        Raises OSError.
+        """
+        if self._power_was_lost is None:
+            return self._may_lack_its_tail(read_run(self._disk, self._directory))
+        return self._power_was_lost
+
+    def _may_lack_its_tail(self, last: Run | None) -> bool:
+        if last is None:
+            return True
+        return last.tail_lost or (not last.ended and last.boot_id != (self._boot_id or None))
 
     def told(self) -> None:
         """The controller knows what was lost, and has acted on it."""

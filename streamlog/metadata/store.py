@@ -71,7 +71,9 @@ class MetadataStore:
         disk: Disk,
         files: FilePool,
         segment_bytes: int = SEGMENT_BYTES,
+        power_lost: bool = True,
     ) -> None:
+        """``power_lost``: since the log was written, or nobody knows; see ``damage``."""
         self.snapshot: SnapshotId | None = None
         """The newest one here."""
         self.high_watermark = 0
@@ -81,6 +83,7 @@ class MetadataStore:
         self.vote_damage = ""
         self.directory = directory
         self._cluster_id = cluster_id
+        self._power_lost = power_lost
         self._disk = disk
         self._files = files
         self._settings = LogSettings(segment_bytes=segment_bytes)
@@ -334,7 +337,7 @@ class MetadataStore:
         directory = self.directory / "log"
         installing = self._is_installing(offset)
         synced = 0 if installing else self._checkpointed(self._recovery)
-        check_tail(self._disk, directory, synced_end=synced)
+        check_tail(self._disk, directory, synced_end=synced, power_lost=self._power_lost)
         log = PartitionLog.open(
             directory, self._settings, disk=self._disk, files=self._files, recovery_point=synced
         )

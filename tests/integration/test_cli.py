@@ -111,8 +111,10 @@ def test_publishing(cli: Cli) -> None:
     lines = cli.ok("publish", "words.b", "--lines", "--ack", stdin=b"three\nfour\n")
     assert lines == "2 stored in words, offsets 2 to 3\n"
     assert cli.ok("publish", "words.c", "five", "-H", "Streamlog-Key: k") == "1 published\n"
+    assert cli.json("publish", "words.c", "x", "--count", "1")["stored"] is True
+    assert cli.json("publish", "nowhere", "x")["stored"] is False, "no stream has it"
     summary = cli.json("publish", "words.c", "x", "--count", "3000", "--ack")
-    assert (summary["published"], summary["last_offset"]) == (3000, 3004)
+    assert (summary["published"], summary["last_offset"]) == (3000, 3005)
     expected = "one\ntwo\nlines\nthree\nfour\nfive\n"
     assert cli.ok("read", "words", "--count", "5") == expected
     line = json.loads(cli.ok("read", "words", "--from", "4", "--count", "1", "--json"))

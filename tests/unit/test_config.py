@@ -180,3 +180,15 @@ def test_settings_in_full_show_no_secret(tmp_path: Path) -> None:
     settings = load_settings(write(tmp_path, MINIMAL + "[nats]\nuser='u'\npassword='s3cret'\n"))
     assert "s3cret" not in f"{settings!r} {settings} {settings.model_dump()}"
     assert "s3cret" not in settings.model_dump_json()
+
+
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "node.toml"
+    path.write_text("[kafka]\nprot = 1\nport = 'x'\n[log]\nsync = 'never'\n")
+    monkeypatch.setenv("STREAMLOG_LOGG__SYNC", "os")
+    with pytest.raises(ConfigError) as caught:
+        load_settings(path)
+    found = [caught.value, *caught.value.more]
+    keys = {"kafka.prot", "kafka.port", "log.sync", "STREAMLOG_LOGG__SYNC"}
+    assert keys <= {it.key for it in found}
+    assert len({it.key for it in found}) == len(found), "each once"

@@ -57,7 +57,13 @@ def make_only_voter(settings: "Settings") -> int:
     with DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as folder:
         disk = OsDisk()
         files = FilePool(disk, 16)
-        store = MetadataStore(folder.metadata, folder.cluster_id, disk=disk, files=files)
+        store = MetadataStore(
+            folder.metadata,
+            folder.cluster_id,
+            disk=disk,
+            files=files,
+            power_lost=folder.power_was_lost(),
+        )
         try:
             return _append(store, node_id, _newest(store))
         finally:

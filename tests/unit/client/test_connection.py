@@ -2,10 +2,12 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from streamlog.client.connection import Connection
+from streamlog.config import SaslSection
 from streamlog.errors import (
     FrameTooLarge,
     MalformedFrame,
@@ -18,6 +20,7 @@ from streamlog.wire import control, registry
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from streamlog.wire.framing import frame
 from streamlog.wire.registry import API_VERSIONS, APIS, FETCH, METADATA
+from tests.authority import Authority
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import at, wanted
 
@@ -263,3 +266,40 @@ async def test_a_broken_connection_hurries_nobody(node: KafkaNode) -> None:
     connection.close()
     await connection.hurry()
     assert connection.broken
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (b'INFO {"server_id":"N"}\r\n', "a nats-server answers there"),
+        (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP is spoken there"),
+        (b"\x15\x03\x03\0\x02\x02\x46", "TLS is spoken there"),
+    ],
+)
+async def test_another_servers_port_is_known_by_what_it_says(said: bytes, told: str) -> None:
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.read(1)
+        writer.write(said)
+        await writer.drain()
+
+    async with fake_node(talk) as port:
+        with pytest.raises(MalformedFrame, match=told):
+            await Connection.open("127.0.0.1", port)
+
+
+async def test_forgotten_tls_is_hinted_at(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    context = authority.server(authority.issue("node"))
+    async with KafkaNode(tls=lambda: context) as node:
+        with pytest.raises((NodeUnreachable, MalformedFrame), match="--tls-ca"):
+            await Connection.open("127.0.0.1", node.port)
+
+
+async def test_a_forgotten_login_is_hinted_at() -> None:
+    sasl = SaslSection(mechanisms=("SCRAM-SHA-256",))
+    async with (
+        KafkaNode(sasl=sasl) as node,
+        await Connection.open("127.0.0.1", node.port) as connection,
+    ):
+        with pytest.raises(NodeUnreachable, match="--user and --password-file"):
+            await connection.request(METADATA, ALL_TOPICS)
