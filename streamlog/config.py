@@ -7,6 +7,7 @@ type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
 import json
 import os
 import tomllib
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -404,16 +405,28 @@ class Settings(BaseSettings):
 
 
 def load_settings(path: Path | None) -> Settings:
-    """Read ``path``, if there is one, and the environment; ConfigError for whatever is wrong."""
+    """Read ``path``, if there is one, and the environment.
+
+    Raises ConfigError for whatever is wrong: the first thing, with all others as its ``more``.
+    """
     content = _read_file(path) if path else {}
-    _check_types(content)
-    _check_environment()
+    found = [*_wrong_types(content), *_wrong_variables()]
     try:
-        return Settings(**content)
+        settings = Settings(**content)
     except ValidationError as error:
-        raise _config_error(error.errors()[0]) from None
+        found += map(_config_error, error.errors())
     except SettingsError as error:  # a whole section in one variable must be JSON
-        raise ConfigError(ENV_PREFIX + "*", str(error), "mend the variable") from None
+        found.append(ConfigError(ENV_PREFIX + "*", str(error), "mend the variable"))
+    if not found:
+        return settings
+    raise _all_of(found)
+
+
+def _all_of(found: Sequence[ConfigError]) -> ConfigError:
+    """Each key once, in the order in which they were found."""
+    first, *others = {error.key: error for error in (*found, *reversed(found))}.values()
+    first.more = tuple(others)
+    return first
 
 
 def _read_file(path: Path) -> dict[str, Any]:
@@ -426,7 +439,7 @@ def _read_file(path: Path) -> dict[str, Any]:
         raise ConfigError(str(path), f"is not TOML ({error})", "mend the file") from None
 
 
-def _check_types(content: dict[str, Any]) -> None:
+def _wrong_types(content: dict[str, Any]) -> Iterator[ConfigError]:
     """A file has types, so ``port = "9092"`` is wrong there; the environment has only text."""
     for name, field in Settings.model_fields.items():
         section = field.annotation
@@ -437,10 +450,10 @@ def _check_types(content: dict[str, Any]) -> None:
         except ValidationError as error:
             for problem in error.errors():
                 if problem["type"] != "missing":  # it may be in the environment
-                    raise _config_error(problem, name) from None
+                    yield _config_error(problem, name)
 
 
-def _check_environment() -> None:
+def _wrong_variables() -> Iterator[ConfigError]:
     """pydantic-settings passes over what it does not know; a misspelt name must not go unseen."""
     for variable in os.environ:
         if not variable.upper().startswith(ENV_PREFIX) or variable.startswith(CLIENT_ENV_PREFIX):
@@ -449,7 +462,7 @@ def _check_environment() -> None:
         if section not in Settings.model_fields and not section.startswith(CLIENT):
             sections = ", ".join(Settings.model_fields)
             remedy = f"write {ENV_PREFIX}<SECTION>__<KEY> with a section of {sections}"
-            raise ConfigError(variable, "no such setting", remedy)
+            yield ConfigError(variable, "no such setting", remedy)
 
 
 def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:

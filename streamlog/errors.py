@@ -98,6 +98,8 @@ class ConfigError(StreamlogError):
 
     def __init__(self, key: str, problem: str, remedy: str) -> None:
         super().__init__(f"{key}: {problem}; {remedy}")
+        self.more: tuple[ConfigError, ...] = ()
+        """Others that were found at the same time."""
         self.key = key
         self.problem = problem
         self.remedy = remedy

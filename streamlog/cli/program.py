@@ -35,6 +35,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,  # its tables cut long names of options to the width of the terminal
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

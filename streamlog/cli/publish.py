@@ -2,7 +2,7 @@ import asyncio
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
@@ -10,6 +10,8 @@ from streamlog.cli import options as o
 from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json
 from streamlog.errors import ConfigError
+
+WILDCARDS: Final = frozenset({"*", ">"})
 
 
 def publish(
@@ -26,6 +28,7 @@ def publish(
     as_json: o.Json = False,
 ) -> None:
     """Publish to a subject, as any NATS client would."""
+    _check_subject(subject)
     headers = dict(_header(text) for text in header or ())
     payloads = _payloads(payload, count, lines=lines)
     started = time.monotonic()
@@ -39,6 +42,8 @@ def publish(
         print(f"{summary['published']} stored in {summary['stream']}, {where}")
     else:
         print(f"{summary['published']} published")
+        if summary.get("stored") is False:
+            print(f"no stream stores {subject!r}: nobody keeps it", file=sys.stderr)
 
 
 async def _publish(
@@ -60,7 +65,9 @@ async def _publish(
                 await publisher.send(subject, payload, headers)
                 published += 1
             await publisher.flush()
-            return {"published": published}
+            stored_by = await publisher.streams_of(subject, o.DOMAIN)
+            told = {} if stored_by is None else {"stored": bool(stored_by)}
+            return {"published": published, **told}
         async for answer in publisher.publish_all(subject, payloads, headers):
             published += 1
             duplicates += answer.duplicate
@@ -68,6 +75,13 @@ async def _publish(
             stored.setdefault("first_offset", answer.sequence - 1)
             stored["last_offset"] = answer.sequence - 1
     return {"published": published, "duplicates": duplicates, **stored}
+
+
+def _check_subject(subject: str) -> None:
+    """A wildcard is for who listens: what is published to one would be stored under its stars."""
+    if WILDCARDS & set(subject.split(".")):
+        remedy = "name one subject, without * and > as tokens"
+        raise ConfigError("SUBJECT", f"{subject!r} is for many subjects", remedy)
 
 
 def _payloads(payload: str, count: int, *, lines: bool) -> Iterator[bytes]:

@@ -1,4 +1,7 @@
-"""What becomes of a command's errors: one that we know is a line, never a traceback."""
+"""What becomes of a command's errors: one that we know is a line, never a traceback.
+
+All that is wrong with a configuration is told at once, a line each.
+"""
 
 import sys
 from collections.abc import Callable
@@ -22,8 +25,9 @@ def run(app: Callable[[], object]) -> None:
 
 
 def _fail(error: BaseException) -> None:
-    text = " ".join(str(error).split()) or type(error).__name__
-    print(f"streamlog: {text}", file=sys.stderr)
+    for each in (error, *(error.more if isinstance(error, ConfigError) else ())):
+        text = " ".join(str(each).split()) or type(each).__name__
+        print(f"streamlog: {text}", file=sys.stderr)
     sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from streamlog.client.addresses import reason
 from streamlog.client.login import RENEW_AT, Login
 from streamlog.client.security import NO_SECURITY, Security
+from streamlog.client.stranger import stranger, why_closed
 from streamlog.client.tls_stream import TlsStream
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
@@ -58,6 +59,9 @@ class Connection:
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
         self._fetch_by_id: int | None = None  # likewise, of Fetch by the topics' ids
         self._unread: set[int] = set()  # requests whose answers nobody waits for
+        self._is_agreed = False  # on versions: it is a node, or Kafka
+        self._is_known = False  # it has answered more than that
+        self._has_login = False  # one was asked for
         self._broken = False  # an answer may be half read or still come: not to be used again
 
     @classmethod
@@ -94,6 +98,7 @@ class Connection:
         sock = await connected(host, port, timeout_ms)
         tls = None if context is None else TlsStream(sock, context, host, address)
         connection = cls(sock, address, timeout_ms, tls)
+        connection._has_login = security.login is not None
         try:
             if tls is not None:
                 await connection._shake_hands(tls)
@@ -139,6 +144,7 @@ class Connection:
         if timeout_ms is None:
             timeout_ms = self._timeout_ms
         answer = await self._exchange(api, version, body, timeout_ms)
+        self._is_known = self._is_agreed
         return control.read_response(answer, api, version)
 
     async def fetch(
@@ -215,6 +221,7 @@ class Connection:
         answer = await self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
         self._versions = agreed_versions(answer, _SPOKEN)
+        self._is_agreed = True
         self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
 
     async def _log_in(self, login: Login, *, optional: bool = False) -> None:
@@ -300,10 +307,18 @@ class Connection:
             self._unread.remove(correlation_id)
 
     async def _receive_frame(self, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
-        (length,) = _LENGTH.unpack(await self._receive(LENGTH_BYTES, silence, timeout_ms))
+        head = await self._receive(LENGTH_BYTES, silence, timeout_ms)
+        if not self._is_agreed and (said := stranger(head)) is not None:
+            raise MalformedFrame(f"{self._address}: {said}")
+        (length,) = _LENGTH.unpack(head)
         if not 0 <= length <= FRAME_BYTES_MAX:
             raise FrameTooLarge(f"{self._address}: an answer of {length} bytes")
         return await self._receive(length, silence, timeout_ms)
+
+    def _why_closed(self) -> str:
+        return why_closed(
+            is_first=not self._is_agreed, by_tls=self._tls is not None, has_login=self._has_login
+        )
 
     async def _receive(self, length: int, silence: asyncio.Timeout, timeout_ms: int) -> memoryview:
         """Straight into the buffer that is handed on: only the kernel copies record bytes.
@@ -320,7 +335,8 @@ class Connection:
             else:
                 count = await self._tls.receive_into(whole[filled:])
             if count == 0:
-                raise NodeUnreachable(f"{self._address}: closed the connection")
+                hint = "" if self._is_known else self._why_closed()
+                raise NodeUnreachable(f"{self._address}: closed the connection{hint}")
             filled += count
             silence.reschedule(loop.time() + timeout_ms / 1000)
         return whole.toreadonly()

@@ -25,6 +25,8 @@ from streamlog.errors import (
 from streamlog.ingest.servers import Nats, connect_once
 
 TIMEOUT_S = 5.0
+ASKED_S = 2.0
+"""How long the management API is waited for, where its answer is a courtesy."""
 WINDOW = 1_000
 """Messages under way at once."""
 
@@ -106,6 +108,18 @@ class Publisher:
     async def flush(self) -> None:
         """All that was sent is at the NATS server."""
         await self._client.flush()
+
+    async def streams_of(self, subject: str, domain: str) -> int | None:
+        """How many streams store it; None where the management API does not say."""
+        request = json.dumps({"subject": subject}).encode()
+        try:
+            answer = await self._client.request(
+                f"$JS.{domain}.API.STREAM.NAMES", request, timeout=ASKED_S
+            )
+            told = json.loads(answer.data)
+            return None if "error" in told else int(told["total"])
+        except (nats.errors.Error, ValueError, KeyError):
+            return None
 
     async def _send(
         self, subject: str, payload: bytes, headers: Mapping[str, str] | None

@@ -51,7 +51,10 @@ def doctor(
     try:
         settings = load_settings(config)
     except ConfigError as error:
-        found = [Finding("configuration", "failed", f"{error.key}: {error.problem}", error.remedy)]
+        found = [
+            Finding("configuration", "failed", f"{it.key}: {it.problem}", it.remedy)
+            for it in (error, *error.more)
+        ]
         _print(found, as_json=as_json)
         raise typer.Exit(1) from None
 

@@ -9,6 +9,7 @@ from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from streamlog.client.addresses import reason
 from streamlog.client.login import RENEW_AT, Login
+from streamlog.client.stranger import stranger
 from streamlog.client.versions import agreed_versions
 from streamlog.errors import (
     BrokenInvariant,
@@ -55,6 +56,7 @@ class Connection:
         self._timeout_ms = timeout_ms
         self._log_in_again: tuple[float, Login] | None = None  # when, monotonic, and as whom
         self._correlation_id = 0
+        self._is_agreed = False  # on versions: it is a node, or Kafka
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
         self._throttle_ms = 0  # for so long the node takes nothing in after its last answer
         self._awaited: _Awaited | None = None
@@ -157,6 +159,7 @@ class Connection:
         answer = self.request(registry.API_VERSIONS, {})
         check(answer["error_code"], self._address)
         self._versions = agreed_versions(answer, APIS)
+        self._is_agreed = True
 
     def _log_in(self, login: Login) -> None:
         """After any failure the connection is of no use."""
@@ -210,7 +213,10 @@ class Connection:
         assert self._awaited is not None, "nothing has been asked"
         api, version, correlation_id, timeout_ms = self._awaited
         try:
-            (length,) = _LENGTH.unpack(self._receive(LENGTH_BYTES))
+            head = self._receive(LENGTH_BYTES)
+            if not self._is_agreed and (said := stranger(head)) is not None:
+                raise MalformedFrame(f"{self._address}: {said}")
+            (length,) = _LENGTH.unpack(head)
             if not 0 <= length <= FRAME_BYTES_MAX:
                 raise FrameTooLarge(f"{self._address}: an answer of {length} bytes")
             cursor = Cursor(self._receive(length, room))
