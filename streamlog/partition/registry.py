@@ -19,6 +19,7 @@ from streamlog.config import LogSection, ReplicationSection
 from streamlog.errors import (
     EncryptionKeyMissing,
     NotLeader,
+    Overloaded,
     PartitionNotFound,
     StorageFailed,
     StorageFull,
@@ -58,6 +59,9 @@ logger = logging.getLogger(__name__)
 _HEARD_AT_ONCE: Final = 200
 """Partitions that do as an image says in the turn in which it is applied. Of more, those that have
 to be fenced do so, too, and the others have their turns after it."""
+
+OPEN_AGAIN_S: Final = 1.0
+"""After which a log is opened again for which there were no file descriptors."""
 
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
@@ -380,6 +384,8 @@ class Registry:
         self._offline[tp] = error
         if isinstance(error, StorageFull):
             self._space.ran_out(error)
+        elif isinstance(error, Overloaded):
+            asyncio.get_running_loop().call_later(OPEN_AGAIN_S, self._may_open.set)
         extra: dict[str, object] = {"stream": tp.stream, "partition": tp.partition}
         extra["error"] = str(error)
         if isinstance(error, EncryptionKeyMissing):
@@ -507,15 +513,18 @@ class Registry:
             self._may_open.set()
 
     async def _open_when_there_is_room(self) -> None:
-        """What others lead; whoever leads what it could not open has told publishers so."""
+        """What could not be opened on a full disk, or for want of file descriptors. Also what this
+        node leads: it may have the only replica.
+        """
         while True:
             await self._may_open.wait()
             self._may_open.clear()
-            for here in [self._wanted[tp] for tp in self._offline if tp in self._wanted]:
-                is_full = isinstance(self._offline[here.tp], StorageFull)
-                if is_full and here.image.leader != self._node_id and not self._closed:
-                    del self._offline[here.tp]
-                    self._converging.add(here.tp)
+            for tp, error in tuple(self._offline.items()):
+                is_full = isinstance(error, StorageFull) and not self.has_room
+                may_open = isinstance(error, StorageFull | Overloaded) and not is_full
+                if may_open and tp in self._wanted and not self._closed:
+                    del self._offline[tp]
+                    self._converging.add(tp)
             await self._converging.settled()
             self._tell_offline()
 

@@ -14,6 +14,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.metadata.image import Image
+from streamlog.model import TopicPartition
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.replica_world import until
@@ -259,6 +260,29 @@ async def test_no_room_for_a_new_partition(world: World) -> None:
         await world.delete("s")
         await world.create("s")
         assert await publish(registry.partition(tp("s")), b"x") == 0
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EMFILE])
+async def test_what_could_not_be_opened_for_want_of_room_or_files_is_opened_later(
+    world: World, code: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also what this node leads: nobody else has a replica."""
+    monkeypatch.setattr("streamlog.partition.registry.OPEN_AGAIN_S", 0.01)
+    async with world.node() as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a")
+    disk = FailingDisk()
+    disk.faults.break_("make_directory", code=code, path="streams/s")
+    async with world.node(disk, space_check_ms=10) as registry:
+        heard: list[TopicPartition] = []
+        registry.add_listener(heard.append)
+        with pytest.raises(Unavailable):
+            registry.partition(tp("s"))
+        disk.faults.mend()
+        await until(lambda: heard)
+        assert heard == [tp("s")]
+        assert not registry.failures
+        assert await publish(registry.partition(tp("s")), b"b") == 1
 
 
 async def test_a_folder_that_cannot_be_moved_away_is_not_used_again(world: World) -> None:
