@@ -172,6 +172,9 @@ class ClusterSection(Section):
     """Between voters, and to the controller."""
     leader_rebalance_ms: Annotated[int, Field(ge=0)] = 30_000
     """How often leaders are moved back to preferred replicas; 0: only when asked to."""
+    stamp_ms: Annotated[int, Field(ge=100)] = 300_000
+    """How often a running node stamps its data folder. A copy of the folder that was made before
+    the last stamp is recognised when a node starts on it."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -86,7 +86,11 @@ class World:
     def stamps(self, node: int) -> tuple[UUID, ...]:
         """What a folder knows that is copied now."""
         known = self.image.nodes.get(NodeId(node))
-        return () if known is None else (known.incarnation,)
+        return () if known is None or known.stamp is None else (known.stamp,)
+
+    def stamp(self, node: int, *stamps: UUID) -> Decision:
+        command = c.StampFolder(node_id=NodeId(node), node_epoch=self.epoch(node), stamps=stamps)
+        return self.ask(command)
 
     def beat(
         self,

@@ -139,6 +139,8 @@ def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:
             return _partition(record, before.partition(record.stream, record.partition))
         case facts.NodeRegistered() | facts.NodeRemoved():
             return _node(record, before.nodes.get(record.node_id))
+        case facts.NodeStamped():
+            return "node_stamped", {"node": record.node_id}
         case facts.NodeFenced() | facts.NodeDraining() | facts.NodeFull() | facts.NodeUnfit():
             return _node_state(record, before.nodes.get(record.node_id))
         case _:

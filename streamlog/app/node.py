@@ -470,7 +470,11 @@ class Node:
 
     async def _start_membership(self) -> None:
         """The first heartbeat says that the node is ready to lead."""
-        self._run(self._metadata.join())
+        self._run(self._metadata.join(self._stamp_folder))
+
+    async def _stamp_folder(self) -> tuple[UUID, ...] | None:
+        noted = await asyncio.to_thread(self._data_dir.stamp)
+        return self._data_dir.stamps if noted else None
 
     async def _start_admin(self) -> None:
         async def begin(_: Image) -> None:

@@ -153,6 +153,14 @@ class Heartbeat(Command):
         return body
 
 
+class StampFolder(Command):
+    """The node's data folder holds these stamps, the newest last: an older copy lacks it."""
+
+    node_id: NodeId
+    node_epoch: int
+    stamps: tuple[UUID, ...] = Field(min_length=1)
+
+
 class StopNode(Command):
     """The node is about to stop: others lead first, and it leaves the in-sync replicas."""
 
@@ -336,6 +344,7 @@ _TYPES: dict[str, type[Command]] = {
         RebalanceLeaders,
         RegisterNode,
         Heartbeat,
+        StampFolder,
         StopNode,
         FenceNode,
         DrainNode,

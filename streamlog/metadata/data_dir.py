@@ -114,6 +114,15 @@ class DataDir:
         """After ``begin_run``; see ``Run``."""
         return self._runs.stamps
 
+    def stamp(self) -> bool:
+        """Add a stamp. False where it cannot be noted: it must not be told then."""
+        try:
+            self._runs.stamp(uuid.uuid4())
+        except OSError as error:
+            logger.warning("run not noted", extra={"error": error.strerror})
+            return False
+        return True
+
     def told_of_loss(self) -> None:
         """The controller knows. If that cannot be noted, the next run tells it again."""
         try:

@@ -33,6 +33,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     NodeRemoved,
+    NodeStamped,
     NodeUnfit,
     PartitionChanged,
     ProducerIdsAllocated,
@@ -109,6 +110,7 @@ class ImageDelta:
                 | NodeDraining()
                 | NodeFull()
                 | NodeUnfit()
+                | NodeStamped()
                 | NodeRemoved()
             ):
                 self._node_changed(record, offset)
@@ -175,7 +177,15 @@ class ImageDelta:
 
     def _node_changed(
         self,
-        record: NodeRegistered | NodeFenced | NodeDraining | NodeFull | NodeUnfit | NodeRemoved,
+        record: (
+            NodeRegistered
+            | NodeFenced
+            | NodeDraining
+            | NodeFull
+            | NodeUnfit
+            | NodeStamped
+            | NodeRemoved
+        ),
         offset: int,
     ) -> None:
         node_id = record.node_id
@@ -195,6 +205,8 @@ class ImageDelta:
                 known = replace(known, full=record.full)
             case NodeUnfit():
                 known = replace(known, unfit=record.unfit)
+            case NodeStamped():
+                known = replace(known, stamp=record.stamp)
             case NodeRemoved():
                 self.nodes = self.nodes.delete(node_id)
                 return
@@ -336,5 +348,5 @@ def _node(record: NodeRegistered, offset: int, *, draining: bool) -> NodeImage:
     epoch = offset if record.epoch < 0 else record.epoch
     return NodeImage(
         record.node_id, record.incarnation, record.host, record.port, record.rack,
-        record.directory_id, epoch, record.fenced, draining=draining,
+        record.directory_id, epoch, record.fenced, draining=draining, stamp=record.incarnation,
     )  # fmt: skip

@@ -41,6 +41,8 @@ class NodeImage:
     """Has no room on its disk: leads and is in sync only where no live member has any."""
     unfit: tuple[str, ...] = ()
     """What else it cannot lead with: it does so only where no other member in sync is well."""
+    stamp: UUID | None = None
+    """The last one of its data folder that is known. A folder without it is an older copy."""
 
     @property
     def has_address(self) -> bool:

@@ -34,6 +34,7 @@ from streamlog.metadata.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,
+    NodeStamped,
     NodeUnfit,
     ProducerIdsAllocated,
     QuotaChanged,
@@ -254,3 +255,5 @@ def _node_records(node: NodeImage) -> Iterator[MetadataRecord]:
         yield NodeFull(node_id=node.node_id, full=True)
     if node.unfit:
         yield NodeUnfit(node_id=node.node_id, unfit=node.unfit)
+    if node.stamp not in (None, node.incarnation):
+        yield NodeStamped(node_id=node.node_id, stamp=node.stamp)

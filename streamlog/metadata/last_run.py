@@ -1,6 +1,7 @@
 """How a node's last run ended, and in which life of the machine it was. Blocking calls."""
 
 from pathlib import Path
+from threading import Lock
 from typing import Final
 from uuid import UUID
 
@@ -66,6 +67,9 @@ class Runs:
         self._power_was_lost: bool | None = None
         self.stamps: tuple[UUID, ...] = ()
         """Of the folder; see ``Run``."""
+        self._ended = False
+        self._noting = Lock()
+        """A thread may be writing a stamp when the run ends."""
 
     def begin(self, stamp: UUID) -> bool:
         """Whether the machine has been started anew since a run that was not ended in order.
@@ -81,8 +85,7 @@ class Runs:
         if last is not None:
             self._tail_lost = self._power_was_lost
             self.stamps = last.stamps
-        self.stamps = (*self.stamps, stamp)[-STAMPS_MAX:]
-        self._note(ended=False)
+        self.stamp(stamp)
         return self._tail_lost
 
     def power_was_lost(self) -> bool:
@@ -99,20 +102,31 @@ class Runs:
             return True
         return last.tail_lost or (not last.ended and last.boot_id != (self._boot_id or None))
 
+    def stamp(self, stamp: UUID) -> None:
+        """A copy that is made before this can be told from the folder, once the controller knows
+        the stamp.
+        """
+        with self._noting:
+            self.stamps = (*self.stamps, stamp)[-STAMPS_MAX:]
+            self._note()
+
     def told(self) -> None:
         """The controller knows what was lost, and has acted on it."""
-        if self._tail_lost:
-            self._tail_lost = False
-            self._note(ended=False)
+        with self._noting:
+            if self._tail_lost:
+                self._tail_lost = False
+                self._note()
 
     def end(self) -> None:
         """All is synced and closed."""
-        self._note(ended=True)
+        with self._noting:
+            self._ended = True
+            self._note()
 
-    def _note(self, *, ended: bool) -> None:
+    def _note(self) -> None:
         run = Run(
             boot_id=self._boot_id,
-            ended=ended,
+            ended=self._ended,
             tail_lost=self._tail_lost,
             stamps=self.stamps,
         )

@@ -11,7 +11,7 @@ from streamlog.config import ClusterSection
 from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
 from streamlog.metadata.clock import clock_s
 from streamlog.metadata.clock_skew import ClockSkew
-from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
+from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
 from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.lease import Lease
@@ -26,6 +26,8 @@ TELL_S: Final = 2.0
 
 Grant = Callable[[Command], Awaitable[Granted]]
 """Asks the controller, wherever it is. Raises what it answers, or NoController."""
+Stamp = Callable[[], Awaitable[tuple[UUID, ...] | None]]
+"""Durably adds a stamp to the data folder, and returns all of them; None where it cannot."""
 
 
 class Membership:
@@ -60,6 +62,7 @@ class Membership:
         self._incarnation = incarnation
         self._heartbeat_s = settings.heartbeat_ms / 1000
         self._session_s = settings.session_ms / 1000
+        self._stamp_s = settings.stamp_ms / 1000
         self._grant = grant
         self._applied_offset = applied_offset
         self._needs_no_lease = needs_no_lease
@@ -98,12 +101,14 @@ class Membership:
         """The next heartbeat is due now: there is another controller, or news."""
         self._hurry.set()
 
-    async def run(self) -> None:
+    async def run(self, stamp: Stamp | None = None) -> None:
         """Raises StaleNode when another process has registered as this node."""
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._beat())
                 tasks.create_task(self._tell_of_the_lease())
+                if stamp is not None:
+                    tasks.create_task(self._stamp_folder(stamp))
         except ExceptionGroup as group:  # Python 3.11.2 wraps what an except* block raises
             stale, others = group.split(StaleNode)
             if stale is None or others is not None:
@@ -153,6 +158,28 @@ class Membership:
         """There is another controller."""
         self.clock_skew.forget()
         self.agreed_ahead_s = None
+
+    async def _stamp_folder(self, stamp: Stamp) -> None:
+        """One stamp at a time, told until the controller knows it: the folder does not keep all
+        stamps, and must keep the last one that the controller knows.
+        """
+        stamps: tuple[UUID, ...] | None = None
+        while True:
+            await asyncio.sleep(self._stamp_s)
+            stamps = stamps or await stamp()
+            if stamps is None:
+                continue
+            command = StampFolder(node_id=self._node_id, node_epoch=self.node_epoch, stamps=stamps)
+            try:
+                async with asyncio.timeout(self._session_s):
+                    await self._grant(command)
+            except StaleNode:
+                self.lease.end()
+                raise
+            except (StreamlogError, TimeoutError) as error:
+                logger.debug("stamp not told", extra={"error": str(error)})
+            else:
+                stamps = None
 
     def _compare_clocks(self, sent_ms: int, granted: Granted) -> None:
         """An older controller does not tell its time."""

@@ -31,6 +31,7 @@ from streamlog.metadata.commands import (
     RemoveVoter,
     ReportLeader,
     SpendNonce,
+    StampFolder,
     TransferController,
     encode_command,
 )
@@ -57,6 +58,7 @@ PATIENCE_FACTOR: Final = 2
 REPEATABLE: Final = (
     Heartbeat,
     RegisterNode,
+    StampFolder,
     ReportLeader,
     AlterIsr,
     AllocateProducerIds,

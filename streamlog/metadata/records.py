@@ -98,6 +98,16 @@ class NodeUnfit(MetadataRecord):
     unfit: tuple[str, ...]
 
 
+class NodeStamped(MetadataRecord):
+    """The data folder of a running node holds this stamp from now on; see ``last_run.Run``.
+
+    A registration stamps the folder with the incarnation.
+    """
+
+    node_id: NodeId
+    stamp: UUID
+
+
 class NodeRemoved(MetadataRecord):
     """A node that kept nothing is forgotten."""
 
@@ -301,6 +311,7 @@ _TYPES: dict[str, type[MetadataRecord]] = {
         NodeDraining,
         NodeFull,
         NodeUnfit,
+        NodeStamped,
         NodeRemoved,
         QuorumLeader,
         VotersChanged,

@@ -32,7 +32,7 @@ from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.history import History
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.lease import Lease
-from streamlog.metadata.membership import Membership
+from streamlog.metadata.membership import Membership, Stamp
 from streamlog.metadata.office import Office
 from streamlog.metadata.peers import Peers
 from streamlog.metadata.quorum import Quorum
@@ -329,9 +329,11 @@ class MetadataService:
                 extra={"configured": sorted(configured), "voters": sorted(self.voters.ids)},
             )
 
-    async def join(self) -> None:
-        """Send heartbeats for as long as the node runs. Raises StaleNode."""
-        await self._membership.run()
+    async def join(self, stamp: Stamp | None = None) -> None:
+        """Send heartbeats for as long as the node runs, and ``stamp`` its data folder. Raises
+        StaleNode.
+        """
+        await self._membership.run(stamp)
 
     async def leave(self) -> None:
         """Have others lead, in the quorum too, if there are any."""

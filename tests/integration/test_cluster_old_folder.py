@@ -1,10 +1,15 @@
 """An older copy of a node's data folder is put back, as from a snapshot of its volume."""
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from uuid import UUID
 
+import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from streamlog.log.disk import OsDisk
+from streamlog.metadata.last_run import read_run
 from tests.cluster import Cluster, ClusterNode
 from tests.history import Lane
 from tests.integration.conftest import read_stream
@@ -35,15 +40,38 @@ def wait_started(node: ClusterNode) -> None:
     wait_until(has_started, f"node {node.number} has not started")
 
 
-def test_an_older_copy_neither_leads_nor_is_in_sync_until_it_has_caught_up(tmp_path: Path) -> None:
+def stamps(node: ClusterNode) -> set[UUID]:
+    run = read_run(OsDisk(), node.data_dir)
+    return set() if run is None else set(run.stamps)
+
+
+def copy_stopped(cluster: Cluster, copy: Path) -> None:
+    assert cluster[OLD].stop() == 0
+    shutil.copytree(cluster[OLD].data_dir, copy)
+    cluster.start(OLD)
+
+
+def copy_running(cluster: Cluster, copy: Path) -> None:
+    """As a snapshot of its volume does: all at one moment."""
+    cluster[OLD].pause()
+    shutil.copytree(cluster[OLD].data_dir, copy)
+    cluster[OLD].resume()
+    noted = stamps(cluster[OLD])
+    wait_until(lambda: len(stamps(cluster[OLD]) - noted) > 1, "no stamp was granted")
+
+
+@pytest.mark.parametrize("make_copy", [copy_stopped, copy_running])
+def test_an_older_copy_neither_leads_nor_is_in_sync_until_it_has_caught_up(
+    tmp_path: Path, make_copy: Callable[[Cluster, Path], None]
+) -> None:
     """All nodes lose power, and the one with the older copy is the first to come back."""
     copy = tmp_path / "copy"
-    with Cluster(tmp_path / "cluster", voters=1) as cluster:
+    with Cluster(
+        tmp_path / "cluster", voters=1, settings={"cluster": {"stamp_ms": 200}}
+    ) as cluster:
         create(cluster[CONTROLLER])
         confluent(cluster[CONTROLLER].kafka, "s", values("before"))
-        assert cluster[OLD].stop() == 0
-        shutil.copytree(cluster[OLD].data_dir, copy)
-        cluster.start(OLD)
+        make_copy(cluster, copy)
         cluster.wait_settled([LANE])
         confluent(cluster[CONTROLLER].kafka, "s", values("after"))
         cluster.kill(CONTROLLER, OLD, OTHER)

@@ -80,12 +80,11 @@ class ControllerMachine(ControllerModel):
     ) -> None:
         """A process, perhaps instead of one before it, whose death nobody noticed.
 
-        Its folder may have been copied before: what is written in one run is not told apart.
+        Its folder may have been copied before.
         """
         self.number += 1
         if keeps_copy:
-            logs = {key: list(it.logs[node]) for key, it in self.copies.items() if node in it.logs}
-            self.backups[node] = Folder(self.directories[node], self.stamps[node], logs)
+            self.backups[node] = self.copy_of(node)
         process = Process(self.number, self.directories[node])
         self.processes[node] = process
         self.stamps[node] = (*self.stamps[node], UUID(int=process.number))
@@ -135,6 +134,27 @@ class ControllerMachine(ControllerModel):
         for copies in self.copies.values():
             copies.logs.pop(node, None)
 
+    @rule(node=nodes, copies=st.booleans(), is_told=st.booleans())
+    def stamp(self, node: NodeId, copies: bool, is_told: bool) -> None:
+        """A running node's folder is stamped; it may have been copied before."""
+        process = self.processes.get(node)
+        if process is None or not self.is_present(node):
+            return
+        copy = self.copy_of(node)
+        self.number += 1
+        self.stamps[node] = (*self.stamps[node], UUID(int=self.number))
+        if is_told:
+            command = c.StampFolder(
+                node_id=node, node_epoch=process.epoch, stamps=self.stamps[node]
+            )
+            assert self.ask(command) is not None
+            if copies:
+                self.backups[node] = copy
+
+    def copy_of(self, node: NodeId) -> Folder:
+        logs = {key: list(it.logs[node]) for key, it in self.copies.items() if node in it.logs}
+        return Folder(self.directories[node], self.stamps[node], logs)
+
     @rule(node=nodes)
     def put_copy_back(self, node: NodeId) -> None:
         """Of the same folder: another one is like a disk that was lost."""
@@ -148,10 +168,13 @@ class ControllerMachine(ControllerModel):
             if key in folder.logs:
                 copies.logs[node] = list(folder.logs[key])
 
-    @rule(node=nodes)
+    @rule(node=nodes, copied_while_running=st.booleans())
     @precondition(lambda self: self.backups)
-    def lose_power(self, node: NodeId) -> None:
+    def lose_power(self, node: NodeId, copied_while_running: bool) -> None:
         """Of all nodes at once; the first to come back has an older copy of its folder."""
+        if copied_while_running:
+            self.stamp(node, copies=True, is_told=True)
+            self.catch_up()
         self.processes.clear()
         self.change_the_controller()
         self.put_copy_back(node)

@@ -79,6 +79,8 @@ def decide(
             decision = nodes.fence(image, command, live, heard_of)
         case commands.StopNode():
             decision = nodes.stop(image, command, live, heard_of)
+        case commands.StampFolder() | commands.RemoveNode():
+            decision = _about_nodes(image, command)
         case (
             commands.AllocateProducerIds()
             | commands.AlterQuota()
@@ -87,11 +89,15 @@ def decide(
             | commands.RemoveAccessRules()
         ):
             decision = _about_clients(image, command)
-        case commands.RemoveNode():
-            decision = nodes.remove_node(image, command)
         case _:
             decision = _about_partitions(Draft(image, available_nodes(image, live)), command)
     return decision
+
+
+def _about_nodes(image: Image, command: commands.StampFolder | commands.RemoveNode) -> Decision:
+    if isinstance(command, commands.StampFolder):
+        return nodes.stamp(image, command)
+    return nodes.remove_node(image, command)
 
 
 def _about_clients(

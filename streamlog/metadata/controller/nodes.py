@@ -6,8 +6,15 @@ long one the cause is still there, and the rest is decided again.
 
 from collections.abc import Set as AbstractSet
 
-from streamlog.errors import InvalidRequest, NodeIdTaken
-from streamlog.metadata.commands import FenceNode, Heartbeat, RegisterNode, RemoveNode, StopNode
+from streamlog.errors import InvalidRequest, NodeIdTaken, StaleNode
+from streamlog.metadata.commands import (
+    FenceNode,
+    Heartbeat,
+    RegisterNode,
+    RemoveNode,
+    StampFolder,
+    StopNode,
+)
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import (
     Draft,
@@ -32,6 +39,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     NodeRemoved,
+    NodeStamped,
     NodeUnfit,
 )
 from streamlog.model import NO_LEADER, NodeId
@@ -132,6 +140,21 @@ def heartbeat(
     return draft.decision(*noted, fenced=False)
 
 
+def stamp(image: Image, command: StampFolder) -> Decision:
+    """Copies of the data folder that were made before are older ones from now on.
+
+    Raises StaleNode, also where the process goes on from an older copy, as a machine does that is
+    set back with its memory.
+    """
+    node = present_node(image, command.node_id, command.node_epoch)
+    wanted = command.stamps[-1]
+    if node.stamp == wanted:
+        return Decision()
+    if node.stamp not in command.stamps:
+        raise StaleNode(f"node {node.node_id} goes on from an older copy of its data folder")
+    return Decision((NodeStamped(node_id=node.node_id, stamp=wanted),))
+
+
 def fence(
     image: Image,
     command: FenceNode,
@@ -185,11 +208,11 @@ def _places_in_sync(draft: Draft, node_id: NodeId) -> list[Place]:
 
 
 def _is_older(known: NodeImage, command: RegisterNode) -> bool:
-    """The data folder does not know the node's last registration.
+    """The data folder lacks the last stamp of the node that is known.
 
     Not so where the node is known from a backup only: its folder was made with the cluster.
     """
-    return known.has_address and known.incarnation not in command.stamps
+    return known.has_address and known.stamp not in command.stamps
 
 
 def _registered(

@@ -181,6 +181,7 @@ def test_every_kind_of_record_is_told() -> None:
         facts.NodeDraining(node_id=TWO, draining=True),
         facts.NodeFull(node_id=TWO, full=True),
         facts.NodeUnfit(node_id=TWO, unfit=("clock",)),
+        facts.NodeStamped(node_id=TWO, stamp=UUID(int=2)),
         facts.NodeRemoved(node_id=TWO),
         facts.QuorumLeader(node_id=ONE),
         facts.VotersChanged(voters=()),

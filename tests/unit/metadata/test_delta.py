@@ -12,6 +12,7 @@ from streamlog.metadata.records import (
     NodeFull,
     NodeRegistered,
     NodeRemoved,
+    NodeStamped,
     NodeUnfit,
     PartitionChanged,
     QuorumLeader,
@@ -71,6 +72,17 @@ def test_what_is_noted_of_a_node() -> None:
     assert not stopped.apply(NodeRemoved(node_id=ONE), offset=5, epoch=1).nodes
 
 
+def test_a_folder_is_stamped_by_each_start_and_in_between() -> None:
+    image = of(REGISTERED)
+    assert image.nodes[ONE].stamp == REGISTERED.incarnation
+    stamped = image.apply(NodeStamped(node_id=ONE, stamp=UUID(int=5)), offset=1, epoch=1)
+    assert stamped.nodes[ONE].stamp == UUID(int=5)
+    restored = Image("c").restored(stamped.records(), offset=stamped.offset, epoch=stamped.epoch)
+    assert restored == stamped
+    again = stamped.apply(REGISTERED, offset=2, epoch=1)
+    assert again.nodes[ONE].stamp == REGISTERED.incarnation
+
+
 @pytest.mark.parametrize(
     "record",
     [
@@ -78,6 +90,7 @@ def test_what_is_noted_of_a_node() -> None:
         NodeDraining(node_id=TWO, draining=True),
         NodeFull(node_id=TWO, full=True),
         NodeUnfit(node_id=TWO, unfit=("clock",)),
+        NodeStamped(node_id=TWO, stamp=UUID(int=5)),
         NodeRemoved(node_id=TWO),
     ],
     ids=lambda record: type(record).__name__,

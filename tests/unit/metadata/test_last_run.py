@@ -92,6 +92,24 @@ def test_a_folder_knows_the_stamps_of_its_runs(tmp_path: Path) -> None:
     assert found is not None and found.stamps == (first, second)  # as after a kill
 
 
+def test_a_run_stamps_its_folder_now_and_then(tmp_path: Path) -> None:
+    disk = FailingDisk()
+    with DataDir.open(tmp_path, NodeId(1), disk=disk) as folder:
+        folder.begin_run(uuid4())
+        assert folder.stamp()
+        noted = folder.stamps
+        assert len(noted) == 2
+        found = read_run(DISK, tmp_path)
+        assert found is not None and (found.stamps, found.ended) == (noted, False)
+        disk.faults.break_("write_small", code=errno.ENOSPC)
+        assert not folder.stamp()
+        disk.faults.mend()
+        folder.end_run()
+        assert folder.stamp()  # a thread was late
+    found = read_run(DISK, tmp_path)
+    assert found is not None and found.ended
+
+
 def test_the_newest_stamps_are_kept(tmp_path: Path) -> None:
     stamps = [uuid4() for _ in range(STAMPS_MAX + 1)]
     runs = Runs(DISK, tmp_path, "")

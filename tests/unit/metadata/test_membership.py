@@ -7,7 +7,7 @@ import pytest
 
 from streamlog.config import ClusterSection
 from streamlog.errors import NoController, NodeIdTaken, StaleNode, StreamlogError
-from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StopNode
+from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.membership import Membership
 from streamlog.model import NodeId, TopicPartition
@@ -47,7 +47,9 @@ class Controller:
 
 
 def membership(controller: Controller, *, alone: bool = False, session_ms: int = 300) -> Membership:
-    settings = ClusterSection(heartbeat_ms=10, lease_ms=session_ms // 2, session_ms=session_ms)
+    settings = ClusterSection(
+        heartbeat_ms=10, lease_ms=session_ms // 2, session_ms=session_ms, stamp_ms=100
+    )
     return Membership(
         node_id=ONE,
         incarnation=UUID(int=1),
@@ -200,3 +202,32 @@ async def test_a_node_says_what_its_controller_says_of_its_folder(
         ("last in-sync replica may lack records", "s"),
         ("last in-sync replica is lost", "t"),
     ]
+
+
+async def test_one_stamp_is_told_until_the_controller_knows_it() -> None:
+    controller = Controller()
+    member = membership(controller)
+    member.node_epoch = 7
+    stamps: list[UUID] = []
+
+    async def stamp() -> tuple[UUID, ...] | None:
+        stamps.append(UUID(int=len(stamps)))
+        return None if len(stamps) == 1 else tuple(stamps)  # the first cannot be noted
+
+    def told() -> list[Command]:
+        return [it for it in controller.asked if isinstance(it, StampFolder)]
+
+    controller.refusal = NoController("gone")
+    task = asyncio.create_task(member.run(stamp))
+    async with asyncio.timeout(20):
+        while len(told()) < 2:
+            await controller.asked_for(len(controller.asked) + 1)
+        controller.refusal = None
+        while len(told()) < 4:
+            await controller.asked_for(len(controller.asked) + 1)
+    first = StampFolder(node_id=ONE, node_epoch=7, stamps=(UUID(int=0), UUID(int=1)))
+    assert told()[:2] == [first, first]
+    assert told()[-1] == first.model_copy(update={"stamps": tuple(stamps)})
+    controller.refusal = StaleNode("an older copy")
+    with pytest.raises(StaleNode):
+        await task

@@ -9,6 +9,7 @@ from streamlog.metadata.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,
+    NodeStamped,
     NodeUnfit,
     PartitionChanged,
     VotersChanged,
@@ -203,6 +204,38 @@ def test_the_folder_that_a_restored_cluster_begins_with_is_no_older_copy() -> No
     world.live.clear()
     assert not world.register(1, stamps=()).result["older_copy"]
     assert world.partition().isr == (1, 2)
+
+
+def test_a_copy_of_before_the_last_stamp_is_an_older_one() -> None:
+    world = World(2)
+    copied = world.stamps(1)
+    world.place(1, 2)
+    world.stamp(1, *copied, UUID(int=77))
+    assert world.stamp(1, *copied, UUID(int=77)).records == ()  # its answer was lost
+    world.fence(1, 2)
+    assert world.register(1, stamps=copied).result["older_copy"]
+    assert world.partition().isr == (2,)
+
+
+def test_a_folder_with_the_last_stamp_is_no_older_copy() -> None:
+    world = World(2)
+    copied = world.stamps(1)
+    world.place(1, 2)
+    world.stamp(1, *copied, UUID(int=77))
+    world.fence(1, 2)
+    for stamps in ((UUID(int=77),), (*copied, UUID(int=77), UUID(int=78))):
+        assert not world.register(1, stamps=stamps).result["older_copy"]
+        assert world.partition().isr == (1, 2)
+        world.write(NodeStamped(node_id=ONE, stamp=UUID(int=77)))
+
+
+def test_a_process_that_goes_on_from_an_older_copy_is_stale() -> None:
+    """A machine was set back with its memory."""
+    world = World(1)
+    copied = world.stamps(1)
+    world.stamp(1, *copied, UUID(int=77))
+    with pytest.raises(StaleNode, match="older copy"):
+        world.stamp(1, *copied, UUID(int=78))
 
 
 def test_an_older_copy_does_not_replace_a_node_that_is_alive() -> None:
