@@ -48,6 +48,7 @@ class LocalNode:
         self.metrics = NodeMetrics()
         self._incarnation = uuid.uuid4()
         self._data_dir = DataDir.open(path, NODE_ID)
+        self._data_dir.begin_run(self._incarnation)
         settings = Settings(
             node={"id": NODE_ID, "data_dir": path},
             nats={
@@ -100,6 +101,7 @@ class LocalNode:
                 node_id=NODE_ID,
                 incarnation=self._incarnation,
                 directory_id=self._data_dir.directory_id,
+                stamps=self._data_dir.stamps,
                 host="127.0.0.1",
                 port=9092,
             )

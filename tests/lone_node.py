@@ -18,9 +18,11 @@ def started(
     rack: str | None = None,
 ) -> Decision:
     """Registers, and is let in with its first heartbeat."""
+    known = image.nodes.get(node_id)
     wanted = RegisterNode(
         node_id=node_id, incarnation=incarnation, directory_id=UUID(int=node_id),
         host=host, port=port, rack=rack,
+        stamps=() if known is None or known.stamp is None else (known.stamp,),
     )  # fmt: skip
     registered = _decided(image, wanted)
     between = image.apply_all(registered.records, offset=image.offset, epoch=image.epoch)
