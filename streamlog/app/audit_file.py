@@ -2,12 +2,22 @@
 
 import logging
 import os
+from io import TextIOWrapper
 from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from streamlog.app.logs import JsonLines
 from streamlog.authority.audit import logger
 from streamlog.errors import ConfigError
+
+
+class PrivateFileHandler(WatchedFileHandler):
+    """Whoever moves the file away gets a new one that is for our account alone, too."""
+
+    def _open(self) -> TextIOWrapper:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        opened = os.open(self.baseFilename, flags, 0o600)
+        return os.fdopen(opened, "a", encoding=self.encoding)
 
 
 class AuditFile:
@@ -22,8 +32,7 @@ class AuditFile:
         if self._path is None:
             return
         try:
-            os.close(os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600))
-            handler = WatchedFileHandler(self._path, encoding="utf-8")
+            handler = PrivateFileHandler(self._path, encoding="utf-8")
         except OSError as error:
             problem = f"{self._path} cannot be written ({error.strerror})"
             raise ConfigError(

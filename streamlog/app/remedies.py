@@ -31,6 +31,12 @@ REMEDIES: Final = MappingProxyType(
         "a part of the status page failed": _BUG,
         "the status page was not told of a change": _BUG,
         # metadata
+        "others could read the data folder": "nothing: it is for the node's account alone from now "
+        "on; change passwords if somebody may have read it",
+        "others can read the data folder": "chown it to the account of the node, or chmod -R "
+        "go= it",
+        "others can read the folder of the ledger": "chown it to the account of the node, or chmod "
+        "-R go= it",
         "node is gone": "start it, or see its log; others lead in its place",
         "session over": "see whether that node runs and reaches this one: streamlog doctor",
         "waiting to register": "start a majority of cluster.voters (a new cluster: all); " + _PEERS,

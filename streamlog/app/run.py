@@ -22,6 +22,7 @@ from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
+from streamlog.log.permissions import set_umask
 from streamlog.metadata.data_dir import DataDir
 from streamlog.model import NodeId
 
@@ -34,6 +35,7 @@ def run_node(settings: Settings) -> None:
     """Run until a signal. A second one does not wait: the next start recovers what is missing."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # it would end a process that is just starting
     disable_created_metrics()  # type: ignore[no-untyped-call]  # noise that doubles a scrape
+    set_umask()
     configure_logs(settings.logging.format, settings.logging.level)
     check_extensions()
     check_exposure(settings)

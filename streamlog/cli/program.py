@@ -1,5 +1,6 @@
 """The program ``streamlog``: its commands."""
 
+import os
 from collections.abc import Callable
 from typing import Annotated, Any
 
@@ -76,4 +77,5 @@ def _options(
 
 def main() -> None:
     """Run the command in ``sys.argv``. An error that we know is one line, never a traceback."""
+    os.umask(0o077)  # backups, restored folders, keys: what a command writes is for its user alone
     run(app)

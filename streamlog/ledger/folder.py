@@ -7,6 +7,7 @@
     <directory>/<channel>/blocks/ the chain, as ``store`` keeps it; the same on all nodes
 """
 
+import logging
 from pathlib import Path
 from typing import Final, Self
 from uuid import UUID
@@ -17,6 +18,9 @@ from streamlog.errors import ChannelNotFound, ConfigError, CorruptFile, OtherCha
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.folder_lock import FolderInUse, FolderLock
+from streamlog.log.permissions import tighten
+
+logger = logging.getLogger(__name__)
 
 CHANNEL_FILE: Final = "channel.json"
 BLOCKS_FOLDER: Final = "blocks"
@@ -59,6 +63,11 @@ class LedgerFolder:
         except OSError as error:
             problem = f"{path} cannot be used ({error.strerror})"
             raise ConfigError("--dir", problem, "name a folder that can be written") from None
+        try:
+            tighten(path)
+        except OSError as error:
+            extra = {"folder": str(path), "error": error.strerror}
+            logger.warning("others can read the folder of the ledger", extra=extra)
         return cls(path, lock, disk)
 
     def close(self) -> None:

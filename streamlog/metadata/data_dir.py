@@ -17,6 +17,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from streamlog.errors import ConfigError
 from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.folder_lock import FolderInUse, FolderLock
+from streamlog.log.permissions import tighten
 from streamlog.metadata.last_run import LAST_RUN, Runs, this_boot
 from streamlog.model import NodeId
 
@@ -92,6 +93,7 @@ class DataDir:
         except BaseException:
             lock.close()
             raise
+        _tighten(path)
         return cls(path, node, lock, disk)
 
     def begin_run(self, stamp: UUID) -> bool:
@@ -150,6 +152,15 @@ class DataDir:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _tighten(path: Path) -> None:
+    try:
+        if tighten(path):
+            logger.warning("others could read the data folder", extra={"folder": str(path)})
+    except OSError as error:
+        extra = {"folder": str(path), "error": error.strerror}
+        logger.warning("others can read the data folder", extra=extra)
 
 
 def _read_or_write(disk: Disk, path: Path, node_id: NodeId, cluster_id: str | None) -> NodeFile:

@@ -1,5 +1,6 @@
 """What the system lets one process have, and who may read the files with secrets."""
 
+import contextlib
 import os
 import resource
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ OTHERS_MAY: Final = 0o077
 
 def examine(settings: "Settings", config: Path | None) -> Iterator[Finding]:
     yield _files(settings)
+    yield from _folders(settings)
     for key, path in _secret_files(settings, config):
         yield from _readable_by_others(key, path)
 
@@ -37,6 +39,19 @@ def _files(settings: "Settings") -> Finding:
         more = f", and {settings.kafka.connections_max} connections are allowed for"
         return Finding(AREA, "warning", said + more, remedy, measured)
     return Finding(AREA, "ok", said, "", measured)
+
+
+def _folders(settings: "Settings") -> Iterator[Finding]:
+    """Where the node has its files: for its account alone."""
+    folder = settings.node.data_dir
+    for path in (folder, folder / "metadata", folder / "streams"):
+        with contextlib.suppress(OSError):  # a first start makes it
+            mode = path.stat().st_mode
+            if mode & OTHERS_MAY:
+                said = f"others may look into {path} (mode {mode & 0o777:o})"
+                remedy = f"restart the node, which tightens it, or chmod -R go= {folder}"
+                yield Finding(AREA, "warning", said, remedy)
+                return
 
 
 def _secret_files(settings: "Settings", config: Path | None) -> Iterator[tuple[str, Path]]:
