@@ -190,22 +190,28 @@ def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(guards, "_check_epoch", lambda *_: None)
 
 
-def append_in_older_epochs(patch: pytest.MonkeyPatch) -> None:
-    """A log takes a leader's batch of an epoch below its last one."""
+def append_in_any_epoch(patch: pytest.MonkeyPatch) -> None:
+    """A follower takes batches of later epochs than its leader's, and a leader writes into a log
+    that has batches of later epochs than its own.
+    """
+
+    def append_fetched(self: log.PartitionLog, records: memoryview, **_: object) -> int:
+        return inner_fetched(self, records)
 
     def next_batch(batch: bytes, **more: Any) -> tuple[int, int, int]:
-        return inner(batch, **{**more, "epoch": NO_EPOCH})
+        return inner_next(batch, **{**more, "epoch": NO_EPOCH})
 
-    inner = log.next_batch
+    inner_fetched, inner_next = log.PartitionLog.append_fetched, log.next_batch
+    patch.setattr(log.PartitionLog, "append_fetched", append_fetched)
     patch.setattr(log, "next_batch", next_batch)
 
 
 def trust_that_leader_epochs_match(patch: pytest.MonkeyPatch) -> None:
-    """Fetches of other leader epochs count, and no log looks at the epochs of what is appended.
-    Either check makes up for the other.
+    """Fetches of other leader epochs count, and nobody looks at the epochs of what is appended.
+    Each of these checks makes up for the others.
     """
     count_fetches_of_other_epochs(patch)
-    append_in_older_epochs(patch)
+    append_in_any_epoch(patch)
 
 
 def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ CASES = [
     (await_the_high_watermark_alone, RepetitionsWait, range(4, 40), ACKNOWLEDGED_GONE),
     (apply_when_nats_has_answered, NatsHangs, range(2, 40), ACTS_LATE),
     (accept_members_that_have_restarted, JoinersLosePower, range(3, 40), LOST),
-    (trust_that_leader_epochs_match, LeadersForAMoment, range(6, 40), LOST),
+    (trust_that_leader_epochs_match, LeadersForAMoment, range(3, 40), LOST),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),
