@@ -3,8 +3,9 @@
 import contextlib
 import errno
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from time import sleep
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import Overloaded, StorageFailed, StorageFull, Unavailable
@@ -14,6 +15,11 @@ SMALL_FILE_BYTES_MAX: Final = 1 << 30
 """Of a file that is read and written as a whole. A metadata snapshot takes 1.2 KiB for a plain
 stream, a snapshot of message ids 12 bytes and the id for each.
 """
+
+
+DESCRIPTORS_PAUSE_S: Final = 0.05
+DESCRIPTORS_TRIES: Final = 200
+"""Ten seconds in all."""
 
 
 class FileTooLarge(OSError):
@@ -212,6 +218,23 @@ _SHORT_OF_FILES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 def is_full(error: OSError) -> bool:
     return error.errno in _FULL
+
+
+def with_descriptors(call: Callable[[], None]) -> None:
+    """``call`` opens files, and blocks. Where there are no file descriptors it has done nothing,
+    and is called again for a while: a lack of them passes, and what fails here is closed until a
+    restart. Raises what it raises.
+    """
+    for _ in range(DESCRIPTORS_TRIES):
+        try:
+            call()
+        except OSError as error:
+            if error.errno not in (errno.EMFILE, errno.ENFILE):
+                raise
+        else:
+            return
+        sleep(DESCRIPTORS_PAUSE_S)
+    call()
 
 
 def storage_error(error: OSError, path: str) -> Unavailable:

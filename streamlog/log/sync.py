@@ -1,8 +1,9 @@
 import threading
 from collections.abc import Callable
+from functools import partial
 
 from streamlog.errors import BrokenInvariant, StorageFailed
-from streamlog.log.disk import Disk, DiskFile, is_full
+from streamlog.log.disk import Disk, DiskFile, is_full, with_descriptors
 from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.manifest import ManifestFile, Synced
 from streamlog.log.segment import Segment
@@ -63,11 +64,11 @@ class SyncTicket:
                 for pooled in self._files:
                     pooled.file.sync()
             if self._epochs is not None:
-                self._write_epochs(*self._epochs)
+                with_descriptors(partial(self._write_epochs, *self._epochs))
             if self._directory is not None and not is_synced:
-                self._disk.sync_directory(self._directory)
+                with_descriptors(partial(self._disk.sync_directory, self._directory))
             if self._manifest is not None:
-                self._write_manifest(*self._manifest)
+                with_descriptors(partial(self._write_manifest, *self._manifest))
         except OSError as error:
             problem = f"sync failed: {error.strerror or error}"
             self._on_failure(problem)

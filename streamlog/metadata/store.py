@@ -20,7 +20,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk, storage_errors
+from streamlog.log.disk import Disk, storage_errors, with_descriptors
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
@@ -139,7 +139,7 @@ class MetadataStore:
     def save_vote(self, vote: StoredVote) -> None:
         """Durable when it returns. Raises StorageFailed."""
         try:
-            write_vote(self._disk, self.directory, vote)
+            with_descriptors(lambda: write_vote(self._disk, self.directory, vote))
         except OSError as error:
             raise StorageFailed(f"{self.directory}: {error.strerror}") from error
         self.vote = vote

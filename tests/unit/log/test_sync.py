@@ -5,7 +5,7 @@ import pytest
 from streamlog.errors import StorageFailed
 from streamlog.log.log import PartitionLog
 from tests.log_folder import FOLDER, append, open_log, read_batches, sync
-from tests.simulation.disk import SimDisk
+from tests.simulation.disk import Fault, SimDisk
 
 
 @pytest.fixture
@@ -112,6 +112,33 @@ def test_a_full_disk_does_not_fail_a_sync_for_the_epochs(disk: SimDisk, log: Par
     log = open_log(disk, recovery_point=2)
     assert [tuple(entry) for entry in log.epochs.entries] == [(0, 0), (7, 1)]
     assert [path.rpartition("/")[2] for path in log.recovery.rebuilt] == ["leader-epoch-checkpoint"]
+
+
+@pytest.mark.parametrize(
+    ("operation", "part"),
+    [
+        ("write_small", "leader-epoch-checkpoint"),
+        ("sync_directory", ""),
+        ("write_small", "segment-manifest"),
+    ],
+)
+def test_a_sync_waits_for_file_descriptors(
+    disk: SimDisk, log: PartitionLog, operation: str, part: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files are opened by it, too: a lack of descriptors passes, and does not end the log."""
+    monkeypatch.setattr("streamlog.log.disk.DESCRIPTORS_PAUSE_S", 0.0)
+    append(log, 3)
+    log.roll()
+    append(log, 3)
+    disk.faults.append(Fault(operation, errno.EMFILE, part, times=3))
+    assert sync(log) == 6
+    assert not log.failed
+    stored = log.manifest.stored
+    assert stored is not None
+    assert (stored.active_offset, stored.synced_end) == (3, 6)
+    disk.crash()
+    log = open_log(disk, recovery_point=6)
+    assert (log.log_end_offset, log.recovery.damages) == (6, [])
 
 
 def test_a_failed_sync_may_not_pass_for_one_after_a_restart(disk: SimDisk) -> None:

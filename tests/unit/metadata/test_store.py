@@ -52,6 +52,16 @@ def test_what_was_appended_is_replayed(start: Callable[[], Node]) -> None:
     assert again.store.last_epoch == 1
 
 
+def test_a_vote_waits_for_file_descriptors(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the voter would take no part until it is started again."""
+    disk, vote = FailingDisk(), StoredVote(UUID(int=1), 4)
+    node = Node(tmp_path, disk=disk)
+    disk.faults.break_("write_small", code=errno.EMFILE)
+    monkeypatch.setattr("streamlog.log.disk.sleep", lambda _: disk.faults.mend())
+    node.store.save_vote(vote)
+    assert Node(tmp_path).store.vote == vote
+
+
 def test_the_vote_is_kept(start: Callable[[], Node]) -> None:
     vote = StoredVote(UUID(int=1), 4, ReplicaKey(NodeId(2), UUID(int=2)))
     start().store.save_vote(vote)
