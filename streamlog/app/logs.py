@@ -17,6 +17,7 @@ from streamlog.app.log_limit import LogLimit, Summary
 from streamlog.app.remedies import REMEDIES
 from streamlog.authority import audit
 from streamlog.config import SECRETS
+from streamlog.escapes import visible, visible_json, visible_lines
 
 KEYS_FIRST: Final = ("stream", "partition", "epoch", "offset")
 """Where an event has these they come first and in this order, so that lines can be compared."""
@@ -109,7 +110,7 @@ class JsonLines(logging.Formatter):
         }
         if record.exc_info:
             line["traceback"] = hide_secrets(self.formatException(record.exc_info))
-        return json.dumps(line, ensure_ascii=False, default=str)
+        return visible_json(line)
 
 
 class ConsoleLines(logging.Formatter):
@@ -118,10 +119,10 @@ class ConsoleLines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         time = _time(record).astimezone().strftime("%H:%M:%S.%f")[:-3]
         keys = "".join(f" {key}={_shown(value)}" for key, value in event_keys(record).items())
-        event = hide_secrets(record.getMessage()).replace("\n", "\\n")
-        line = f"{time} {record.levelname.lower():<7} {event}{keys}"
+        event = hide_secrets(record.getMessage())
+        line = visible(f"{time} {record.levelname.lower():<7} {event}{keys}")
         if record.exc_info:
-            line += "\n" + hide_secrets(self.formatException(record.exc_info))
+            line += "\n" + visible_lines(hide_secrets(self.formatException(record.exc_info)))
         return line
 
 

@@ -7,7 +7,7 @@ import typer
 
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -89,7 +89,7 @@ def add(
     rules = list(_rules(principal, operation, topic, group, cluster, host, deny))
     _ask(servers, lambda asked: _create(asked, rules))
     for rule in rules:
-        print(f"added: {rule}")
+        say(f"added: {rule}")
 
 
 @app.command("rm")
@@ -108,16 +108,16 @@ def remove(
     if not yes:
         found = _ask(servers, lambda asked: _matching(asked, filters))
         if not found:
-            print("no rule is like that")
+            say("no rule is like that")
             return
         for rule, where in found:
-            print(rule if where == CLUSTER else f"{rule} ({where}: that one stays)")
+            say(rule if where == CLUSTER else f"{rule} ({where}: that one stays)")
         typer.confirm(
             f"Take back {'this rule' if len(found) == 1 else f'these {len(found)}'}?", abort=True
         )
     gone, kept = _ask(servers, lambda asked: _delete(asked, filters))
     for rule in gone:
-        print(f"removed: {rule}")
+        say(f"removed: {rule}")
     if kept:
         raise InvalidRequest("; ".join(kept))
 

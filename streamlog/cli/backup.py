@@ -13,7 +13,7 @@ import typer
 from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Backup, Json, Servers
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import CorruptData, StreamlogError
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def take(
     if as_json:
         print_json(vars(taken))
     else:
-        print(
+        say(
             f"{taken.streams} streams with {taken.partitions} partitions of cluster"
             f" {taken.cluster_id} are in {backup}: {taken.new_offsets} records and"
             f" {taken.new_bytes} bytes are new, {taken.size_bytes} bytes in all"
@@ -134,14 +134,12 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
         print_json(vars(checked))
     else:
         for problem in checked.problems:
-            print(problem)
+            say(problem)
         if checked.unopened:
-            print(
-                f"{checked.unopened} encrypted files were not decrypted: their keys were not given"
-            )
+            say(f"{checked.unopened} encrypted files were not decrypted: their keys were not given")
         for text in checked.too_far:
-            print(f"{text}; a restore lowers it to that")
-        print(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
+            say(f"{text}; a restore lowers it to that")
+        say(f"{checked.files} files, {checked.size_bytes} bytes, {len(checked.problems)} wrong")
     if checked.problems:
         raise CorruptData(f"{backup} is damaged; take what is wrong again (backup take --anew)")
 

@@ -12,6 +12,7 @@ from streamlog.cli import router
 from streamlog.cli.child import Child
 from streamlog.cli.dev_layout import HOST, DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
+from streamlog.cli.output import say
 from streamlog.cli.ports import settle_port
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
@@ -188,4 +189,4 @@ def _write_atomically(path: Path, content: object) -> None:
 
 
 def _say(text: str) -> None:
-    print(text, flush=True)
+    say(text, flush=True)

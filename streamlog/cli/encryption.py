@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.options import Json
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def new_key(
 
     text = base64.b64encode(secrets.token_bytes(32)) + b"\n"
     if str(path) == "-":
-        print(text.decode(), end="")
+        say(text.decode(), end="")
         return
     try:
         opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
@@ -44,7 +44,7 @@ def new_key(
         raise InvalidRequest(f"{path} is there already; a key is never written over") from None
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror or error}") from None
-    print(f"{path}: a new key; keep a copy of it where the disks are not")
+    say(f"{path}: a new key; keep a copy of it where the disks are not")
 
 
 @app.command("status")
@@ -69,7 +69,7 @@ def status(
     else:
         print_table(("KEY", "SEGMENTS"), sorted(_counts(found).items()))
         for it in damaged:
-            print(f"{it.file}: damaged; its segment cannot be read, unless another node has it")
+            say(f"{it.file}: damaged; its segment cannot be read, unless another node has it")
     if damaged:
         raise typer.Exit(1)
 

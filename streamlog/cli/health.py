@@ -4,6 +4,8 @@ from typing import Annotated, Final
 
 import typer
 
+from streamlog.cli.output import say
+
 TIMEOUT_S: Final = 3.0
 
 
@@ -31,7 +33,7 @@ def health(
     answer = door.get("/readyz" if ready else "/healthz", timeout)
     well = answer.status == 200
     word = "ready" if ready else "alive"
-    print(f"{door.url} is {word}" if well else f"{door.url} is not {word}: {_why(answer.text)}")
+    say(f"{door.url} is {word}" if well else f"{door.url} is not {word}: {_why(answer.text)}")
     if not well:
         raise typer.Exit(1)
 

@@ -7,7 +7,7 @@ import typer
 
 from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.options import Json
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.cli.record_lines import json_line
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ def verify_path(
         )
     else:
         for found in findings:
-            print(_line(found))
+            say(_line(found))
         for kept in aside:
-            print(f"{kept.file}: damaged, kept aside; remove it when nobody wants it any more")
+            say(f"{kept.file}: damaged, kept aside; remove it when nobody wants it any more")
         if unopened:
-            print(_by_checksums_only(unopened))
-        print(f"{segments} segments, {size_bytes} bytes, {len(findings)} findings")
+            say(_by_checksums_only(unopened))
+        say(f"{segments} segments, {size_bytes} bytes, {len(findings)} findings")
     if findings:
         raise typer.Exit(1)
 
@@ -122,7 +122,7 @@ def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
             continue
         partition = int(item.file.parent.name) if item.file.parent.name.isdigit() else 0
         for record in iter_records(item.data):
-            print(json_line(partition, record))
+            say(json_line(partition, record))
 
 
 def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:

@@ -1,20 +1,40 @@
 """What is printed: a table for eyes, JSON for programs."""
 
-import json
+import sys
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 
-from rich.console import Console
-from rich.table import Table
+from streamlog.escapes import visible, visible_json, visible_lines
+
+
+def say(
+    text: object = "", *, end: str = "\n", to_stderr: bool = False, flush: bool = False
+) -> None:
+    """Some lines of text. All that commands print goes through here or one of those below, since
+    there are names of others in it.
+    """
+    file = sys.stderr if to_stderr else sys.stdout
+    print(visible_lines(str(text)), end=end, file=file, flush=flush)
+
+
+def write_value(value: bytes) -> None:
+    """A record's value on a line of its own; byte for byte, but for a terminal."""
+    if sys.stdout.isatty():
+        say(value.decode(errors="backslashreplace"))
+    else:
+        sys.stdout.buffer.write(value + b"\n")
 
 
 def print_json(value: object) -> None:
     """One document on one line, as other programs like it."""
-    print(json.dumps(value, ensure_ascii=False, default=str))
+    say(visible_json(value))
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Numbers to the right, all else to the left."""
+    from rich.console import Console
+    from rich.table import Table
+
     lines = [tuple(row) for row in rows]
     table = Table(header_style="bold", box=None, pad_edge=False)
     for i, column in enumerate(columns):
@@ -28,13 +48,20 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
 
 def print_pairs(pairs: Iterable[tuple[str, object]]) -> None:
     """Name and value, one a line."""
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table(show_header=False, box=None, pad_edge=False)
     for name, value in pairs:
-        table.add_row(name, _shown(value))
+        table.add_row(visible(name), _shown(value))
     Console(highlight=False, markup=False).print(table)
 
 
 def _shown(cell: object) -> str:
+    return visible(_text(cell))
+
+
+def _text(cell: object) -> str:
     if cell is None or cell in ("", {}, [], ()):
         return "-"
     if isinstance(cell, datetime):

@@ -28,6 +28,7 @@ from streamlog.cli import (
 )
 from streamlog.cli.doctor import command as doctor
 from streamlog.cli.node_security import secured
+from streamlog.cli.output import say
 from streamlog.cli.run import run
 
 app = typer.Typer(
@@ -62,7 +63,7 @@ secured(app)
 
 def _print_version(wanted: bool) -> None:
     if wanted:
-        print(f"streamlog {__version__}")
+        say(f"streamlog {__version__}")
         raise typer.Exit
 
 

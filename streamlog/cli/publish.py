@@ -8,7 +8,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.nats_settings import nats_settings
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 
 WILDCARDS: Final = frozenset({"*", ">"})
@@ -39,11 +39,11 @@ def publish(
     elif ack and summary["published"]:
         first, last = summary["first_offset"], summary["last_offset"]
         where = f"offset {first}" if first == last else f"offsets {first} to {last}"
-        print(f"{summary['published']} stored in {summary['stream']}, {where}")
+        say(f"{summary['published']} stored in {summary['stream']}, {where}")
     else:
-        print(f"{summary['published']} published")
+        say(f"{summary['published']} published")
         if summary.get("stored") is False:
-            print(f"no stream stores {subject!r}: nobody keeps it", file=sys.stderr)
+            say(f"no stream stores {subject!r}: nobody keeps it", to_stderr=True)
 
 
 async def _publish(

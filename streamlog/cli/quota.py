@@ -6,7 +6,7 @@ import typer
 
 from streamlog.cli.node_security import chosen_security
 from streamlog.cli.options import SERVERS, Json, Servers
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def set_quota(
     if not values:
         raise typer.BadParameter("name a limit: --produce, --fetch or --requests")
     _ask(servers, lambda cluster: _alter(cluster, client_id, values))
-    print(f"{_named(client_id)} may use that much of each node from now on")
+    say(f"{_named(client_id)} may use that much of each node from now on")
 
 
 @app.command("rm")
@@ -73,7 +73,7 @@ def remove(client_id: Client = None, default: Default = False, servers: Servers 
     """End all limits of a client."""
     _check_named(client_id, default)
     _ask(servers, lambda cluster: _alter(cluster, client_id, dict.fromkeys(KEYS)))
-    print(f"{_named(client_id)} has no quota any more")
+    say(f"{_named(client_id)} has no quota any more")
 
 
 def _check_named(client_id: str | None, default: bool) -> None:

@@ -5,6 +5,7 @@ import sys
 from collections.abc import Iterable
 
 from streamlog.cli.node_security import chosen_security
+from streamlog.cli.output import write_value
 from streamlog.cli.record_lines import json_line
 from streamlog.client.cluster import Cluster
 from streamlog.client.position import Position
@@ -28,7 +29,7 @@ class Printer:
         if self._as_json:
             sys.stdout.buffer.write(json_line(partition, record).encode() + b"\n")
         else:
-            sys.stdout.buffer.write((record.value or b"") + b"\n")
+            write_value(record.value or b"")
         if self._left is not None:
             self._left -= 1
             if self._left == 0:

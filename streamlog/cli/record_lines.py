@@ -1,10 +1,11 @@
 """A record as one line: its value for eyes, or all of it as JSON."""
 
 import base64
-import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Protocol
+
+from streamlog.escapes import visible_json
 
 
 class Record(Protocol):
@@ -27,7 +28,7 @@ def json_line(partition: int, record: Record) -> str:
     time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(
         timespec="milliseconds"
     )
-    return json.dumps(
+    return visible_json(
         {
             "partition": partition,
             "offset": record.offset,
@@ -36,8 +37,7 @@ def json_line(partition: int, record: Record) -> str:
             "key": _text(record.key),
             "value": _text(record.value),
             "headers": [[name, _text(value)] for name, value in record.headers],
-        },
-        ensure_ascii=False,
+        }
     )
 
 

@@ -9,7 +9,7 @@ import typer
 from streamlog.cli.keys import Keys, KeysOf, told_keys
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Backup, Json, Servers
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def stream(
         print_json(vars(restored))
         return
     gone_on = "; a run before had begun it" if restored.resumed else ""
-    print(
+    say(
         f"stream {restored.stream} is restored: {restored.offsets} records in"
         f" {restored.partitions} partitions{gone_on}"
     )
@@ -114,7 +114,7 @@ def cluster(
     if as_json:
         print_json(vars(done))
         return
-    print(
+    say(
         f"cluster {done.cluster_id} is restored: {done.streams} streams, {done.partitions} replicas"
         f" with {done.size_bytes} bytes in {len(paths)} folders; start all nodes, each with"
         f' cluster.id = "{done.cluster_id}" and cluster.voters that names only nodes of these'

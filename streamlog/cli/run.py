@@ -6,6 +6,7 @@ All that is wrong with a configuration is told at once, a line each.
 import sys
 from collections.abc import Callable
 
+from streamlog.cli.output import say
 from streamlog.errors import ConfigError, StreamlogError
 
 
@@ -27,7 +28,7 @@ def run(app: Callable[[], object]) -> None:
 def _fail(error: BaseException) -> None:
     for each in (error, *(error.more if isinstance(error, ConfigError) else ())):
         text = " ".join(str(each).split()) or type(each).__name__
-        print(f"streamlog: {text}", file=sys.stderr)
+        say(f"streamlog: {text}", to_stderr=True)
     sys.exit(2 if isinstance(error, ConfigError) else 1)
 
 

@@ -5,7 +5,7 @@ import typer
 from streamlog.cli import options as o
 from streamlog.cli import stream_info, stream_move, stream_standstill
 from streamlog.cli.management import ask
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.cli.stream_info import details_json
 
 if TYPE_CHECKING:
@@ -62,9 +62,9 @@ def add(
     if as_json:
         print_json(details_json(details))
     elif details.did_create:
-        print(f"stream {stream} stores {', '.join(details.config.subjects)}")
+        say(f"stream {stream} stores {', '.join(details.config.subjects)}")
     else:
-        print(f"stream {stream} is there already, with the same configuration")
+        say(f"stream {stream} is there already, with the same configuration")
 
 
 @app.command("ls")
@@ -151,7 +151,7 @@ def edit(
     if as_json:
         print_json(details_json(details))
     else:
-        print(f"stream {stream} is changed")
+        say(f"stream {stream} is changed")
 
 
 app.command()(stream_move.move)
@@ -188,7 +188,7 @@ def purge(
     if as_json:
         print_json({"stream": stream, "purged": purged})
     else:
-        print(f"{purged} records of stream {stream} are removed")
+        say(f"{purged} records of stream {stream} are removed")
 
 
 @app.command("rm")
@@ -203,7 +203,7 @@ def remove(
     if not yes:
         typer.confirm(f"Remove stream {stream} and its records, for ever?", abort=True, err=True)
     ask(nats, creds, domain, lambda client: client.delete(stream))
-    print(f"stream {stream} is removed")
+    say(f"stream {stream} is removed")
 
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:

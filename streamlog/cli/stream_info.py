@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 from streamlog.cli import options as o
 from streamlog.cli.management import ask
 from streamlog.cli.node_security import chosen_security
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import StreamlogError
 
 if TYPE_CHECKING:
@@ -35,9 +35,9 @@ def info(
     for hidden in ("config", "did_create", "replicas"):
         del content[hidden]
     print_pairs((*details.config, *content.items()))
-    print()
+    say()
     if partitions is None:
-        print(f"which nodes keep it is not known without --servers: {problem}")
+        say(f"which nodes keep it is not known without --servers: {problem}")
         return
     print_table(
         ("PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC", "RECORDS BEHIND"),

@@ -7,6 +7,7 @@ import typer
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
 from streamlog.cli.options import SERVERS, PartitionNumber, Servers, StreamName, Timeout, Wait
+from streamlog.cli.output import say
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.model import NodeId
 
@@ -28,7 +29,7 @@ def move(
     target = parse_nodes(nodes)
     ask(servers, lambda controller: _move(controller, stream, partition, target, wait, timeout))
     state = "is kept" if wait else "will be kept"
-    print(f"{stream}/{partition} {state} by {', '.join(map(str, target))}")
+    say(f"{stream}/{partition} {state} by {', '.join(map(str, target))}")
 
 
 def cancel_move(stream: StreamName, partition: PartitionNumber, servers: Servers = SERVERS) -> None:
@@ -37,7 +38,7 @@ def cancel_move(stream: StreamName, partition: PartitionNumber, servers: Servers
 
     command = CancelMove(stream=stream, partition=partition)
     ask(servers, lambda controller: controller.ask(command))
-    print(f"{stream}/{partition} stays where it was")
+    say(f"{stream}/{partition} stays where it was")
 
 
 def parse_nodes(text: str) -> tuple[NodeId, ...]:

@@ -6,6 +6,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.management import ask
+from streamlog.cli.output import say
 
 if TYPE_CHECKING:
     from streamlog.admin.requests import ManagementClient, StreamDetails
@@ -61,7 +62,7 @@ def _change(nats: str, creds: str | None, domain: str, stream: str, **settings: 
         config = (await client.info(stream)).config
         return await client.update(config.changed(**settings))
 
-    print(told(ask(nats, creds, domain, change).config))
+    say(told(ask(nats, creds, domain, change).config))
 
 
 def told(config: "StreamConfig") -> str:

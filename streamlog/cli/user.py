@@ -8,7 +8,7 @@ import typer
 from streamlog.access.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.cli.password import new_password
 from streamlog.errors import InvalidRequest
 
@@ -75,12 +75,12 @@ def add(
     """A new user, who may log in by any of the password mechanisms that the nodes offer."""
     if bootstrap is not None:
         _write(bootstrap, name, new_password(name, new_password_file), iterations)
-        print(f"user {name} is in {bootstrap}: set sasl.bootstrap_file to it, and start the node")
+        say(f"user {name} is in {bootstrap}: set sasl.bootstrap_file to it, and start the node")
         return
     _ask(servers, lambda cluster: _check_new(cluster, name))
     password = new_password(name, new_password_file)
     _ask(servers, lambda cluster: _set(cluster, name, password, iterations))
-    print(f"user {name} may log in")
+    say(f"user {name} may log in")
 
 
 @app.command()
@@ -94,7 +94,7 @@ def passwd(
     _ask(servers, lambda cluster: _check_there(cluster, name))
     password = new_password(name, new_password_file)
     _ask(servers, lambda cluster: _set(cluster, name, password, iterations))
-    print(f"user {name} has another password")
+    say(f"user {name} has another password")
 
 
 @app.command("rm")
@@ -106,7 +106,7 @@ def remove(name: Name, yes: Yes = False, servers: Servers = SERVERS) -> None:
     if not yes:
         typer.confirm(f"Remove user {name}?", abort=True, err=True)
     _ask(servers, lambda cluster: remove_user(cluster, name))
-    print(f"user {name} is removed; connections that stand go on until their sessions end")
+    say(f"user {name} is removed; connections that stand go on until their sessions end")
 
 
 async def _check_new(cluster: "Cluster", name: str) -> None:

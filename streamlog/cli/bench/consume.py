@@ -9,7 +9,7 @@ import typer
 from streamlog.cli import options as o
 from streamlog.cli.bench.writing import print_figures
 from streamlog.cli.node_security import chosen_security
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def consume(
         rates = {"records_per_s": rate, "mb_per_s": mb_rate}
         print_json({"stream": stream, **done._asdict(), **rates})
         return
-    print(f"{done.records:,} records of {stream}")
+    say(f"{done.records:,} records of {stream}")
     print_figures(
         (
             ("MB/s", f"{mb_rate:,.1f}"),

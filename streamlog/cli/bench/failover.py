@@ -14,7 +14,7 @@ from streamlog.cli.bench.writing import (
     silent,
 )
 from streamlog.cli.nats_settings import nats_settings
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from streamlog.ingest.retrying import Gap, Verdict
@@ -51,7 +51,7 @@ def failover(
     def tell(gap: "Gap") -> None:
         gaps.append(gap)
         if not as_json:
-            print(_told(gap), flush=True)
+            say(_told(gap), flush=True)
 
     async def published() -> "Verdict":
         from streamlog.ingest.burst import Load
@@ -85,7 +85,7 @@ def _told(gap: "Gap") -> str:
 
 
 def _print(verdict: "Verdict", gaps: int) -> None:
-    print(f"{verdict.published:,} messages published")
+    say(f"{verdict.published:,} messages published")
     print_figures(
         (
             (f"gaps of more than {1000 * GAP_S:.0f} ms", f"{gaps:,}"),

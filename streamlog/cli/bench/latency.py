@@ -16,7 +16,7 @@ from streamlog.cli.bench.writing import (
     silent,
 )
 from streamlog.cli.nats_settings import nats_settings
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 
 
@@ -60,7 +60,7 @@ def latency(
         about = {"stream": done.stream, "messages": done.messages, "rate": rate, "size_bytes": size}
         print_json({**about, **figures, "send_lag_max_ms": lag_ms})
         return
-    print(f"{done.messages:,} messages of {size:,} bytes to {subject}, {rate:,} a second")
+    say(f"{done.messages:,} messages of {size:,} bytes to {subject}, {rate:,} a second")
     print_figures(
         (
             *((name, f"{value:,.2f} ms") for name, value in found.items()),

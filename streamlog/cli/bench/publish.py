@@ -16,7 +16,7 @@ from streamlog.cli.bench.writing import (
     silent,
 )
 from streamlog.cli.nats_settings import nats_settings
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 
 
 def publish(
@@ -67,7 +67,7 @@ def publish(
         rates = {"records_per_s": rate, "mb_per_s": rate * size / 1e6}
         print_json({**done._asdict(), "size_bytes": size, **rates})
         return
-    print(f"{done.messages:,} messages of {size:,} bytes to {subject}")
+    say(f"{done.messages:,} messages of {size:,} bytes to {subject}")
     print_figures(
         (
             ("records/s", f"{rate:,.0f}"),

@@ -1,11 +1,11 @@
 """What the commands that publish share: their options, and what they say about the stream."""
 
-import sys
 from collections.abc import Iterable
 from typing import Annotated
 
 import typer
 
+from streamlog.cli.output import say
 from streamlog.errors import ConfigError
 
 Subject = Annotated[
@@ -24,7 +24,7 @@ def check_subject(subject: str) -> None:
 
 def announce(stream: str) -> None:
     """Said before the clock starts, and not on standard output: it is no figure."""
-    print(f"writing into stream {stream}", file=sys.stderr)
+    say(f"writing into stream {stream}", to_stderr=True)
 
 
 def silent(_: str) -> None:
@@ -37,11 +37,11 @@ def print_figures(figures: Iterable[tuple[str, str]]) -> None:
     names = max(len(name) for name, _ in lines)
     values = max(len(value) for _, value in lines)
     for name, value in lines:
-        print(f"  {name:<{names}}  {value:>{values}}")
+        say(f"  {name:<{names}}  {value:>{values}}")
 
 
 def say_how_to_remove(stream: str, base_offset: int, last_offset: int) -> None:
-    print(
+    say(
         f"stream {stream} keeps what was written, as offsets {base_offset} to {last_offset};"
         f" `streamlog stream purge {stream}` removes that and all else in it"
     )

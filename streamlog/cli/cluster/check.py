@@ -6,7 +6,7 @@ from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.findings import findings
 from streamlog.cli.cluster.waiting import wait_until
 from streamlog.cli.options import SERVERS, Json, Servers, Timeout, Wait
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import RequestTimedOut
 
 if TYPE_CHECKING:
@@ -26,9 +26,9 @@ def check(
     if as_json:
         print_json({"findings": found})
     elif found:
-        print("\n".join(found))
+        say("\n".join(found))
     else:
-        print("every node is alive and well, every replica is in sync")
+        say("every node is alive and well, every replica is in sync")
     if found:
         raise typer.Exit(1)
 

@@ -4,7 +4,7 @@ import typer
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from streamlog.cli.cluster.controller import Controller
@@ -28,7 +28,7 @@ def features(servers: Servers = SERVERS, as_json: Json = False) -> None:
             ("The controller knows", f"up to {description.level_max}"),
         ]
     )
-    print()
+    say()
     print_table(
         ("NODE", "STATE", "KNOWS"),
         (
@@ -55,9 +55,9 @@ def upgrade(
         typer.confirm(WARNING.format(level=wanted), abort=True, err=True)
     before = ask(servers, lambda controller: _raise(controller, wanted))
     if before == wanted:
-        print(f"the cluster is at feature level {wanted} already")
+        say(f"the cluster is at feature level {wanted} already")
     else:
-        print(f"the cluster is at feature level {wanted}; it was at {before}")
+        say(f"the cluster is at feature level {wanted}; it was at {before}")
 
 
 async def _highest(controller: "Controller") -> int:

@@ -9,6 +9,7 @@ from uuid import uuid4
 import typer
 
 from streamlog.cli.options import Yes
+from streamlog.cli.output import say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def force_quorum(
     if not yes:
         typer.confirm(WARNING.format(node=settings.node.id), abort=True, err=True)
     epoch = make_only_voter(settings)
-    print(f"node {settings.node.id} is the only voter, from epoch {epoch} on; start it")
+    say(f"node {settings.node.id} is the only voter, from epoch {epoch} on; start it")
 
 
 def make_only_voter(settings: "Settings") -> int:

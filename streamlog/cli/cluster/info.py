@@ -2,7 +2,7 @@ from typing import TYPE_CHECKING
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.options import SERVERS, Json, Servers
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from streamlog.client.topology import Topology
@@ -16,12 +16,12 @@ def info(servers: Servers = SERVERS, as_json: Json = False) -> None:
         return
     controller = "none" if topology.controller < 0 else f"node {topology.controller}"
     print_pairs([("Cluster", topology.cluster_id), ("Controller", controller)])
-    print()
+    say()
     print_table(
         ("NODE", "ADDRESS", "RACK"),
         ((node.node_id, node.address, node.rack) for node in topology.nodes.values()),
     )
-    print()
+    say()
     print_table(
         ("STREAM", "PARTITION", "LEADER", "EPOCH", "REPLICAS", "IN SYNC"),
         (

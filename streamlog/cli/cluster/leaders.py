@@ -4,6 +4,7 @@ import typer
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.options import SERVERS, PartitionNumber, Servers, StreamName, Yes
+from streamlog.cli.output import say
 from streamlog.model import NodeId
 
 if TYPE_CHECKING:
@@ -35,13 +36,13 @@ def elect(
         unclean=unclean,
     )
     result = ask(servers, lambda controller: controller.ask(command))
-    print(f"node {result['leader']} leads {stream}/{partition} in epoch {result['leader_epoch']}")
+    say(f"node {result['leader']} leads {stream}/{partition} in epoch {result['leader_epoch']}")
 
 
 def rebalance(servers: Servers = SERVERS) -> None:
     """Have every partition led by its preferred replica, where that one is in sync."""
     moved = ask(servers, _rebalance)
-    print(f"{moved} partitions have another leader")
+    say(f"{moved} partitions have another leader")
 
 
 async def _rebalance(controller: "Controller") -> int:

@@ -5,7 +5,7 @@ import typer
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
 from streamlog.cli.options import SERVERS, Json, NodeNumber, Servers, Timeout, Wait, Yes
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.model import NodeId
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ def drain(
     """Move everything off a node, and place nothing on it."""
     ask(servers, lambda controller: _drain(controller, node, undo, wait, timeout))
     if undo:
-        print(f"node {node} takes replicas again")
+        say(f"node {node} takes replicas again")
     elif wait:
-        print(f"node {node} keeps nothing any more")
+        say(f"node {node} keeps nothing any more")
     else:
-        print(f"node {node} is being drained; `streamlog cluster nodes` shows what is left")
+        say(f"node {node} is being drained; `streamlog cluster nodes` shows what is left")
 
 
 async def _drain(
@@ -77,4 +77,4 @@ def remove(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> No
         typer.confirm(f"Forget node {node}?", abort=True, err=True)
     command = RemoveNode(node_id=NodeId(node))
     ask(servers, lambda controller: controller.ask(command))
-    print(f"node {node} is forgotten")
+    say(f"node {node} is forgotten")

@@ -6,7 +6,7 @@ import typer
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
 from streamlog.cli.options import SERVERS, Json, NodeNumber, Servers, Yes
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.model import NodeId
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ def quorum(servers: Servers = SERVERS, as_json: Json = False) -> None:
             ("Committed", description.high_watermark),
         ]
     )
-    print()
+    say()
     print_table(
         ("NODE", "ROLE", "ADDRESS", "END", "LAG", "LAST FETCH MS", "DIRECTORY"), rows(description)
     )
@@ -44,7 +44,7 @@ def move_controller(
 ) -> None:
     """Have another voter be the controller."""
     controller = ask(servers, lambda asked: _move_controller(asked, node))
-    print(f"the controller is node {controller}")
+    say(f"the controller is node {controller}")
 
 
 def add_voter(node: NodeNumber, servers: Servers = SERVERS) -> None:
@@ -52,7 +52,7 @@ def add_voter(node: NodeNumber, servers: Servers = SERVERS) -> None:
     from streamlog.metadata.commands import AddVoter
 
     ask(servers, lambda controller: controller.ask(AddVoter(node_id=NodeId(node))))
-    print(f"node {node} votes; add it to cluster.voters of every node's file")
+    say(f"node {node} votes; add it to cluster.voters of every node's file")
 
 
 def remove_voter(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS) -> None:
@@ -62,7 +62,7 @@ def remove_voter(node: NodeNumber, yes: Yes = False, servers: Servers = SERVERS)
     if not yes:
         typer.confirm(f"Take node {node}'s vote away?", abort=True, err=True)
     ask(servers, lambda controller: controller.ask(RemoveVoter(node_id=NodeId(node))))
-    print(f"node {node} votes no longer; take it out of cluster.voters of every node's file")
+    say(f"node {node} votes no longer; take it out of cluster.voters of every node's file")
 
 
 async def _move_controller(controller: "Controller", node: int | None) -> int:

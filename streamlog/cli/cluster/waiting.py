@@ -1,11 +1,11 @@
 """Waiting for what the cluster does in its own time."""
 
 import asyncio
-import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Final
 
+from streamlog.cli.output import say
 from streamlog.errors import RequestTimedOut, Unavailable
 
 POLL_S: Final = 0.25
@@ -27,7 +27,7 @@ async def wait_until(question: Question, timeout_s: float | None) -> None:
             raise RequestTimedOut(f"not within {timeout_s:g} s: {waits_for}")
         if waits_for != told:
             told = waits_for
-            print(f"waiting: {waits_for}", file=sys.stderr)
+            say(f"waiting: {waits_for}", to_stderr=True)
         await asyncio.sleep(POLL_S)
 
 

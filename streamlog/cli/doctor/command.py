@@ -8,7 +8,7 @@ import typer
 
 from streamlog.cli.doctor.finding import Finding
 from streamlog.cli.options import Json
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
@@ -126,6 +126,6 @@ def _print(findings: list[Finding], *, as_json: bool) -> None:
         print_json({"well": well, "findings": [it._asdict() for it in findings]})
         return
     for it in findings:
-        print(f"{MARKS.get(it.state, it.state):<8} {it.area}: {it.said}")
+        say(f"{MARKS.get(it.state, it.state):<8} {it.area}: {it.said}")
         if it.remedy:
-            print(f"{'':<8}   -> {it.remedy}")
+            say(f"{'':<8}   -> {it.remedy}")

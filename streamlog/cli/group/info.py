@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Any
 from streamlog.cli.group.asking import GroupName, ask
 from streamlog.cli.group.standing import standings, total_lag
 from streamlog.cli.options import SERVERS, Json, Servers
-from streamlog.cli.output import print_json, print_pairs, print_table
+from streamlog.cli.output import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
     from streamlog.cli.group.asking import Asker
@@ -26,7 +26,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
             ("Lag", total_lag(partitions)),
         ]
     )
-    print()
+    say()
     if found.members:
         print_table(
             ("MEMBER", "CLIENT", "HOST", "READS"),
@@ -35,7 +35,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
                 for it in found.members
             ),
         )
-        print()
+        say()
     print_table(
         ("STREAM", "PARTITION", "COMMITTED", "END", "LAG", "CLIENT", "METADATA"),
         (

@@ -4,7 +4,7 @@ import typer
 
 from streamlog.cli.group.asking import ask, check_empty
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import GroupNotEmpty, InvalidRequest
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def remove(
             print_json({"removed": done})
         else:
             for it in done:
-                print(_said(it))
+                say(_said(it))
 
 
 async def _look(asker: "Asker", groups: list[str], streams: list[str] | None) -> Wanted:

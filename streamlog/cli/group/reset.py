@@ -6,7 +6,7 @@ import typer
 from streamlog.cli.group.asking import GroupName, ask, check_empty
 from streamlog.cli.group.plan import Change, Extent, change_of
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
-from streamlog.cli.output import print_json, print_table
+from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import ConfigError, GroupNotFound, StalePartition
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def reset(
         plan = [change.as_json() for change in changes]
         print_json({"group": group, "changed": not dry_run, "partitions": plan})
     else:
-        print(f"group {group} {'stays as it is' if dry_run else 'goes on there'}")
+        say(f"group {group} {'stays as it is' if dry_run else 'goes on there'}")
 
 
 async def _plan(

@@ -9,7 +9,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.ledger.options import AtNode, ChannelName, KeyFile, SignerName, ask, signer_of
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,9 +57,9 @@ def broadcast(
             {"channel": channel, "broadcast": count, "last_offset": offset, "seconds": seconds}
         )
     elif last is None:
-        print("nothing to broadcast")
+        say("nothing to broadcast")
     else:
-        print(f"{count} committed to channel {channel}, the last at offset {offset}")
+        say(f"{count} committed to channel {channel}, the last at offset {offset}")
 
 
 async def _broadcast_all(

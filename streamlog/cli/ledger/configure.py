@@ -14,7 +14,7 @@ from streamlog.cli.ledger.options import (
     limits_of,
     signer_of,
 )
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -73,11 +73,9 @@ def configure(
     if as_json:
         print_json({"channel": channel, "sequence": config.sequence, "block": ack.block})
     elif ack.block is None:
-        print(f"configuration {config.sequence} is committed; no block has it yet")
+        say(f"configuration {config.sequence} is committed; no block has it yet")
     else:
-        print(
-            f"configuration {config.sequence} of channel {channel} is in force: block {ack.block}"
-        )
+        say(f"configuration {config.sequence} of channel {channel} is in force: block {ack.block}")
 
 
 def _from_file(file: Path, channel: str) -> "ChannelConfig":

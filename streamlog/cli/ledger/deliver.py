@@ -8,7 +8,7 @@ import typer
 
 from streamlog.cli import options as o
 from streamlog.cli.ledger.options import AtNode, ChannelName, KeyFile, SignerName, ask, signer_of
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, write_value
 from streamlog.cli.record_lines import json_line
 from streamlog.errors import ConfigError
 
@@ -67,7 +67,7 @@ def deliver(
 def _print(block: "DeliveredBlock", *, records: bool, values: bool) -> None:
     if values:
         for record in block.records():
-            sys.stdout.buffer.write((record.value or b"") + b"\n")
+            write_value(record.value or b"")
     elif records:
         for record in block.records():
             sys.stdout.buffer.write(json_line(0, record).encode() + b"\n")

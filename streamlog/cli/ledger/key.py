@@ -7,7 +7,7 @@ import typer
 
 from streamlog.cli.ledger.options import SEED_BYTES, read_seed
 from streamlog.cli.options import Json
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 
 
@@ -27,7 +27,7 @@ def new_key(
     if as_json:
         print_json(identity.model_dump())
     else:
-        print(identity.public_key)
+        say(identity.public_key)
 
 
 def _write(file: Path, text: str) -> None:

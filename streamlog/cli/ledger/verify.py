@@ -4,7 +4,7 @@ from typing import Annotated
 import typer
 
 from streamlog.cli.options import Json
-from streamlog.cli.output import print_json
+from streamlog.cli.output import print_json, say
 
 
 def verify(
@@ -31,7 +31,7 @@ def verify(
             }
         )
         return
-    print(
+    say(
         f"{report.height} blocks, {report.records} records, {report.configurations} configurations:"
         f" one chain; its last hash is {report.tip or 'none'}"
     )
