@@ -233,9 +233,12 @@ class MetadataStore:
     def add_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
         """Keep ``data``, all of which is committed; the log below the one before is let go.
 
-        A full or failing disk leaves things as they were; the log has it all.
+        A full or failing disk leaves things as they were; the log has it all. Nothing is done where
+        a newer one was installed while this was made: the log begins there now.
         """
         log = self._opened()
+        if self.snapshot is not None and snapshot.end_offset <= self.snapshot.end_offset:
+            return
         try:
             self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
             self.snapshot = snapshot

@@ -174,6 +174,26 @@ def test_a_snapshot_half_installed_is_installed_at_the_next_start(
     assert Node(tmp_path / "other").image in (before, leader.image)
 
 
+def test_a_snapshot_made_before_a_newer_one_was_installed_is_not_kept(tmp_path: Path) -> None:
+    """It was encoded meanwhile. As the newest it would say of the log, which is empty, that it ends
+    in an older epoch: this voter would elect who lacks what is committed; and as a leader it would
+    give out, for ever, a snapshot that ends before its log begins.
+    """
+    leader, follower = Node(tmp_path / "a"), Node(tmp_path / "b")
+    follower.register(1)
+    older = follower.image
+    for run in range(1, 6):
+        leader.register(run)
+        leader.epoch += 1
+    newer = snapshot_id(leader.image)
+    store = follower.store
+    store.install_snapshot(newer, encode_snapshot(leader.image))
+    store.add_snapshot(snapshot_id(older), encode_snapshot(older))
+    assert store.snapshot == newer
+    assert (store.last_epoch, store.end_offset) == (newer.epoch, newer.end_offset)
+    assert store.snapshots() == [newer]
+
+
 def test_a_torn_last_batch_is_cut(start: Callable[[], Node], tmp_path: Path) -> None:
     node = start()
     node.register(1)
