@@ -1,14 +1,20 @@
-"""Kafka's checkpoint files: a version, a count of lines, then the lines."""
+"""Checkpoint files: a version, the checksum of what follows, a count of lines, then the lines.
 
-from collections.abc import Mapping
+Kafka's have no checksum. A digit that rots would move a log start, and with it what is deleted.
+"""
+
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
+
+from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import Disk
 from streamlog.model import TopicPartition
 
-_VERSION: Final = "0"
+_VERSION: Final = b"1\n"
+_CHECKSUM: Final = b"crc32c "
 _OFFSET_MAX: Final = 2**63 - 1
 
 
@@ -17,15 +23,25 @@ def checkpoint_lines(data: bytes, path: str) -> list[str]:
 
     Raises CorruptFile unless all of them are there, and nothing else.
     """
+    if not data.startswith(_VERSION):
+        raise CorruptFile(f"{path}: not a checkpoint of version 1")
+    checksum, _, body = data.removeprefix(_VERSION).partition(b"\n")
+    if checksum != _CHECKSUM + b"%d" % crc32c(body):
+        raise CorruptFile(f"{path}: the checksum is wrong")
     try:
-        version, count, *lines = data.decode("ascii").split("\n")
+        count, *lines = body.decode("ascii").split("\n")
     except ValueError:
         raise CorruptFile(f"{path}: not a checkpoint") from None
-    if version != _VERSION:
-        raise CorruptFile(f"{path}: version {version!r} is not {_VERSION!r}")
     if not count.isdigit() or int(count) != len(lines) - 1 or lines[-1]:
         raise CorruptFile(f"{path}: {count!r} lines announced, the file has others")
     return lines[:-1]
+
+
+def encode_checkpoint(lines: Iterable[str]) -> bytes:
+    """What ``checkpoint_lines`` reads."""
+    lines = list(lines)
+    body = "".join(f"{line}\n" for line in (str(len(lines)), *lines)).encode("ascii")
+    return b"%b%b%d\n%b" % (_VERSION, _CHECKSUM, crc32c(body), body)
 
 
 def parse_offset_checkpoint(data: bytes, path: str) -> dict[TopicPartition, int]:
@@ -62,8 +78,7 @@ class OffsetCheckpoint:
 
     def write(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Durable when it returns. Raises OSError."""
-        lines = [_VERSION, str(len(offsets))]
-        lines += [
+        lines = (
             f"{stream} {number} {offset}" for (stream, number), offset in sorted(offsets.items())
-        ]
-        self._disk.write_small(str(self.path), ("\n".join(lines) + "\n").encode())
+        )
+        self._disk.write_small(str(self.path), encode_checkpoint(lines))

@@ -7,7 +7,7 @@ from itertools import pairwise
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, CorruptFile
-from streamlog.log.checkpoint import checkpoint_lines
+from streamlog.log.checkpoint import checkpoint_lines, encode_checkpoint
 from streamlog.model import NO_EPOCH, EpochEnd
 
 UNKNOWN_END: Final = EpochEnd(NO_EPOCH, -1)
@@ -84,9 +84,8 @@ class LeaderEpochs:
         """The epoch of the last batch; -1 if there is none."""
 
     def encode(self) -> bytes:
-        """Kafka's text: a version, a count, then an epoch and its start offset a line."""
-        lines = ["0", str(len(self._entries)), *(f"{e} {start}" for e, start in self._entries)]
-        return ("\n".join(lines) + "\n").encode()
+        """An epoch and its start offset a line."""
+        return encode_checkpoint(f"{epoch} {start}" for epoch, start in self._entries)
 
     @classmethod
     def decode(cls, data: bytes, path: str) -> "LeaderEpochs":

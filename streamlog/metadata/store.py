@@ -31,6 +31,7 @@ from streamlog.metadata.snapshot import (
     SNAPSHOTS_KEPT,
     decode_snapshot,
     find_snapshots,
+    snapshot_id,
     snapshot_path,
 )
 from streamlog.metadata.vote import StoredVote, read_vote, write_vote
@@ -255,7 +256,9 @@ class MetadataStore:
         """Begin anew at the end of a snapshot that the leader gave. Raises CorruptFile and
         StorageFailed.
         """
-        image = decode_snapshot(data, f"the snapshot of the leader at {snapshot.end_offset}")
+        where = f"the snapshot of the leader at {snapshot.end_offset}"
+        image = decode_snapshot(data, where)
+        _check_id(image, snapshot, where)
         self._check_cluster(image, "the leader's snapshot")
         try:
             # From here to the end a crash may leave less of the log than was synced.
@@ -324,6 +327,7 @@ class MetadataStore:
             path = snapshot_path(self.directory, snapshot)
             try:
                 image = decode_snapshot(self._disk.read_small(str(path)), str(path))
+                _check_id(image, snapshot, str(path))
             except CorruptFile as error:
                 logger.error("metadata snapshot damaged", extra={"problem": str(error)})
                 continue
@@ -402,6 +406,14 @@ class MetadataStore:
         except CorruptFile as error:
             logger.error("vote damaged", extra={"problem": str(error)})
             self.vote_damage = str(error)
+
+
+def _check_id(image: Image, snapshot: SnapshotId, where: str) -> None:
+    """The file is named by what it holds. An older one under a later name would make whoever begins
+    at it forget what was decided in between. Raises CorruptFile.
+    """
+    if snapshot_id(image) != snapshot:
+        raise CorruptFile(f"{where}: it is the snapshot at {image.offset} of epoch {image.epoch}")
 
 
 def _pass_over_damage(log: PartitionLog, snapshot_end: int) -> None:

@@ -1,6 +1,7 @@
 import pytest
 
 from streamlog.errors import CorruptFile
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.epochs import EpochStart, LeaderEpochs
 from streamlog.model import EpochEnd
 
@@ -70,10 +71,10 @@ def test_the_epoch_of_the_log_start_is_kept(epochs: LeaderEpochs) -> None:
     assert not epochs.advance_start(1_000)
 
 
-def test_the_text_is_kafkas(epochs: LeaderEpochs) -> None:
-    assert epochs.encode() == b"0\n3\n2 0\n3 10\n7 25\n"
+def test_the_text_is_a_checkpoint(epochs: LeaderEpochs) -> None:
+    assert epochs.encode() == encode_checkpoint(["2 0", "3 10", "7 25"])
     assert LeaderEpochs.decode(epochs.encode(), "x").entries == epochs.entries
-    assert LeaderEpochs.decode(b"0\n0\n", "x").entries == ()
+    assert LeaderEpochs.decode(encode_checkpoint([]), "x").entries == ()
 
 
 @pytest.mark.parametrize(
@@ -81,15 +82,15 @@ def test_the_text_is_kafkas(epochs: LeaderEpochs) -> None:
     [
         b"",
         b"\n",
-        b"1\n0\n",
-        b"0\n1\n",
-        b"0\n1\n3 10\n4 11\n",
-        b"0\n1\n3\n",
-        b"0\n1\n3 x\n",
-        b"0\n1\n-3 1\n",
-        b"0\n2\n3 10\n3 11\n",
-        b"0\n2\n3 10\n4 10\n",
-        b"0\n2\n4 10\n3 11\n",
+        b"0\n0\n",
+        encode_checkpoint(["3 10"])[:-1],
+        encode_checkpoint(["3 10"]).replace(b"3 10", b"3 11"),
+        encode_checkpoint(["3"]),
+        encode_checkpoint(["3 x"]),
+        encode_checkpoint(["-3 1"]),
+        encode_checkpoint(["3 10", "3 11"]),
+        encode_checkpoint(["3 10", "4 10"]),
+        encode_checkpoint(["4 10", "3 11"]),
         b"\xff\xfe",
         bytes(20),
     ],

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.errors import CorruptBatch, StorageFailed, StorageFull
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
@@ -283,7 +284,11 @@ def test_damaged_indexes_are_made_anew(
         assert disk.content(path(base, suffix)) == before[base]
 
 
-@pytest.mark.parametrize("content", [b"", b"0\n", b"0\n1\n0 0\n", b"0\n0\n", bytes(20), None])
+LACKING = encode_checkpoint(["0 0"])
+"""Without the newest epoch."""
+
+
+@pytest.mark.parametrize("content", [b"", b"1\n", LACKING, encode_checkpoint([]), bytes(20), None])
 @pytest.mark.parametrize("recovery_point", [0, 17, 20])
 def test_damaged_epochs_are_read_from_the_batches(
     disk: SimDisk, content: bytes | None, recovery_point: int
@@ -303,7 +308,7 @@ def test_epochs_of_an_empty_active_segment_are_those_of_the_one_before(disk: Sim
     log = reopen(disk, 20)
     log.roll()
     sync(log)
-    disk.replace(f"{FOLDER}/leader-epoch-checkpoint", b"0\n1\n0 0\n")
+    disk.replace(f"{FOLDER}/leader-epoch-checkpoint", LACKING)
     log = reopen(disk, 20)
     assert log.epochs.latest == 1
 

@@ -6,7 +6,13 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.errors import CorruptData, OffsetOutOfRange, StorageFailed, StorageFull
+from streamlog.errors import (
+    CorruptData,
+    CorruptFile,
+    OffsetOutOfRange,
+    StorageFailed,
+    StorageFull,
+)
 from streamlog.log import disk as disk_module
 from streamlog.log.files import FilePool
 from streamlog.metadata.image import Image
@@ -288,6 +294,27 @@ def test_the_older_snapshot_stands_in_for_a_damaged_one(
     with caplog.at_level(logging.ERROR):
         assert start().image == node.image
     assert "snapshot damaged" in caplog.text
+
+
+def test_an_older_snapshot_under_a_later_name_is_none(
+    start: Callable[[], Node], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Else a node that began at it would forget what was decided in between."""
+    node = start()
+    filled(node, 3)
+    node.snapshot()
+    older = encode_snapshot(node.image)
+    node.create("t")
+    node.snapshot()
+    later = node.store.snapshot
+    assert later is not None
+    snapshot_path(tmp_path, later).write_bytes(older)
+    with caplog.at_level(logging.ERROR):
+        again = start()
+    assert again.image == node.image
+    assert again.store.snapshot != later
+    with pytest.raises(CorruptFile, match="it is the snapshot at"):
+        again.store.install_snapshot(later, older)
 
 
 def test_without_any_snapshot_a_shortened_log_is_refused(

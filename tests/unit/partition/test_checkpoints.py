@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.disk import OsDisk
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import (
@@ -33,7 +34,8 @@ def test_round_trip(tmp_path: Path) -> None:
     again = at(tmp_path)
     assert again.get(A) == Offsets(5, 1, 6)
     assert again.get(B) == Offsets(7, 0, 7)
-    assert (tmp_path / HIGH_WATERMARK).read_text() == "0\n2\na 0 5\nb 1 7\n"
+    lines = encode_checkpoint(["a 0 5", "b 1 7"])
+    assert (tmp_path / HIGH_WATERMARK).read_bytes() == lines
 
 
 def test_only_what_changes_is_written(tmp_path: Path) -> None:
@@ -77,7 +79,15 @@ def test_a_forgotten_name_is_gone_from_the_files(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [HIGH_WATERMARK, LOG_START, RECOVERY_POINT])
 @pytest.mark.parametrize(
-    "content", [b"", b"0\n2\na 0 5\n", b"1\n0\n", b"\x00" * 20, b"0\n1\na 0 -5\n"]
+    "content",
+    [
+        b"",
+        b"0\n1\na 0 5\n",
+        encode_checkpoint(["a 0 5"])[:-1],
+        encode_checkpoint(["a 0 5"]).replace(b"5", b"4"),
+        b"\x00" * 20,
+        encode_checkpoint(["a 0 -5"]),
+    ],
 )
 def test_a_damaged_file_counts_as_empty_and_that_is_said(
     tmp_path: Path, name: str, content: bytes, caplog: pytest.LogCaptureFixture

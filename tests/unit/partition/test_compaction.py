@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from streamlog.config import LogSection
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.compaction.cleaning import Cleaning
 from streamlog.log.compaction.swap import Swap
 from streamlog.log.settings import UNLIMITED
@@ -116,8 +117,8 @@ async def test_what_is_clean_is_known_after_a_restart(world: World) -> None:
     async with world.node(**NODE) as registry:
         partition = await overwritten(world, registry, "s")
         await until(lambda: all_clean(partition))
-    stored = (world.data_dir / "cleaner-offset-checkpoint").read_text()
-    assert stored == "0\n1\ns 0 30\n"
+    stored = (world.data_dir / "cleaner-offset-checkpoint").read_bytes()
+    assert stored == encode_checkpoint(["s 0 30"])
     async with world.node(compaction_interval_ms=3_600_000) as registry:
         partition = registry.partition(tp("s"))
         assert partition.first_dirty_offset == 30

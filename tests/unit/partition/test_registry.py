@@ -13,6 +13,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 from tests.failing_disk import FailingDisk
@@ -322,8 +323,8 @@ async def test_close_is_clean_and_may_be_called_again(world: World) -> None:
         assert partition.recovery_point == 0
         await registry.close()
         assert partition.closed
-    points = (world.data_dir / "recovery-point-offset-checkpoint").read_text()
-    assert points == "0\n1\ns 0 1\n"
+    points = (world.data_dir / "recovery-point-offset-checkpoint").read_bytes()
+    assert points == encode_checkpoint(["s 0 1"])
 
 
 async def test_reconcile_after_close_opens_nothing(world: World, tmp_path: Path) -> None:
