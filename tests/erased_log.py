@@ -40,7 +40,8 @@ class ErasedLog(KeyedLog):
 
     def keep(self) -> None:
         """Write the file."""
-        self.log.beside.write(FILE_NAME, encode(self.log.erasures))
+        self.log.beside.write(FILE_NAME, encode(self.log.erasures, b"s/0"))
+        self.log.erasures.kept_end = self.log.erasures.latest_offset + 1
         self.log.erasures.unkept_offset = None
 
     @property

@@ -227,6 +227,22 @@ class Field:
                 self.nothing_to_strike.append(case)
         return chosen
 
+    def strike_node(self, kind: str, blow: str) -> list[Path]:
+        """Files of the victim's data folder; those that were struck. Others come from the node
+        beside it.
+        """
+        folder, beside = self.victim.data_dir, self.cluster[OTHERS[0]].data_dir
+        others = sorted(beside.glob(kind))
+        found = []
+        for i, path in enumerate(sorted(folder.glob(kind))):
+            name = path.relative_to(folder)
+            other = beside / name
+            if not other.exists():
+                other = others[min(i, len(others) - 1)]
+            if strike(blow, path, old=self.old(kind) / name, twin=other, other=other):
+                found.append(path)
+        return found
+
     # Judgement
 
     def lead(self, node: int, names: Iterable[str]) -> None:

@@ -22,7 +22,7 @@ from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.erasure.kept_file import FILE_NAME, encode
+from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import load
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
@@ -271,7 +271,7 @@ def _note_erasures(log: PartitionLog) -> None:
     """A node reads none that lie below the recovery point: the file has them."""
     erasures = load(log, known_offset=0)
     erasures.commit(log.log_end_offset)
-    log.beside.write(FILE_NAME, encode(erasures.snapshot()))
+    log.beside.write(FILE_NAME, encode(erasures.snapshot(), owner_of(log.beside.directory)))
 
 
 def _append(log: PartitionLog, records: bytearray) -> bytearray:

@@ -1,8 +1,9 @@
-"""The four files of offsets, one line for each partition of the node. Blocking calls.
+"""The five files of offsets, one line for each partition of the node. Blocking calls.
 
 They only ever lag: a recovery point says what is synced at least, a log start what is gone at
 least, a high watermark what is committed at least, a first dirty offset what has been compacted at
-least (there is no line where nothing has). A line about a name must never outlive the stream that
+least (there is no line where nothing has), an erasure offset how far a log's file of erasures
+knows them (likewise), so that its loss is noticed. A line about a name must never outlive the stream that
 had it: ``forget`` comes before a new folder of that name.
 """
 
@@ -22,13 +23,19 @@ HIGH_WATERMARK: Final = "high-watermark-checkpoint"
 LOG_START: Final = "log-start-offset-checkpoint"
 RECOVERY_POINT: Final = "recovery-point-offset-checkpoint"
 FIRST_DIRTY: Final = "cleaner-offset-checkpoint"
+ERASURES: Final = "erasure-offset-checkpoint"
 
 _DAMAGED: Final = {
     HIGH_WATERMARK: "what is recovered counts as committed",
     LOG_START: "logs start at their first segment, so purged records may be back",
     RECOVERY_POINT: "all logs are checked from their start",
     FIRST_DIRTY: "compacted logs are compacted from their start",
+    ERASURES: "files of erasures that are missing or older are not noticed",
 }
+
+
+_WHOLE: Final = 3
+"""The first so many have a line for each partition."""
 
 
 class Offsets(NamedTuple):
@@ -38,6 +45,7 @@ class Offsets(NamedTuple):
     log_start: int
     recovery_point: int
     first_dirty: int = 0
+    erasures_end: int = 0
 
     @property
     def kept_end(self) -> int:
@@ -56,7 +64,7 @@ class Checkpoints:
         self._disk = disk
         self._files = tuple(
             OffsetCheckpoint(data_dir / name, disk)
-            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY)
+            for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY, ERASURES)
         )
         self._written: dict[TopicPartition, Offsets] = {}
 
@@ -84,13 +92,13 @@ class Checkpoints:
         """Replace those files whose content changes. Raises OSError."""
         written = self._written
         is_same_set = offsets.keys() == written.keys()
-        *files, dirty_file = self._files
-        for i, file in enumerate(files):
+        for i, file in enumerate(self._files[:_WHOLE]):
             if not is_same_set or any(offsets[tp][i] != was[i] for tp, was in written.items()):
                 file.write({tp: values[i] for tp, values in offsets.items()})
-        dirty = _first_dirty(offsets)
-        if dirty != _first_dirty(written):
-            dirty_file.write(dirty)
+        for i, file in enumerate(self._files[_WHOLE:], _WHOLE):
+            lines = _lines(offsets, i)
+            if lines != _lines(written, i):
+                file.write(lines)
         self._written = dict(offsets)
 
     def forget(self, tps: Iterable[TopicPartition]) -> None:
@@ -100,8 +108,8 @@ class Checkpoints:
             self.write({tp: o for tp, o in self._written.items() if tp not in gone})
 
 
-def _first_dirty(offsets: Mapping[TopicPartition, Offsets]) -> dict[TopicPartition, int]:
-    return {tp: known.first_dirty for tp, known in offsets.items() if known.first_dirty}
+def _lines(offsets: Mapping[TopicPartition, Offsets], column: int) -> dict[TopicPartition, int]:
+    return {tp: known[column] for tp, known in offsets.items() if known[column]}
 
 
 def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int]:

@@ -15,7 +15,7 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
-from streamlog.log.erasure.kept_file import FILE_NAME, encode
+from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import note_all
 from streamlog.partition.awaiting import replicated
 from streamlog.partition.pending import Acknowledgement, Pending
@@ -182,7 +182,8 @@ class Erasing:
         version, snapshot = erasures.version, erasures.snapshot()
         unkept_offset, erasures.unkept_offset = erasures.unkept_offset, None
         try:
-            await in_worker(lambda: log.beside.write(FILE_NAME, encode(snapshot)))
+            data = encode(snapshot, owner_of(log.beside.directory))
+            await in_worker(lambda: log.beside.write(FILE_NAME, data))
         except Unavailable as error:
             both = unkept_offset, erasures.unkept_offset  # one may have come meanwhile
             erasures.unkept_offset = min((it for it in both if it is not None), default=None)
@@ -191,6 +192,7 @@ class Erasing:
             logger.warning("file of erasures is not written", extra=extra)
         else:
             self._kept_version = version
+            erasures.kept_end = snapshot.latest_offset + 1
 
 
 class _Said:

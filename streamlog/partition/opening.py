@@ -69,7 +69,7 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
     )
     log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
     known_offset = log.recovery_limit.bound(known.recovery_point)
-    log.erasures = load_erasures(log, known_offset=known_offset)
+    log.erasures = load_erasures(log, known_offset=known_offset, kept_end=known.erasures_end)
     if known.high_watermark > log.log_end_offset:
         logger.error(
             "committed records lost",

@@ -241,4 +241,5 @@ def _offsets(partition: Partition) -> Offsets:
         partition.log_start_offset,
         recovery_point if unkept_offset is None else min(recovery_point, unkept_offset),
         partition.first_dirty_offset,
+        partition.state.log.erasures.kept_end,
     )

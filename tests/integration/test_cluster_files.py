@@ -7,13 +7,15 @@ the same bytes; or the node has said what is wrong, and ``UNDETECTED`` names the
 
 import asyncio
 import itertools
+import shutil
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Cluster
-from tests.struck_files import OTHERS, SMALL, VICTIM, Case, Field
+from tests.cluster import Cluster, ClusterNode
+from tests.server_process import wait_until
+from tests.struck_files import OTHERS, PATIENCE_S, SMALL, VICTIM, Case, Field
 
 SEGMENTS = ("first", "middle", "active")
 SMALL_FILES = ("*.index", "*.timeindex", "leader-epoch-checkpoint", "segment-manifest")
@@ -92,3 +94,87 @@ async def test_a_few(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", [*SEGMENTS, *SMALL_FILES, *WHOLE])
 async def test_of_a_partition(tmp_path: Path, kind: str) -> None:
     await run(tmp_path, list(cases([kind], LOST if kind in WHOLE else BLOWS)))
+
+
+OF_NODE = (
+    "node.json",
+    "high-watermark-checkpoint",
+    "log-start-offset-checkpoint",
+    "recovery-point-offset-checkpoint",
+    "*-checkpoint",
+    "streams/*/*/message-ids.snapshot",
+    "metadata/quorum-state",
+    "metadata/*-checkpoint",
+    "metadata/log/*.log",
+    "metadata/log/leader-epoch-checkpoint",
+)
+NEEDED = ("node.json", "metadata")
+"""Without these a node may refuse to start; what they say is known elsewhere."""
+NODE_BLOWS = ("removed", "emptied", "cut", "flipped", "older", "swapped")
+
+
+def play_node(field: Field, kind: str) -> None:
+    """One blow after the other to the same node; where it refuses it is mended by the book."""
+    node, names = field.victim, list(field.cases)
+    copy = field.copies / "whole"
+    for blow, is_killed in itertools.product(NODE_BLOWS, (False, True)):
+        field.wait_checkpointed()  # else a node that was killed early has none to strike
+        field.lead(VICTIM, names)
+        if is_killed:
+            node.kill()
+        else:
+            assert node.stop() == 0
+        shutil.rmtree(copy, ignore_errors=True)
+        shutil.copytree(node.data_dir, copy, ignore=shutil.ignore_patterns("reserve"))
+        struck = field.strike_node(kind, blow)
+        assert struck or blow == "older"
+        refusal = starts_or_refuses(node)
+        if refusal:
+            assert kind.startswith(NEEDED), refusal
+            assert kind.partition("/")[0] in refusal
+            mend(node, kind, copy)
+            field.cluster.start(VICTIM)
+        print(kind, blow, "killed" if is_killed else "stopped", refusal or "started")
+        assert field.wait_whole(names) == {}
+        assert field.unread(names) == {}
+        field.lead(VICTIM, names)
+        assert field.unread(names) == {}
+    assert "every replica is in sync" in field.cluster.command("cluster", "check")
+
+
+def starts_or_refuses(node: ClusterNode) -> str:
+    """The line with which it ends; empty: it is ready."""
+    before = len(node.log_text())
+    node.spawn()
+
+    def is_decided() -> bool:
+        return not node.is_running() or node.http("/readyz")[0] == 200
+
+    wait_until(is_decided, "it starts or refuses", PATIENCE_S)
+    said = node.log_text()[before:]
+    assert "Traceback" not in said, said
+    return "" if node.is_running() else said.splitlines()[-1]
+
+
+def mend(node: ClusterNode, kind: str, copy: Path) -> None:
+    """Metadata come from the other nodes; what is in ``node.json`` is known to the operator."""
+    if kind.startswith("metadata"):
+        shutil.rmtree(copy / "metadata")
+        (node.data_dir / "metadata").rename(copy / "metadata")
+    else:
+        shutil.copy(copy / "node.json", node.data_dir / "node.json")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", OF_NODE)
+@pytest.mark.parametrize("role", ["voter", "observer"])
+async def test_of_a_node(tmp_path: Path, kind: str, role: str) -> None:
+    cluster = Cluster(tmp_path / "cluster", nodes=4, settings=SMALL)
+    voters = (VICTIM, *OTHERS) if role == "voter" else (*OTHERS, 4)
+    cluster.voters = [cluster[it].voter for it in voters]
+    for node in cluster.nodes.values():
+        node.configure(cluster.settings_of(node))
+    with cluster:
+        field = Field(cluster, [Case(kind, "", "leader", "")] * 3, tmp_path / "copies")
+        await field.fill()
+        await asyncio.to_thread(play_node, field, kind)

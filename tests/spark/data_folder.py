@@ -4,6 +4,7 @@ import struct
 from collections.abc import Sequence
 from pathlib import Path
 
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
@@ -85,6 +86,5 @@ class HandFolder:
         self._write("log-start-offset-checkpoint", self.log_starts)
 
     def _write(self, name: str, offsets: dict[tuple[str, int], int]) -> None:
-        lines = ["0", str(len(offsets))]
-        lines += [f"{stream} {number} {offset}" for (stream, number), offset in offsets.items()]
-        (self.path / name).write_text("\n".join(lines) + "\n")
+        lines = [f"{stream} {number} {offset}" for (stream, number), offset in offsets.items()]
+        (self.path / name).write_bytes(encode_checkpoint(lines))

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 
 from pyspark_streamlog.java import find_java_home
+from streamlog.log.checkpoint import checkpoint_lines
 from tests.cluster import Cluster
 from tests.history import Lane
 from tests.server_process import ServerProcess, free_port, listens, wait_until
@@ -215,7 +216,8 @@ def test_a_standalone_cluster_reads_a_stream_and_files(
 
 
 def checkpointed(data_dir: Path) -> int:
-    lines = (data_dir / "high-watermark-checkpoint").read_text().splitlines()[2:]
+    file = data_dir / "high-watermark-checkpoint"
+    lines = checkpoint_lines(file.read_bytes(), str(file))
     return sum(int(it.split()[2]) for it in lines if it.startswith(f"{STREAM} "))
 
 

@@ -6,6 +6,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError, CorruptFile, PartitionNotFound, StreamNotFound
+from streamlog.log.checkpoint import encode_checkpoint
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.data_folder import HandFolder
 
@@ -99,7 +100,7 @@ def test_without_a_high_watermark_nothing_is_known_to_be_committed(folder: HandF
 
 def test_a_damaged_checkpoint_is_refused(folder: HandFolder) -> None:
     folder.segment(TEN)
-    (folder.path / "high-watermark-checkpoint").write_text("0\n2\norders 0 10\n")
+    (folder.path / "high-watermark-checkpoint").write_bytes(encode_checkpoint(["orders 0 10"])[:-1])
     with pytest.raises(CorruptFile, match="high-watermark-checkpoint"):
         ranges(folder.path, subscribe="orders")
 

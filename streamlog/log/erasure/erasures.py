@@ -35,6 +35,8 @@ class Erasures:
         """Grows with each change that is worth being kept in the file."""
         self.unkept_offset: int | None = None
         """Of the first erasure that the file may not know; None: it knows them all."""
+        self.kept_end = 0
+        """The file knows an erasure right below it; 0: none."""
         self.tail_start = 0
         """Of the erasures that follow one another without a message up to the last one, the first's
         offset."""

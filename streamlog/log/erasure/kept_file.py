@@ -1,6 +1,6 @@
 """Erasures as a small file. Pure.
 
-Big-endian: magic, CRC-32C of the rest, where the last erasures without a message between them
+Big-endian: magic, CRC-32C of the rest, whose folder it is in (its length before it), where the last erasures without a message between them
 begin; then for each erasure its offset, its epoch, how many bytes follow, and an ``OffsetSet``. The
 first stands for all that are committed, by the last of them; the second has what is not removed
 yet; others wait for their commit.
@@ -17,8 +17,9 @@ from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.record.offset_set import OffsetSet
 
 FILE_NAME: Final = "erasures.snapshot"
-_MAGIC: Final = b"SLER\x00\x00\x00\x02"
+_MAGIC: Final = b"SLER\x00\x00\x00\x03"
 _CRC: Final = struct.Struct(">I")
+_OWNER: Final = struct.Struct(">H")
 _TAIL: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qiI")
 
@@ -32,24 +33,34 @@ class Kept(NamedTuple):
     tail_start: int
 
 
-def encode(erasures: Erasures) -> bytes:
+def owner_of(directory: str) -> bytes:
+    """Stream and partition, by the folder's name: the file of another one erases other records."""
+    return "/".join(directory.split("/")[-2:]).encode()
+
+
+def encode(erasures: Erasures, owner: bytes) -> bytes:
     last = erasures.last
     parts = [
         last._replace(erased=erasures.erased),
         last._replace(erased=erasures.unremoved),
         *erasures.pending,
     ]
-    body = _TAIL.pack(erasures.tail_start) + b"".join(_packed(part) for part in parts)
+    head = _OWNER.pack(len(owner)) + owner + _TAIL.pack(erasures.tail_start)
+    body = head + b"".join(_packed(part) for part in parts)
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
 
-def decode(data: bytes, path: str) -> Kept:
-    """Raises CorruptFile for what ``encode`` has not written."""
+def decode(data: bytes, path: str, owner: bytes) -> Kept:
+    """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
     start = len(_MAGIC) + _CRC.size
     if len(data) < start or not data.startswith(_MAGIC):
         raise CorruptFile(f"{path}: not a file of erasures")
     if crc32c(memoryview(data)[start:]) != _CRC.unpack_from(data, len(_MAGIC))[0]:
         raise CorruptFile(f"{path}: the checksum does not fit")
+    prefix = _OWNER.pack(len(owner)) + owner
+    if not data.startswith(prefix, start):
+        raise CorruptFile(f"{path}: it is of another folder")
+    start += len(prefix)
     try:
         (tail_start,) = _TAIL.unpack_from(data, start)
         parts = list(_unpacked(memoryview(data)[start + _TAIL.size :]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.disk import storage_error
 from streamlog.log.erasure.erasures import Erasure, Erasures
-from streamlog.log.erasure.kept_file import FILE_NAME, decode
+from streamlog.log.erasure.kept_file import FILE_NAME, decode, owner_of
 from streamlog.log.log import PartitionLog
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
@@ -17,14 +17,16 @@ from streamlog.record.erasure import erased_by
 logger = logging.getLogger(__name__)
 
 
-def load(log: PartitionLog, *, known_offset: int) -> Erasures:
+def load(log: PartitionLog, *, known_offset: int, kept_end: int = 0) -> Erasures:
     """``known_offset``: of erasures in the log below it the file knows; above, the log is read.
+    ``kept_end``: the file that was written last knew an erasure right below it.
 
-    A file that is damaged, or is not of this log, costs reading all of the log. Raises Unavailable.
+    A file that is missing, older or damaged, or is not of this log, costs reading all of the log.
+    Raises Unavailable.
     """
     erasures = Erasures()
     start = max(known_offset, log.log_start_offset)
-    if not _recall(erasures, log):
+    if not _recall(erasures, log, kept_end):
         start = log.log_start_offset
     if start < log.log_end_offset:
         _read_on(erasures, log, start)
@@ -44,13 +46,16 @@ def note_all(erasures: Erasures, records: bytes | memoryview) -> None:
                 erasures.note(Erasure(header.base_offset, header.leader_epoch, erased))
 
 
-def _recall(erasures: Erasures, log: PartitionLog) -> bool:
-    """False: there is a file and it is of no use."""
+def _recall(erasures: Erasures, log: PartitionLog, kept_end: int) -> bool:
+    """False: the file is of no use, or is not there and should be."""
     data = log.beside.read(FILE_NAME)
     if not data:
-        return True
+        is_missing = kept_end > log.log_start_offset
+        if is_missing:
+            _warn(log, f"{FILE_NAME}: it is missing, or was emptied")
+        return not is_missing
     try:
-        kept = decode(data, FILE_NAME)
+        kept = decode(data, FILE_NAME, owner_of(log.beside.directory))
     except CorruptFile as error:
         _warn(log, str(error))
         return False
@@ -58,8 +63,13 @@ def _recall(erasures: Erasures, log: PartitionLog) -> bool:
     if not _is_of(log, last):
         _warn(log, f"the log has no erasure at {last.offset} of epoch {last.epoch}")
         return False
+    known_end = 1 + max([last.offset, *(erasure.offset for erasure in kept.pending)])
+    if known_end < kept_end and kept_end > log.log_start_offset:
+        _warn(log, f"{FILE_NAME}: it is older than the one that was written last")
+        return False
     sound = [erasure for erasure in kept.pending if _is_of(log, erasure)]
     erasures.restore(last.erased, kept.unremoved, last, sound, tail_start=kept.tail_start)
+    erasures.kept_end = erasures.latest_offset + 1
     return True
 
 

@@ -9,6 +9,7 @@ from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.disk import OsDisk
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import (
+    ERASURES,
     HIGH_WATERMARK,
     LOG_START,
     NOTHING,
@@ -99,3 +100,10 @@ def test_a_damaged_file_counts_as_empty_and_that_is_said(
     assert "checkpoint damaged" in caplog.text
     whole = dict(zip((HIGH_WATERMARK, LOG_START, RECOVERY_POINT), (5, 1, 6), strict=True))
     assert found == Offsets(*({**whole, name: 0}.values()))
+
+
+def test_the_end_of_the_erasures_that_are_kept_is_known_again(tmp_path: Path) -> None:
+    at(tmp_path).write({A: Offsets(5, 1, 6, erasures_end=4), B: Offsets(7, 0, 7)})
+    assert (tmp_path / ERASURES).read_bytes() == encode_checkpoint(["a 0 4"])
+    again = at(tmp_path)
+    assert (again.get(A).erasures_end, again.get(B).erasures_end) == (4, 0)

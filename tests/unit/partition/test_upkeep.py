@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from streamlog.config import LogSection
+from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.partition.checkpoints import Checkpoints
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
@@ -25,13 +26,13 @@ async def until(condition: Callable[[], bool]) -> None:
 
 async def test_checkpoints_follow(world: World) -> None:
     file = world.data_dir / "high-watermark-checkpoint"
-    file.write_text("0\n0\n")
+    file.write_bytes(encode_checkpoint([]))
     async with world.node(**QUICK) as registry:
         await world.create("s")
         await publish(registry.partition(tp("s")), b"a", b"b")
-        await until(lambda: file.read_text() == "0\n1\ns 0 2\n")
+        await until(lambda: file.read_bytes() == encode_checkpoint(["s 0 2"]))
         await world.delete("s")
-        await until(lambda: file.read_text() == "0\n0\n")
+        await until(lambda: file.read_bytes() == encode_checkpoint([]))
 
 
 async def test_checkpoints_that_fail_are_told_and_tried_again(
@@ -46,7 +47,7 @@ async def test_checkpoints_that_fail_are_told_and_tried_again(
             await publish(registry.partition(tp("s")), b"a")
             await until(lambda: "checkpoints not written" in caplog.text)
         disk.faults.mend()
-        await until(lambda: file.exists() and file.read_text() == "0\n1\ns 0 1\n")
+        await until(lambda: file.exists() and file.read_bytes() == encode_checkpoint(["s 0 1"]))
 
 
 class DelayedDisk(FailingDisk):
@@ -91,7 +92,7 @@ async def limited(world: World) -> AsyncIterator[LimitedLog]:
             await publish(partition, b"x")
         limited = LimitedLog(world, partition)
         await limited.write()
-        assert limited.checkpoint.read_text() == "0\n1\ns 0 3\n"
+        assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 3"])
         limited.cut(2)
         assert limited.limit.exists()
         yield limited
@@ -105,7 +106,7 @@ async def test_a_checkpoint_lifts_the_limit_of_the_one_before(limited: LimitedLo
     assert limited.limit.exists(), "the old checkpoint is still there"
     limited.disk.faults.mend()
     await limited.write()
-    assert limited.checkpoint.read_text() == "0\n1\ns 0 2\n"
+    assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 2"])
     assert not limited.limit.exists()
 
 
@@ -114,7 +115,7 @@ async def test_a_checkpoint_does_not_lift_the_limit_of_a_cut_that_came_meanwhile
 ) -> None:
     limited.disk.meanwhile = lambda: limited.cut(1)
     await limited.write()
-    assert limited.checkpoint.read_text() == "0\n1\ns 0 2\n"
+    assert limited.checkpoint.read_bytes() == encode_checkpoint(["s 0 2"])
     assert limited.limit.exists()
     limited.disk.meanwhile = None
     await limited.write()
@@ -175,7 +176,9 @@ async def test_retention_deletes_and_the_checkpoint_follows(world: World) -> Non
         for _ in range(30):
             await publish(partition, b"x" * 1000)
         await until(lambda: partition.log_start_offset > 20)
-        await until(lambda: file.read_text() == f"0\n1\ns 0 {partition.log_start_offset}\n")
+        await until(
+            lambda: file.read_bytes() == encode_checkpoint([f"s 0 {partition.log_start_offset}"])
+        )
 
 
 async def test_age_empties_an_idle_stream(world: World) -> None:

@@ -5,6 +5,8 @@ from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.log.erasure.kept_file import decode, encode
 from streamlog.record.offset_set import OffsetSet
 
+OWNER = b"s/0"
+
 
 def erasure(offset: int, *erased: int) -> Erasure:
     return Erasure(offset, 1, OffsetSet(erased))
@@ -93,7 +95,7 @@ def test_where_the_messages_end() -> None:
     erasures.note(erasure(9, 4))
     erasures.commit(9)
     assert erasures.messages_end(10) == 8
-    kept = decode(encode(erasures.snapshot()), "f")
+    kept = decode(encode(erasures.snapshot(), OWNER), "f", OWNER)
     again = known()
     again.restore(
         kept.committed.erased, kept.unremoved, kept.committed, kept.pending,
@@ -110,7 +112,7 @@ def test_the_file_tells_it_all() -> None:
     erasures = known(erasure(5, 1, 2), erasure(9, 2, 7))
     erasures.commit(6)
     erasures.removed(OffsetSet([1]))
-    committed, unremoved, pending, tail_start = decode(encode(erasures), "f")
+    committed, unremoved, pending, tail_start = decode(encode(erasures, OWNER), "f", OWNER)
     assert (committed.offset, committed.epoch) == (5, 1)
     assert list(committed.erased) == [1, 2, 5]
     assert list(unremoved) == [2]
@@ -119,12 +121,14 @@ def test_the_file_tells_it_all() -> None:
 
 
 def test_a_damaged_file_is_told_for_one() -> None:
-    data = encode(known(erasure(5, 1)))
+    data = encode(known(erasure(5, 1)), OWNER)
     for end in range(len(data)):
         with pytest.raises(CorruptFile):
-            decode(data[:end], "f")
+            decode(data[:end], "f", OWNER)
     for at in range(len(data)):
         flipped = bytearray(data)
         flipped[at] ^= 1
         with pytest.raises(CorruptFile):
-            decode(bytes(flipped), "f")
+            decode(bytes(flipped), "f", OWNER)
+    with pytest.raises(CorruptFile, match="another folder"):
+        decode(data, "f", b"s/1")

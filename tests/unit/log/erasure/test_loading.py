@@ -4,16 +4,20 @@ import logging
 
 import pytest
 
-from streamlog.log.erasure.kept_file import FILE_NAME
+from streamlog.log.erasure.erasures import Erasures
+from streamlog.log.erasure.kept_file import FILE_NAME, encode
 from streamlog.log.erasure.loading import load
 from tests.erased_log import ErasedLog
+from tests.log_folder import FOLDER
 from tests.simulation.disk import SimDisk
 
 
-def start_again(log: ErasedLog, known_offset: int, high_watermark: int) -> list[int]:
+def start_again(
+    log: ErasedLog, known_offset: int, high_watermark: int, *, kept_end: int = 0
+) -> list[int]:
     log.log.close()
     log.open(recovery_point=log.log.recovery_point)
-    log.log.erasures = load(log.log, known_offset=known_offset)
+    log.log.erasures = load(log.log, known_offset=known_offset, kept_end=kept_end)
     log.log.erasures.commit(high_watermark)
     return list(log.log.erasures.erased)
 
@@ -49,6 +53,37 @@ def test_the_file_knows_what_is_below_the_checkpoint(log: ErasedLog) -> None:
     log.keep()
     assert start_again(log, log.log.log_end_offset, 100) == [3, 30, 40, 61]
     assert log.log.erasures.unkept_offset is None
+
+
+@pytest.mark.parametrize("loss", ["removed", "emptied", "older", "another's"])
+def test_a_file_that_is_lost_forgets_no_erasure(
+    log: ErasedLog, loss: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = str(FOLDER / FILE_NAME)
+    append(log, 10)
+    log.erase([3])
+    log.log.erasures.commit(11)
+    log.keep()
+    older = log.disk.content(file)
+    append(log, 10)
+    log.erase([12])
+    log.log.erasures.commit(22)
+    log.keep()
+    end, kept_end = log.log.log_end_offset, log.log.erasures.kept_end
+    match loss:
+        case "removed":
+            log.disk.remove(file)
+        case "emptied":
+            log.disk.cut(file)
+        case "older":
+            log.disk.replace(file, older)
+        case _:
+            log.disk.replace(file, encode(Erasures(), b"s/1"))
+    with caplog.at_level(logging.WARNING):
+        assert start_again(log, end, end, kept_end=kept_end) == [3, 10, 12, 21]
+    assert "erasures are read from the log" in caplog.text
+    log.keep()
+    assert start_again(log, end, end, kept_end=kept_end) == [3, 10, 12, 21]
 
 
 def test_what_waits_for_its_commit_is_in_the_file(log: ErasedLog) -> None:
