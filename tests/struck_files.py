@@ -278,7 +278,7 @@ class Field:
         if not is_whole:
             return ["not all replicas are in sync"]
         try:
-            logs = [node.replica(Lane(name)) for node in self.cluster.nodes.values()]
+            logs = [self.cluster[it].replica(Lane(name)) for it in (VICTIM, *OTHERS)]
         except (StreamlogError, OSError) as error:
             return [repr(error)]
         return [*differences(logs, len(self.acked[name])), *self._odd(name, logs)]
