@@ -1,9 +1,9 @@
 """Erasures as a small file. Pure.
 
-Big-endian: magic, CRC-32C of the rest, whose folder it is in (its length before it), where the last erasures without a message between them
-begin; then for each erasure its offset, its epoch, how many bytes follow, and an ``OffsetSet``. The
-first stands for all that are committed, by the last of them; the second has what is not removed
-yet; others wait for their commit.
+Big-endian: magic, CRC-32C of the rest, whose folder it is in (after the length of that), where the
+last erasures without a message between them begin; then for each erasure its offset, its epoch, how
+many bytes follow, and an ``OffsetSet``. The first stands for all that are committed, by the last of
+them; the second has what is not removed yet; others wait for their commit.
 """
 
 import struct
