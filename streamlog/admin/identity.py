@@ -1,8 +1,10 @@
 """Who asks over NATS, and what they may do."""
 
+import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
@@ -25,7 +27,11 @@ from streamlog.sections import AccessSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 """Set by nats-server where a request comes through a service import that is shared."""
+NATS_KIND: Final = "Nats"
+"""Of principals whom nats-server reports. They are no users of this cluster: an account of NATS may
+be called as one of them is."""
 NAME_CHARS_MAX: Final = 250
+STRETCH_MEMORY_BYTES: Final = 64 * 1024 * 1024
 
 
 class Asking(NamedTuple):
@@ -91,7 +97,7 @@ class Identity:
             key = self._verifier.user(message.subject, message.data, headers, self._is_known)
             return Principal.user(self._names.get(key, key))
         if self._request_info and REQUEST_INFO in headers:
-            return Principal.user(_reported(headers[REQUEST_INFO]))
+            return Principal(NATS_KIND, _reported(headers[REQUEST_INFO]))
         return ANONYMOUS
 
     def _is_known(self, key: str) -> bool:
@@ -102,8 +108,8 @@ def _reported(text: str) -> str:
     """``<account>/<user>``, as far as NATS tells. Raises AuthenticationFailed."""
     try:
         info = json.loads(text)
-        parts = [info["acc"], info.get("user", "")]
-    except (ValueError, KeyError, TypeError, AttributeError):
+        parts = [_without_slash(info["acc"]), info.get("user", "")]
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise AuthenticationFailed(f"{REQUEST_INFO} does not tell an account") from None
     name = "/".join(part for part in parts if isinstance(part, str) and part)
     if not name or len(name) > NAME_CHARS_MAX:
@@ -111,14 +117,38 @@ def _reported(text: str) -> str:
     return name
 
 
+def _without_slash(account: str) -> str:
+    """So that account ``a/b`` is not user ``b`` of account ``a``."""
+    return account.replace("%", "%25").replace("/", "%2F")
+
+
 def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     """Of the file that all nodes share, read at each use: what is put in its place counts at once.
 
-    Lines, the first of which is signed with; with ``access.node_secret_file`` unset those of
-    ``sasl.node_password_file``.
+    Lines, the first of which is signed with; with ``access.node_secret_file`` unset keys made of
+    those of ``sasl.node_password_file``. Whoever may subscribe to what nodes say over NATS has
+    signatures to guess a password by, so that each guess is made as slow as one of scrypt is.
     """
     found = _node_secrets(settings)
-    return tuple if found is None else found.secrets
+    if found is None:
+        return tuple
+    if settings.access.node_secret_file is not None:
+        return found.secrets
+    return lambda: tuple(map(_stretched, found.secrets()))
+
+
+@lru_cache(maxsize=16)
+def _stretched(password: bytes) -> bytes:
+    """Once for each password: it takes a tenth of a second."""
+    return hashlib.scrypt(
+        password,
+        salt=b"streamlog: what nodes ask of each other over NATS",
+        n=2**15,
+        r=8,
+        p=1,
+        maxmem=STRETCH_MEMORY_BYTES,
+        dklen=32,
+    )
 
 
 def check_node_secrets(settings: Settings) -> None:
@@ -126,6 +156,7 @@ def check_node_secrets(settings: Settings) -> None:
     found = _node_secrets(settings)
     if found is not None:
         found.check()
+    node_secrets_of(settings)()  # so that nobody waits for it later
 
 
 def _node_secrets(settings: Settings) -> SecretFile | None:

@@ -2,12 +2,13 @@
 
 import hashlib
 import json
-from typing import Any, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Field,
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
@@ -22,6 +23,10 @@ FORMAT_ENCRYPTED: Final = 2
 """Of a backup with encrypted pieces, which a streamlog that knows none must not touch."""
 
 
+FileName = Annotated[str, Field(pattern=r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,254}\z")]
+"""Of a file beside the others: a crafted manifest must not name one elsewhere."""
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -32,7 +37,7 @@ class Piece(_Part):
     If it is ``encrypted``, its data key is in a file beside it, as a segment's is.
     """
 
-    name: str
+    name: FileName
     size_bytes: int
     sha256: str
     base_offset: int
@@ -56,7 +61,7 @@ class Piece(_Part):
 class PartitionBackup(_Part):
     """What is kept of one partition: ``pieces``, dense and in order."""
 
-    number: int
+    number: Annotated[int, Field(ge=0)]
     log_start_offset: int
     """Of the partition when it was last looked at; the backup may reach below it."""
     last_epoch: int = -1
@@ -114,7 +119,7 @@ class StreamBackup(_Part):
 class MetadataBackup(_Part):
     """A snapshot of the metadata, in the form in which nodes keep it."""
 
-    name: str
+    name: FileName
     size_bytes: int
     sha256: str
     offset: int

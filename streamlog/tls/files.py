@@ -153,7 +153,8 @@ def _load_trust(context: ssl.SSLContext, trust: Trust) -> None:
             context.load_verify_locations(trust.crl.path)
         except ssl.SSLError:
             raise _no_pem(trust.crl, "lists of what CAs have revoked") from None
-        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_LEAF
+        # Of the whole chain: whoever has the key of a revoked intermediate CA issues certificates.
+        context.verify_flags |= ssl.VerifyFlags.VERIFY_CRL_CHECK_CHAIN
 
 
 def _load_own(context: ssl.SSLContext, own: KeyPair) -> None:

@@ -74,19 +74,19 @@ async def test_an_import_that_shares_tells_the_user(heard: Callable[..., Any]) -
     known = identity(nats_request_info=True)
     for user in ("alice", "bob"):
         session = known.of_client(await heard(user)).session
-        assert str(session.principal) == f"User:APP/{user}"
+        assert str(session.principal) == f"Nats:APP/{user}"
 
 
 async def test_what_a_user_forges_is_overwritten(heard: Callable[..., Any]) -> None:
     forged = json.dumps({"acc": "APP", "user": "bob"})
     message = await heard("alice", **{REQUEST_INFO: forged})
     session = identity(nats_request_info=True).of_client(message).session
-    assert str(session.principal) == "User:APP/alice"
+    assert str(session.principal) == "Nats:APP/alice"
 
 
 async def test_an_import_that_does_not_share_tells_the_account(heard: Callable[..., Any]) -> None:
     session = identity(nats_request_info=True).of_client(await heard("carol")).session
-    assert str(session.principal) == "User:SHY"
+    assert str(session.principal) == "Nats:SHY"
 
 
 async def test_who_is_in_the_account_itself_could_forge(heard: Callable[..., Any]) -> None:
@@ -95,7 +95,7 @@ async def test_who_is_in_the_account_itself_could_forge(heard: Callable[..., Any
     message = await heard("inside", **{REQUEST_INFO: forged})
     assert str(identity().of_client(message).session.principal) == "User:ANONYMOUS"
     believed = identity(nats_request_info=True).of_client(message).session
-    assert str(believed.principal) == "User:APP/bob"
+    assert str(believed.principal) == "Nats:APP/bob"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"user":"bob"}', '{"acc":7}', '{"acc":""}'])
@@ -103,3 +103,13 @@ def test_what_tells_no_account_is_refused(text: str) -> None:
     message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: text})
     with pytest.raises(AuthenticationFailed):
         identity(nats_request_info=True).of_client(message)
+
+
+def test_an_account_is_no_user_whatever_it_is_called() -> None:
+    def principal(**info: str) -> str:
+        message = Msg(_client=None, subject=SUBJECT, headers={REQUEST_INFO: json.dumps(info)})
+        return str(identity(nats_request_info=True).of_client(message).session.principal)
+
+    assert principal(acc="admin") == "Nats:admin"
+    assert principal(acc="a/b") != principal(acc="a", user="b")
+    assert principal(acc="a%2Fb") != principal(acc="a/b")

@@ -38,7 +38,10 @@ def test_whoever_signs_takes_the_first_line_and_knows_all(tmp_path: Path) -> Non
     assert list(known()) == [LONG.encode(), f"{LONG} of old".encode()]
     own.write_text(f"{LONG} of now\n")
     assert list(known()) == [f"{LONG} of now".encode()], "without a restart"
-    assert list(node_secrets_of(settings(tmp_path, None, passwords))()) == [b"short"]
+    (made,) = node_secrets_of(settings(tmp_path, None, passwords))()
+    assert len(made) == 32
+    assert made != b"short", "it is stretched: signatures made with it can be guessed by"
+    assert [made] == list(node_secrets_of(settings(tmp_path, None, passwords))()), "on every node"
     assert list(node_secrets_of(settings(tmp_path, None))()) == []
 
 

@@ -5,6 +5,7 @@ import pytest
 
 from streamlog.backup.manifest import (
     Manifest,
+    MetadataBackup,
     PartitionBackup,
     Piece,
     StreamBackup,
@@ -84,3 +85,17 @@ def test_a_stream_that_is_there_again_is_another() -> None:
 def test_it_is_json_that_a_person_can_read() -> None:
     body = json.loads(encode_manifest(manifest(stream(1))))
     assert body["backup"]["streams"][0]["config"]["name"] == "s"
+
+
+@pytest.mark.parametrize("name", ["../../etc/passwd", "/etc/passwd", "a/b", "..", ".", "", "a\n"])
+def test_a_crafted_manifest_names_no_file_elsewhere(name: str) -> None:
+    crafted = PIECE.model_copy(update={"name": name})
+    whole = PartitionBackup(number=0, log_start_offset=0, pieces=(PIECE,))
+    partition = whole.model_copy(update={"pieces": (crafted,)})
+    made = manifest(stream(1).model_copy(update={"partitions": (partition,)}))
+    with pytest.raises(CorruptFile, match="does not decode"):
+        decode_manifest(encode_manifest(made), "here")
+    snapshot = MetadataBackup.model_construct(name=name, size_bytes=1, sha256="", offset=1, epoch=1)
+    data = encode_manifest(manifest().model_copy(update={"metadata": snapshot}))
+    with pytest.raises(CorruptFile, match="does not decode"):
+        decode_manifest(data, "here")
