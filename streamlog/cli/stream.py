@@ -6,6 +6,7 @@ from streamlog.cli import options as o
 from streamlog.cli import stream_info, stream_move, stream_standstill
 from streamlog.cli.management import ask
 from streamlog.cli.output import print_json, print_table, say
+from streamlog.cli.stream_creation import create_at_nodes
 from streamlog.cli.stream_info import details_json
 
 if TYPE_CHECKING:
@@ -51,13 +52,28 @@ def add(
     nats: o.NatsUrl = o.NATS_URL,
     creds: o.Credentials = None,
     domain: o.Domain = o.DOMAIN,
+    servers: Annotated[
+        str | None,
+        typer.Option(
+            "--servers",
+            help="Ask these nodes instead of NATS, by the options for TLS and logins below:"
+            " host:port, several by commas.",
+        ),
+    ] = None,
     as_json: o.Json = False,
 ) -> None:
-    """Make a stream. The same one again is a success."""
+    """Make a stream. The same one again is a success (with --servers: it exists)."""
     settings = _given(locals())
     from streamlog.metadata.stream import StreamConfig
 
     config = StreamConfig.of(name=stream, **settings)
+    if servers is not None:
+        create_at_nodes(servers, config, settings)
+        if as_json:
+            print_json({"config": config.model_dump()})
+        else:
+            say(f"stream {stream} stores {', '.join(config.subjects)}")
+        return
     details = ask(nats, creds, domain, lambda client: client.create(config))
     if as_json:
         print_json(details_json(details))
@@ -208,7 +224,7 @@ def remove(
 
 def _given(arguments: dict[str, Any]) -> dict[str, Any]:
     """The settings among a command's arguments that were named on the command line."""
-    others = {"stream", "nats", "creds", "domain", "as_json"}
+    others = {"stream", "servers", "nats", "creds", "domain", "as_json"}
     given = {k: v for k, v in arguments.items() if k not in others and v is not None}
     if "subject" in given:
         given["subjects"] = tuple(given.pop("subject"))

@@ -144,11 +144,11 @@ def stored(settings: dict[str, object]) -> list[int]:
         consumer.close()
 
 
-def parts() -> tuple[list[Step], list[Step], list[Step]]:
-    """The commands of steps 2, 3 and 4."""
+def parts() -> tuple[list[Step], list[Step], list[Step], list[Step]]:
+    """The commands of steps 2, 3, 4 and 5."""
     titles = PAGE.read_text().split("\n## ")
-    two, three, four = (list(steps(text)) for text in titles[2:5])
-    return two, three, four
+    two, three, four, five = (list(steps(text)) for text in titles[2:6])
+    return two, three, four, five
 
 
 @pytest.mark.slow
@@ -163,7 +163,7 @@ def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates
         cluster.command_without_servers("stream", "add", "orders", "--replicas", "3")
         operator = Security(cluster, tmp_path, shown)
         nobody: dict[str, object] = {"bootstrap.servers": cluster.servers, "log_level": 0}
-        optional, clients, demanded = parts()
+        optional, clients, demanded, made = parts()
         with Load(cluster.nats.url).running() as load:
             operator.carry_out(optional)
             assert len(stored({**nobody, "group.id": "nobody"})) > 0, "who was there before goes on"
@@ -174,6 +174,7 @@ def test_it_is_turned_on_node_by_node_under_load(tmp_path: Path, *, certificates
                 "somebody has not moved: nodes are in by TLS and their login",
             )
             operator.carry_out(demanded)
+            operator.carry_out(made)
         for stranger in (nobody, *([known(cluster, None)] if certificates else [])):
             with pytest.raises(KafkaException):
                 AdminClient(stranger).list_topics(timeout=2)

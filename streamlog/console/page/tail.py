@@ -21,6 +21,10 @@ PERIOD_S: Final = 0.25
 RECORDS_MAX: Final = 25
 """Told at once; of more, the newest, and how many were passed over: no eye follows a hundred."""
 KEEP_ALIVE_LOOKS: Final = 60
+NOT_READABLE: Final = (
+    "who asks may not read stream {name!r}: log in as a user with the right READ on it"
+    " (http.basic_auth); a token of http.token_file has no rights to streams"
+)
 FAILURES_MAX: Final = 20
 """In a row; then the page is told why, and asks anew if it likes."""
 
@@ -79,8 +83,8 @@ class Tail:
             name = request.query.get("stream", "")[:TEXT_MAX]
             partition = number(request.query, "partition", 0, PARTITIONS_MAX)
             back = number(request.query, "last", RECORDS_MAX, RECORDS_MAX)
-            if not self._may_read(request, name):  # no word of whether there is one
-                raise StreamNotFound(f"there is no stream {name!r}")
+            if not self._may_read(request, name):  # whether there is one or not
+                return web.Response(status=403, text=f"{NOT_READABLE.format(name=name)}\n")
             tailed = self._open(TopicPartition(name, partition))
         except (StreamNotFound, PartitionNotFound) as error:
             return web.Response(status=404, text=f"{error}\n")
