@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from streamlog.cli import router
+from streamlog.cli import context, router
 from streamlog.cli.child import Child
 from streamlog.cli.dev_layout import HOST, DevPlan, lay_out
 from streamlog.cli.dev_node import DevNode
@@ -55,6 +55,7 @@ class DevCluster:
                 pass
             finally:
                 self._ready_file.unlink(missing_ok=True)
+                context.remove()
                 await self._stop_children()
         return 0
 
@@ -68,6 +69,7 @@ class DevCluster:
         await self._start_nodes(nodes, nats, login)
         entries = [node.entry() for node in nodes]
         _write_atomically(self._ready_file, {"ready": True, "nats": nats, "nodes": entries})
+        context.write(",".join(node.kafka for node in nodes))
         _say(f"NATS   {nats}")
         _say(f"Kafka  {','.join(node.kafka for node in nodes)}")
         _say(f"HTTP   {' '.join(node.http for node in nodes)}")

@@ -6,6 +6,8 @@ A command does not hand them on from function to function: whoever opens a conne
 
 import functools
 import inspect
+import os
+import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
@@ -13,6 +15,7 @@ from typing import Annotated, Any, Final, get_type_hints
 
 import typer
 
+from streamlog.cli import context
 from streamlog.cli.doctor.configuration import own_address
 from streamlog.cli.login import MechanismName, PasswordFile, TokenFile, User, chosen_login
 from streamlog.cli.options import SERVERS
@@ -93,6 +96,8 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
         config = given.pop("as_node")
         if config is None:
             security = _security(**given)
+            if options.get("servers") == SERVERS and not _names_servers():
+                options["servers"] = context.current() or SERVERS
         else:
             servers, security = _as_node(config, given)
             if options.get("servers") in (None, SERVERS):
@@ -116,6 +121,12 @@ def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
     ]
     run.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
     return run
+
+
+def _names_servers() -> bool:
+    """On the command line or in the environment, be it the default that is named."""
+    on_line = any(it == "--servers" or it.startswith("--servers=") for it in sys.argv)
+    return on_line or "STREAMLOG_CLIENT_SERVERS" in os.environ
 
 
 def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:

@@ -26,7 +26,9 @@ Servers = Annotated[
     str,
     typer.Option(
         "--servers",
-        help="The socket API of any node: host:port, several by commas.",
+        envvar="STREAMLOG_CLIENT_SERVERS",
+        help="The socket API of any node: host:port, several by commas. Where it is left out and"
+        " `streamlog dev` runs: all of its nodes.",
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of a table.")]

@@ -171,10 +171,11 @@ def read_stream(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _as_installed() -> Iterator[None]:
+def _as_installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """Programs are as they are without our tools: half of their start would be hypothesis."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(BARE), prepend=os.pathsep)
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         patch.setenv("SSL_CERT_FILE", os.devnull)  # public CAs vouch for nobody here
         yield
 

@@ -18,6 +18,9 @@ import psutil
 import pytest
 from nats.js.api import StreamConfig
 
+from tests.integration.conftest import Dev
+from tests.server_process import program
+
 TIMEOUT_S = 30.0
 
 
@@ -257,3 +260,26 @@ async def test_nats_may_go_and_come_back(
     nats_server.start()
     eventually(lambda: is_ready(dev), "it does not come back")
     assert await publish(dev.nats, "gap", 1) == [6]
+
+
+def test_commands_ask_all_nodes_of_what_runs(tmp_path: Path) -> None:
+    """Node 1 is gone, which would be the default."""
+    dev = Dev(tmp_path, "--nodes", "3")
+    dev.start()
+    try:
+        os.kill(dev.node_pid, signal.SIGKILL)
+        words = [program("streamlog"), "cluster", "info"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+        assert done.returncode == 0 and "NODE" in done.stdout, done.stderr
+        env = {**os.environ, "NATS_URL": dev.nats}
+        for text in (  # as docs/index.md and docs/groups.md have it
+            "stream add orders --subject orders.>",
+            "stream edit orders --partitions 6 --partition-by key",
+        ):
+            asked = [program("streamlog"), *text.split()]
+            made = subprocess.run(asked, capture_output=True, check=False, timeout=60, env=env)
+            assert made.returncode == 0, made.stderr
+    finally:
+        dev.stop(60)
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    assert "127.0.0.1:9092" in done.stderr

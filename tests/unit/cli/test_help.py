@@ -1,8 +1,8 @@
 """What --help prints can be typed: nothing is cut at the width of a terminal."""
 
 from collections.abc import Iterator
+from typing import Any
 
-import click
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -10,8 +10,9 @@ from typer.testing import CliRunner
 from streamlog.cli.program import app
 
 
-def commands(group: click.Command, *words: str) -> Iterator[tuple[tuple[str, ...], click.Command]]:
-    if isinstance(group, click.Group):
+def commands(group: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """Typer has a click of its own, or the one that is installed."""
+    if hasattr(group, "commands"):
         for name, command in group.commands.items():
             yield from commands(command, *words, name)
     else:
@@ -26,7 +27,7 @@ def test_every_option_is_there_in_full(words: tuple[str, ...]) -> None:
     shown = CliRunner().invoke(app, [*words, "--help"], terminal_width=80, env={"COLUMNS": "80"})
     assert shown.exit_code == 0 and "\u2026" not in shown.output
     for parameter in COMMANDS[words].params:
-        if isinstance(parameter, click.Option) and not parameter.hidden:
+        if parameter.param_type_name == "option" and not parameter.hidden:
             assert all(name in shown.output for name in parameter.opts), parameter.opts
 
 
