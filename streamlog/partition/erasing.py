@@ -150,6 +150,8 @@ class Erasing:
         except StreamlogError as error:
             if isinstance(error, StorageFailed):
                 state.fail(error)
+            elif size:  # what there was room for is in the log, and will be committed
+                self._appended()
             self._failed(error)
             raise
         state.pending.add(Pending(log.log_end_offset, base_offset, size, started, ack))
