@@ -347,6 +347,8 @@ class Node:
                 await asyncio.wait((starting,))
             await self.stopping.wait()
             clean = await self._stop()
+            if not clean:
+                self._registry.give_up()
             for task in self._tasks:
                 task.cancel()
         logger.info("stopped", extra={"clean": clean})

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from streamlog.errors import StorageFailed, Unavailable
 from streamlog.log.shared_sync import SharedSync
@@ -18,6 +18,10 @@ logger = logging.getLogger(__name__)
 
 THREADS: Final = 4
 """Syncs that run at once, each of another log."""
+REPLACING_THREADS: Final = 16
+"""Likewise, where a shared sync leaves the logs that replace small files to be synced one by one:
+the more of these wait for the disk at once, the more a commit of the file system covers.
+"""
 RETRY_S: Final = 0.1
 TOGETHER_MIN: Final = 16
 """So many that wait are synced by one sync of the file system, where that can be."""
@@ -58,7 +62,7 @@ class Flusher:
         self._is_together = False  # a shared sync runs
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crashed: asyncio.Future[None] | None = None
-        self._threads = ThreadPoolExecutor(max_workers=THREADS, thread_name_prefix="sync")
+        self._threads = ThreadPoolExecutor(max_workers=REPLACING_THREADS, thread_name_prefix="sync")
         self._to_sync: deque[Syncable] = deque()
         self._to_settle: list[Syncable] = []
         self._running = 0  # syncs in worker threads, at most THREADS
@@ -94,6 +98,10 @@ class Flusher:
         if self.shared is not None:
             self.shared.close()
             self.shared = None
+
+    def give_up(self) -> None:
+        """The process ends before all is synced: what has not begun does not begin."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def _wake(self) -> None:
         if not self._awake:
@@ -162,8 +170,7 @@ class Flusher:
         self._loop.call_later(RETRY_S, self.sync, partition)
 
     def _synced_in_thread(self, partition: Syncable, started: float, future: Future[None]) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._synced, partition, started, future)
+        self._call_soon(future, partial(self._synced, partition, started, future))
 
     def _synced(self, partition: Syncable, started: float, future: Future[None]) -> None:
         self._running -= 1
@@ -177,8 +184,18 @@ class Flusher:
     def _synced_together_in_thread(
         self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
     ) -> None:
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(self._synced_together, begun, started, future)
+        self._call_soon(future, partial(self._synced_together, begun, started, future))
+
+    def _call_soon(self, future: Future[Any], call: Callable[[], None]) -> None:
+        """From a worker thread. After ``give_up`` nobody is there to be told."""
+        assert self._loop is not None, "open comes first"
+        if future.cancelled():
+            return
+        try:
+            self._loop.call_soon_threadsafe(call)
+        except RuntimeError:
+            if not self._loop.is_closed():
+                raise
 
     def _synced_together(
         self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]

@@ -308,6 +308,11 @@ class Registry:
         await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
         self._files.close()
 
+    def give_up(self) -> None:
+        """Where ``close`` took too long: what its threads have not begun is left to a recovery."""
+        self._flusher.give_up()
+        self._workers.shutdown(wait=False, cancel_futures=True)
+
     def _shared_sync(self) -> SharedSync | None:
         return SharedSync.open(self._data_dir)
 

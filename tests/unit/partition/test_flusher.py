@@ -19,9 +19,10 @@ class Ticket:
         self.files = [object()]
         self.replaces_files = False
         self.was_synced = False
+        self.has_begun = False
 
     def run(self, *, is_synced: bool = False) -> None:
-        self.was_synced = is_synced
+        self.was_synced, self.has_begun = is_synced, True
         assert self.may_end.wait(10)
         if self.error is not None:
             raise self.error
@@ -260,3 +261,26 @@ async def test_a_bug_in_a_shared_sync_ends_the_flusher() -> None:
     with pytest.raises(ZeroDivisionError):
         await flusher.run()
     flusher.close()
+
+
+def test_a_process_that_ends_before_all_is_synced_says_nothing_of_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """What runs ends unheard, what waits for a thread is not begun."""
+    running = [Ticket() for _ in range(module.REPLACING_THREADS)]
+    waiting = Ticket()
+    flusher = Flusher(NodeMetrics())
+
+    async def begin() -> None:
+        flusher.open()
+        for ticket in (*running, waiting):  # as a shared sync leaves a thousand
+            flusher._sync_alone(Log(), ticket)
+        flusher.give_up()
+
+    asyncio.run(begin())
+    for ticket in (*running, waiting):
+        ticket.may_end.set()
+    flusher._threads.shutdown()
+    assert caplog.records == []
+    assert all(it.has_begun for it in running)
+    assert not waiting.has_begun
