@@ -116,6 +116,9 @@ class KeyChange:
         change = Rewrapping(segment, self._files)
         try:
             await self._in_worker(change.prepare)
+            if partition.closed:  # its folder may be another stream's by now
+                change.abandon()
+                return False
             if not change.commit(partition.state.log.segments):
                 return False
             await self._in_worker(change.finish)

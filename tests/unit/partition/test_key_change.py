@@ -10,6 +10,7 @@ from streamlog.errors import EncryptionKeyMissing
 from streamlog.log.disk import OsFile
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.partition.registry import Registry
 from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
@@ -72,6 +73,26 @@ async def test_data_keys_get_under_the_new_key_and_the_old_one_may_go(world: Wor
         await publish(registry.partition(tp("s")), b"more")
 
 
+async def test_keys_of_a_deleted_stream_are_left_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another stream of its name has files of the same names by then, with keys of its own."""
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+        old = registry.partition(tp("s"))
+        segment = old.state.log.segments.first
+        assert segment.key is not None
+        read_before = segment.key.wrapped()
+        await world.delete("s")
+        await fill(world, registry)
+        monkeypatch.setattr(SegmentKey, "wrapped", lambda _: read_before)
+        assert not await registry._key_change._is_changed(old, segment)
+        monkeypatch.undo()
+    async with world.node(**SMALL) as registry:
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+
+
 async def test_without_its_key_a_partition_is_offline_and_says_why(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -129,14 +150,17 @@ async def test_a_node_that_stops_in_the_middle_goes_on_at_its_next_start(world: 
 
 
 class HeldDisk(FailingDisk):
-    """The first new file of a data key waits until the test lets it go on."""
+    """The second new file of a data key waits until the test lets it go on."""
 
     def __init__(self) -> None:
         super().__init__()
+        self.made = 0
         self.reached, self.go_on = threading.Event(), threading.Event()
 
     def create(self, path: str) -> OsFile:
         if path.endswith(".key.tmp"):
-            self.reached.set()
-            assert self.go_on.wait(10)
+            self.made += 1
+            if self.made == 2:
+                self.reached.set()
+                assert self.go_on.wait(10)
         return super().create(path)
