@@ -131,7 +131,7 @@ def play_node(field: Field, kind: str) -> None:
         refusal = starts_or_refuses(node)
         if refusal:
             assert kind.startswith(NEEDED), refusal
-            assert kind.partition("/")[0] in refusal
+            assert str(node.data_dir) in refusal
             mend(node, kind, copy)
             field.cluster.start(VICTIM)
         print(kind, blow, "killed" if is_killed else "stopped", refusal or "started")
