@@ -52,6 +52,8 @@ class Live:
         self._interest = interest
         self._seats = Seats(clients_max, "http.live_clients_max")
         self._beat = Beat()
+        self._shared: tuple[asyncio.Event, dict[Query, dict[str, str]]] | None = None
+        """What watchers are told between two beats, by what they asked for."""
         self._known: tuple[int | None, Mapping[str, str]] | None = None
 
     @property
@@ -127,8 +129,7 @@ class Live:
         silent = 0
         while events.is_heard and not self._beat.closed:
             rung = self._beat.next  # a change while this one is told is not missed
-            parts = self._view.whole(self._look(query), query)
-            texts = {name: json.dumps(part, separators=(",", ":")) for name, part in parts.items()}
+            texts = self._texts(query)
             new = {name: text for name, text in texts.items() if told.get(name) != text}
             if new:
                 body = ",".join(f"{json.dumps(name)}:{text}" for name, text in new.items())
@@ -139,6 +140,18 @@ class Live:
                 silent = 0
             await asyncio.sleep(PAUSE_S)
             await rung.wait()
+
+    def _texts(self, query: Query) -> dict[str, str]:
+        """Made once for all who ask for the same between two beats, not for each of them."""
+        if self._shared is None or self._shared[0] is not self._beat.next:
+            self._shared = (self._beat.next, {})
+        shared = self._shared[1]
+        if query not in shared:
+            parts = self._view.whole(self._look(query), query)
+            shared[query] = {
+                name: json.dumps(part, separators=(",", ":")) for name, part in parts.items()
+            }
+        return shared[query]
 
     def _look(self, query: Query) -> Moment:
         moment = self._moment()

@@ -41,6 +41,7 @@ class View:
         self._chronicle = chronicle
         self._counts = CountsOf()
         self._sums: dict[str, tuple[int, Row]] = {}
+        self._named: tuple[Image, Query, list[StreamImage]] | None = None
         self._matching: tuple[Image, Query, list[TopicPartition]] | None = None
 
     def whole(self, moment: Moment, query: Query) -> Row:
@@ -103,14 +104,23 @@ class View:
         }
 
     def _streams(self, moment: Moment, query: Query) -> Found:
+        streams = self._matching_streams(moment.image, query)
+        now_ms = moment.now_ms
+        return Found([self._stream(it, now_ms) for it in _page(streams, query)], len(streams))
+
+    def _matching_streams(self, image: Image, query: Query) -> Sequence[StreamImage]:
+        """The same until the image or the filter is another, as for partitions."""
+        asked = Query(filter=query.filter, only=query.only)
+        if self._named is not None and self._named[0] is image and self._named[1] == asked:
+            return self._named[2]
         streams = [
             stream
-            for name, stream in sorted(moment.image.streams.items())
+            for name, stream in sorted(image.streams.items())
             if query.filter in name
             and (not query.only or getattr(self._counts.stream(stream), query.only, False))
         ]
-        now_ms = moment.now_ms
-        return Found([self._stream(it, now_ms) for it in _page(streams, query)], len(streams))
+        self._named = (image, asked, streams)
+        return streams
 
     def _stream(self, stream: StreamImage, now_ms: int) -> Row:
         return {

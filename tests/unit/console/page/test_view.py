@@ -2,6 +2,8 @@
 
 import json
 import time
+from dataclasses import replace
+from typing import Any, cast
 
 import pytest
 
@@ -110,3 +112,26 @@ def test_what_is_asked_for() -> None:
     given = {"show": "partitions", "filter": "a", "only": "led_here", "page": "2", "size": "7"}
     assert Query.of(given) == Query("partitions", "a", "", "led_here", 2, 7)
     assert Query.of({}, show="events").show == "events"
+
+
+class Counted(dict[str, Any]):
+    """Streams, and how often all of them were gone through."""
+
+    rounds = 0
+
+    def items(self) -> Any:
+        self.rounds += 1
+        return super().items()
+
+
+def test_all_streams_are_gone_through_once_for_an_image() -> None:
+    streams = Counted({name: stream(name, partition()) for name in ("b", "a", "c")})
+    it, shown = replace(image(), streams=cast("Any", streams)), view()
+    for page in (0, 1, 0, 1):
+        rows = shown.list(moment(it), Query(page=page, size=2)).rows
+        assert [row["name"] for row in rows] == (["c"] if page else ["a", "b"])
+    assert streams.rounds == 1
+    assert [row["name"] for row in shown.list(moment(it), Query(filter="c")).rows] == ["c"]
+    assert streams.rounds == 2, "another filter"
+    shown.list(moment(replace(it, offset=it.offset + 1)), Query(filter="c"))
+    assert streams.rounds == 3, "another image"
