@@ -54,6 +54,10 @@ REMEDIES: Final = MappingProxyType(
         "metadata snapshot failed": _FIRST_THEN_RESTART,
         "metadata snapshot damaged": "an older one, or the leader's, is used; look at the disk",
         "snapshot not fetched": _PEERS,
+        "metadata of a node went back": (
+            "see whether the node was started on an older copy of its data folder; a voter: see "
+            "the runbook replace-a-node"
+        ),
         "vote damaged": "this node does not vote until it has caught up; look at the disk",
         "run not noted": _FIRST_THEN_RESTART,
         "data folder is an older copy": (

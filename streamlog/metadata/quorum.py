@@ -354,6 +354,9 @@ class Quorum:
                     self._pending.committed(high_watermark)
                 case raft.RoleChanged(role, epoch, leader):
                     self._role_changed(role, epoch, leader)
+                case raft.WentBack(key, known_end, end_offset):
+                    extra = {"node": key.node_id, "known_end": known_end, "end": end_offset}
+                    logger.warning("metadata of a node went back", extra=extra)
 
     def _role_changed(self, role: Role, epoch: int, leader: NodeId | None) -> None:
         logger.info("quorum role", extra={"role": role.value, "epoch": epoch, "leader": leader})

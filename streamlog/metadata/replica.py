@@ -68,6 +68,7 @@ Outgoing = (
     | raft.InstallSnapshot
     | raft.Committed
     | raft.RoleChanged
+    | raft.WentBack
 )
 
 

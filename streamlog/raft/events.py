@@ -203,4 +203,25 @@ class RoleChanged:
     leader: NodeId | None
 
 
-Effect = SaveVote | Send | Reply | Append | Truncate | InstallSnapshot | Committed | RoleChanged
+@dataclass(frozen=True, slots=True)
+class WentBack:
+    """To be reported: a replica ends at ``end_offset`` that had acknowledged all below
+    ``known_end``. Its folder is an older copy, unless an older request has overtaken.
+    """
+
+    replica: ReplicaKey
+    known_end: int
+    end_offset: int
+
+
+Effect = (
+    SaveVote
+    | Send
+    | Reply
+    | Append
+    | Truncate
+    | InstallSnapshot
+    | Committed
+    | RoleChanged
+    | WentBack
+)

@@ -22,7 +22,9 @@ class _Replica:
     caught_up_ms: int
     """When it last had all that the leader then had (Kafka's lastCaughtUpTime)."""
     end_offset: int = -1
-    """All below is there, synced, and as in the leader's log. Never falls within an epoch."""
+    """All below is there, synced, and as in the leader's log; -1: not known. It falls only where
+    the folder is an older copy now, or where an older request has overtaken.
+    """
     log_end_then: int = 0
     """The leader's end when it fetched last."""
 
@@ -41,11 +43,17 @@ class Leadership:
         self._me = me
         self._replicas: dict[ReplicaKey, _Replica] = {}
 
-    def heard(self, key: ReplicaKey, voters: VoterSet, now_ms: int) -> None:
-        """It has fetched, but what it has is not what the leader has."""
+    def heard(
+        self, key: ReplicaKey, voters: VoterSet, now_ms: int, *, at_most: int = -1
+    ) -> int | None:
+        """It has fetched, but what it has is not what the leader has; it ends at ``at_most``, if
+        it is a part of that at all (-1). Returns how much of it was there before, if that is more.
+        """
         replica = self._known(key, voters, now_ms)
         replica.fetched_ms = now_ms
         replica.followed_ms = replica.answered_ms
+        known, replica.end_offset = replica.end_offset, min(replica.end_offset, at_most)
+        return known if replica.end_offset < known else None
 
     def answered(self, key: ReplicaKey, now_ms: int) -> None:
         """To its last fetch. The next one shows that it still follows."""
@@ -55,17 +63,23 @@ class Leadership:
 
     def fetched(
         self, key: ReplicaKey, voters: VoterSet, offset: int, *, log_end: int, now_ms: int
-    ) -> None:
-        """All below ``offset`` is there, synced, and like the leader's."""
+    ) -> int | None:
+        """All below ``offset`` is there, synced, and like the leader's.
+
+        What a replica has acknowledged and does not have any more must not be counted: with it, a
+        record would be taken for committed that no majority has. Returns how much was there before,
+        if that is more.
+        """
         replica = self._known(key, voters, now_ms)
         if offset >= log_end:
             replica.caught_up_ms = now_ms
         elif replica.end_offset >= 0 and offset >= replica.log_end_then:
             replica.caught_up_ms = max(replica.caught_up_ms, replica.fetched_ms)
-        replica.end_offset = max(replica.end_offset, offset)
+        known, replica.end_offset = replica.end_offset, offset
         replica.log_end_then = log_end
         replica.fetched_ms = now_ms
         replica.followed_ms = replica.answered_ms
+        return known if offset < known else None
 
     def committed_offset(self, voters: VoterSet, synced_end: int) -> int:
         """What a majority has; -1 while nothing of this epoch is committed."""

@@ -1,7 +1,7 @@
 """What a leader does: it serves fetches, makes itself known, and knows when to go. Pure."""
 
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
-from streamlog.raft.events import Effect, Reply, Send, Token
+from streamlog.raft.events import Effect, Reply, Send, Token, WentBack
 from streamlog.raft.leadership import Leadership
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, FetchRequest
@@ -41,18 +41,22 @@ class Office:
             return [Reply(token, FetchAnswer(self.epoch, self._me.node_id, Fault.NOT_LEADER))]
         parting = self._parting(request)
         if parting is not None:
-            self.replicas.heard(request.replica, voters, now_ms)
+            at_most = -1 if parting.diverging is not None else request.offset
+            known = self.replicas.heard(request.replica, voters, now_ms, at_most=at_most)
             self.replicas.answered(request.replica, now_ms)
-            return [Reply(token, parting)]
-        self.replicas.fetched(
+            return [*_went_back(request, known), Reply(token, parting)]
+        known = self.replicas.fetched(
             request.replica,
             voters,
             request.offset,
             log_end=self._log.end_offset,
             now_ms=now_ms,
         )
+        effects = _went_back(request, known)
         before = self._waiting.hold(token, request, now_ms)
-        return [] if before is None else [Reply(before.token, self._news(high_watermark))]
+        if before is not None:
+            effects.append(Reply(before.token, self._news(high_watermark)))
+        return effects
 
     def abandon(self, token: Token) -> None:
         self._waiting.drop(token)
@@ -169,3 +173,7 @@ class Office:
 
     def _patient_until_ms(self, voters: VoterSet, now_ms: int) -> int:
         return self.replicas.contact_ms(voters, now_ms) + self._settings.patience_ms
+
+
+def _went_back(request: FetchRequest, known: int | None) -> list[Effect]:
+    return [] if known is None else [WentBack(request.replica, known, request.offset)]

@@ -5,6 +5,7 @@ literature tells.
 """
 
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 
 import pytest
@@ -162,6 +163,18 @@ def trust_epochs_that_the_log_does_not_know(patch: pytest.MonkeyPatch) -> None:
         return self._log.epoch_end(epoch)
 
     patch.setattr(Office, "_epoch_end", trusting)
+
+
+def count_what_a_replica_once_had(patch: pytest.MonkeyPatch) -> None:
+    fetched = Leadership.fetched
+
+    def trusting(
+        self: Leadership, key: ReplicaKey, voters: VoterSet, offset: int, **more: int
+    ) -> int | None:
+        known = self._replicas[key].end_offset if key in self._replicas else -1
+        return fetched(self, key, voters, max(offset, known), **more)
+
+    patch.setattr(Leadership, "fetched", trusting)
 
 
 # What chance finds
@@ -332,6 +345,36 @@ def a_majority_comes_with_empty_folders(seed: int) -> None:
     world.run(5_000)
 
 
+def an_older_copy_of_a_folder(seed: int) -> None:
+    """Node 2 acknowledges records, and starts on a copy of its folder that lacks them. The leader,
+    1, hears of that before 3 has them; then 1 and 3 go, two of five.
+    """
+    world = World(seed, hosts=5, voters=5)
+    assert world.run_until(world.is_well, 5_000)
+    leader, two, three = hand_over(world, 1), world.hosts[NodeId(2)], world.hosts[NodeId(3)]
+    assert world.run_until(world.is_well, 5_000)
+    copied, wanted = deepcopy(two.disk), leader.disk.log.end_offset + 5
+    world.crash(3)
+    world.cut_off(4, 5)
+    for number in range(5):
+        leader.propose(number)
+    assert world.run_until(lambda: two.disk.log.durable_end >= wanted, 1_000)
+    world.run(20)  # it has said so
+    two.crash()
+    two.disk = copied
+    two.start()
+    if not world.run_until(lambda: two.raft.leader == 1, 1_000):
+        return
+    world.cut.add((NodeId(1), NodeId(2)))
+    world.run(5)  # it fetches, and is not answered
+    three.start()
+    world.run_until(lambda: three.disk.log.durable_end >= wanted, 1_000)
+    world.run(20)
+    world.crash(1, 3)
+    world.cut.clear()
+    world.run(10_000)
+
+
 def hand_over(world: World, node_id: int) -> Host:
     """To a node that is to lead."""
     wanted = world.hosts[NodeId(node_id)]
@@ -362,6 +405,7 @@ STORIES_OF = [
     (count_votes_of_any_folder, asked_again_with_an_empty_disk),
     (replace_a_folder_in_one_step, an_old_folder_comes_back),
     (found_a_quorum_by_a_majority, a_majority_comes_with_empty_folders),
+    (count_what_a_replica_once_had, an_older_copy_of_a_folder),
     (change_voters_before_the_epoch_is_committed, two_changes_of_the_voters),
     (trust_epochs_that_the_log_does_not_know, a_snapshot_hides_where_histories_part),
 ]

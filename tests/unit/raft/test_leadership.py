@@ -20,8 +20,10 @@ def fetch(
     among: VoterSet | None = None,
     log_end: int = 100,
     now_ms: int = 0,
-) -> None:
-    leading.fetched(replica, among or voters(1, 2, 3), offset, log_end=log_end, now_ms=now_ms)
+) -> int | None:
+    return leading.fetched(
+        replica, among or voters(1, 2, 3), offset, log_end=log_end, now_ms=now_ms
+    )
 
 
 @given(
@@ -69,12 +71,27 @@ def test_a_leader_that_does_not_vote_does_not_count_itself() -> None:
     assert leading.committed_offset(voters(2, 3), 9) == 4
 
 
-def test_what_was_acknowledged_stays_so() -> None:
-    """Requests overtake each other."""
+def test_what_a_replica_has_no_more_is_not_counted() -> None:
+    """Its folder is an older copy, or requests have overtaken each other."""
+    among = voters(1, 2, 3, 4, 5)
+    leading = leadership()
+    assert fetch(leading, key(2), 9, among=among) is None
+    assert fetch(leading, key(2), 4, among=among) == 9
+    fetch(leading, key(3), 9, among=among)
+    assert leading.committed_offset(among, 9) == 4
+    assert fetch(leading, key(2), 9, among=among) is None
+    assert leading.committed_offset(among, 9) == 9
+
+
+def test_nothing_is_counted_of_a_replica_whose_log_is_another_one_now() -> None:
+    among = voters(1, 2, 3)
     leading = leadership()
     fetch(leading, key(2), 9)
-    fetch(leading, key(2), 4)
-    assert leading.end_of(NodeId(2), voters(1, 2, 3)) == 9
+    assert leading.heard(key(2), among, 0, at_most=4) == 9
+    assert leading.end_of(NodeId(2), among) == 4
+    assert leading.heard(key(2), among, 0) == 4
+    assert leading.heard(key(2), among, 0) is None
+    assert leading.committed_offset(among, 9) == -1
 
 
 def test_another_folder_acknowledges_for_itself() -> None:
