@@ -208,8 +208,16 @@ class Peers:
             if self._closed:
                 connection.close()
                 raise NodeUnreachable(f"{address}: no more connections are made")
+            self._forget_broken()
             self._connections[key] = connection
         return connection
+
+    def _forget_broken(self) -> None:
+        """Also those to addresses that nobody asks any more, since the peer has another one."""
+        for key, connection in list(self._connections.items()):
+            if connection.broken:
+                connection.close()
+                del self._connections[key]
 
 
 @contextlib.asynccontextmanager

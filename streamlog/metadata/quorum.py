@@ -164,16 +164,18 @@ class Quorum:
         """
         if self._closing or not self.is_active:
             raise NoController("this node is not the controller")
-        if len(self._inbox) >= REQUESTS_MAX:
-            raise Overloaded(f"{REQUESTS_MAX} metadata requests wait already")
+        self._check_room()
         answer: asyncio.Future[Granted] = asyncio.get_running_loop().create_future()
         self._put(_Wish(decide, answer))
         return await answer
 
     async def raft_request(self, request: Request) -> Answer:
-        """Another member asks. Raises NoController if this node takes no part any more."""
+        """Another member asks. Raises NoController if this node takes no part any more, and
+        Overloaded.
+        """
         if self._closing or self.failure is not None:
             raise NoController("this node takes no part in the quorum")
+        self._check_room()
         answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
         self._put(raft.Received(answer, request))
         try:
@@ -235,6 +237,11 @@ class Quorum:
             except (Unavailable, CorruptData) as error:  # the core has gone on without what failed
                 self._fail(error)
             self._changed()
+
+    def _check_room(self) -> None:
+        """For what others send; what this node says to itself is little, and must not be lost."""
+        if len(self._inbox) >= REQUESTS_MAX:
+            raise Overloaded(f"{REQUESTS_MAX} metadata requests wait already")
 
     def _put(self, item: _Item) -> None:
         self._inbox.append(item)

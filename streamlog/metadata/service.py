@@ -225,8 +225,8 @@ class MetadataService:
             command = PlaceStream(config=config, assignments=assignments)
         granted = await self._settled(command, config.name)
         stream = self.image.stream(config.name)
-        if granted.result["created"]:
-            await self._wait_for_leaders(stream, granted.offset)
+        # Also where it was there: whoever asks again may do so while its leaders are still on it.
+        await self._wait_for_leaders(stream, granted.offset)
         return stream, granted.result["created"]
 
     async def update_stream(self, config: StreamConfig) -> StreamImage:

@@ -7,7 +7,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
+from streamlog.errors import NoController, OffsetOutOfRange, Overloaded, StreamlogError
 from streamlog.metadata import raft_form as form
 from streamlog.raft.messages import EpochAnswer, VoteAnswer
 from streamlog.server.context import Context
@@ -24,7 +24,7 @@ async def vote(request: Message, _version: int, context: Context) -> Message:
         return _ANOTHER_CLUSTER
     try:
         answer = await context.metadata.raft_request(form.read_vote(request))
-    except NoController as error:
+    except (NoController, Overloaded) as error:
         return _refused(error)
     assert isinstance(answer, VoteAnswer)
     return form.encode_vote_answer(answer)
@@ -35,7 +35,7 @@ async def begin_epoch(request: Message, _version: int, context: Context) -> Mess
         return _ANOTHER_CLUSTER
     try:
         answer = await context.metadata.raft_request(form.read_begin_epoch(request))
-    except NoController as error:
+    except (NoController, Overloaded) as error:
         return _refused(error)
     assert isinstance(answer, EpochAnswer)
     return form.encode_epoch_answer(answer)
@@ -46,7 +46,7 @@ async def end_epoch(request: Message, _version: int, context: Context) -> Messag
         return _ANOTHER_CLUSTER
     try:
         answer = await context.metadata.raft_request(form.read_end_epoch(request))
-    except NoController as error:
+    except (NoController, Overloaded) as error:
         return _refused(error)
     assert isinstance(answer, EpochAnswer)
     return form.encode_epoch_answer(answer)

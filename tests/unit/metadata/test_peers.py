@@ -301,3 +301,16 @@ async def test_no_connection_is_left_open(peers: Peers, monkeypatch: pytest.Monk
         await calls[2]
     for connection in made.opened:
         connection.close.assert_called_once_with()
+
+
+async def test_the_connection_to_an_address_that_a_peer_has_left_is_let_go(
+    node: KafkaNode, peers: Peers
+) -> None:
+    async with KafkaNode() as before:
+        answers(before, EpochAnswer(4, ME))
+        await peers.send(of(before), NODE, BEGIN, PATIENCE_MS)
+        (old,) = peers._connections.values()
+    answers(node, EpochAnswer(4, ME))
+    await peers.send(of(node), NODE, BEGIN, PATIENCE_MS)
+    assert [address for address, _ in peers._connections] == [of(node)]
+    assert old._sock.fileno() == -1

@@ -4,6 +4,7 @@ import asyncio
 import errno
 import os
 import shutil
+import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from streamlog.errors import (
     NoController,
     NodeIdTaken,
     OtherCluster,
+    Overloaded,
     RequestTimedOut,
     StaleNode,
     StorageFailed,
@@ -22,6 +24,7 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
+from streamlog.metadata import quorum as quorum_module
 from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.commands import (
@@ -41,6 +44,7 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
+from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 from tests.quorum_member import HOST, Member, until
@@ -552,3 +556,46 @@ async def test_a_controller_that_is_cut_off_lends_nothing_of_later(start: Start)
             granted = await leading.service.take(beat, forwarded=True)
             assert asked_ms - granted.result["unconfirmed_ms"] <= cut_ms
             await asyncio.sleep(0.01)
+
+
+async def test_a_create_that_is_repeated_waits_for_the_leaders_as_well(start: Start) -> None:
+    members = await start(3)
+    asked, leader = others(members, controller(members))
+    may_listen = asyncio.Event()
+
+    async def begin(_image: Image) -> None:
+        pass
+
+    async def settled(_stream: str | None) -> None:
+        await may_listen.wait()
+
+    await leader.service.attach(lambda _old, _new: None, begin, settled)
+    create = asked.service.create_stream
+    async with asyncio.TaskGroup() as group:
+        first = group.create_task(create(config("s"), ((leader.node_id,),)))
+        await until(lambda: "s" in asked.service.image.streams)
+        second = group.create_task(create(config("s")))
+        done, _ = await asyncio.wait((first, second), timeout=0.5)
+        assert not done
+        may_listen.set()
+    assert (first.result()[1], second.result()[1]) == (True, False)
+
+
+async def test_what_peers_send_is_bounded(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node whose disk hangs must not gather requests without end."""
+    monkeypatch.setattr(quorum_module, "REQUESTS_MAX", 3)
+    (member,) = await start(1)
+    hangs, quorum = threading.Event(), member.service._quorum
+    request = BeginEpochRequest(0, TWO)
+    quorum.do(lambda: hangs.wait(10))
+    async with asyncio.TaskGroup() as group:
+        try:
+            await until(lambda: not quorum._inbox)
+            for _ in range(3):
+                group.create_task(quorum.raft_request(request))
+            await until(lambda: len(quorum._inbox) == 3)
+            with pytest.raises(Overloaded):
+                async with asyncio.timeout(2):
+                    await quorum.raft_request(request)
+        finally:
+            hangs.set()
