@@ -37,11 +37,13 @@ from streamlog.metadata.stream import (
     is_hidden,
     is_internal,
 )
-from streamlog.metadata.subjects import overlap
+from streamlog.metadata.subjects import SUBJECT_BYTES_MAX, overlap
 from streamlog.model import NodeId, TopicPartition
 
 NAMES_MAX: Final = 1024
 LIST_MAX: Final = 256
+LOOKED_AT_ONCE: Final = 2_000
+"""Streams and their subjects, before others have their turn of the event loop."""
 COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
 
@@ -151,12 +153,12 @@ class Streams:
 
     async def names(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.freshness.catch_up()
-        names, page = self._page(fields, NAMES_MAX)
+        names, page = await self._page(fields, NAMES_MAX)
         return {**page, "streams": names}
 
     async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
         await self.freshness.catch_up()
-        names, page = self._page(fields, LIST_MAX)
+        names, page = await self._page(fields, LIST_MAX)
         streams = [self._metadata.image.streams[name] for name in names]
         return {**page, "streams": await self._infos(streams)}
 
@@ -240,22 +242,41 @@ class Streams:
             for stream in streams
         ]
 
-    def _page(self, fields: Fields, limit: int) -> tuple[list[str], dict[str, int]]:
+    async def _page(self, fields: Fields, limit: int) -> tuple[list[str], dict[str, int]]:
         """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
         pattern, streams = text(fields, "subject"), self._metadata.image.streams
-        names = sorted(
-            name
-            for name, stream in streams.items()
-            if not is_internal(name) and (not pattern or _watches(stream, pattern))
-        )
+        if len(pattern) > SUBJECT_BYTES_MAX:
+            raise Refused(BAD_REQUEST)  # it is compared with each stream's
+        names, looked = list[str](), 0
+        for name, stream in streams.items():
+            if not is_internal(name) and (not pattern or _watches(stream, pattern)):
+                names.append(name)
+            looked += 1 + (len(stream.config.subjects) if pattern else 0)
+            if looked >= LOOKED_AT_ONCE:
+                looked = 0
+                await asyncio.sleep(0)
+        names.sort()
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
 
 
 def _watches(stream: StreamImage, pattern: str) -> bool:
-    return any(
-        overlap(subject, pattern)
-        for number in range(len(stream.partitions))
-        for subject in stream.config.subjects_of(number)
-    )
+    """Costs the subjects, however many partitions there are."""
+    subjects, partitions = stream.config.subjects, len(stream.partitions)
+    if any(overlap(subject, pattern) for subject in subjects):
+        return True
+    if partitions == 1 or stream.config.is_spread:
+        return False
+    last = pattern.rpartition(".")[2]
+    if last not in {"*", ">"} and last not in _numbers(last, partitions):
+        return False
+    return any(overlap(f"{subject}.*", pattern) for subject in subjects)
+
+
+def _numbers(token: str, partitions: int) -> tuple[str, ...]:
+    """The token, if a partition but the first has it at the end of its subjects."""
+    if len(token) > 5 or not (token.isascii() and token.isdigit()):
+        return ()
+    number = int(token)
+    return (str(number),) if 0 < number < partitions else ()
