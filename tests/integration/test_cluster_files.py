@@ -102,7 +102,6 @@ OF_NODE = (
     "log-start-offset-checkpoint",
     "recovery-point-offset-checkpoint",
     "*-checkpoint",
-    "streams/*/*/message-ids.snapshot",
     "metadata/quorum-state",
     "metadata/*-checkpoint",
     "metadata/log/*.log",
