@@ -94,6 +94,8 @@ class FileReader:
 
     def _read_segment(self, segment: Segment, *, sealed: bool) -> Iterator["pa.RecordBatch"]:
         decoder, opened = self._decoder, None
+        if self._openers.of(segment.files, segment.final_path).has_key:
+            opened = self._opened_pieces(segment)
         with segment.open() as file:
             size = file.size()
             position = segment.position_before(self._expected_offset, file)

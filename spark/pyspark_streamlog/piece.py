@@ -73,7 +73,7 @@ class OpenedPieces:
         return Piece(b"".join(parts), at, starts, positions, is_opened=True)
 
     def _opened(self, header: BatchHeader, batch: memoryview) -> Buffer:
-        if not header.attributes & ENCRYPTED or header.next_offset <= self._start_offset:
+        if header.next_offset <= self._start_offset:
             return batch
         if self._check_crc and crc32c(batch[CRC_START:]) != header.crc:
             problem = "its checksum is wrong"  # as the decoder says it

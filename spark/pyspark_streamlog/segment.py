@@ -22,7 +22,7 @@ from streamlog.log.layout import (
     segment_stem,
 )
 from streamlog.log.scan import BatchPlace, find_batch, scan
-from streamlog.record.batch import ENCRYPTED, HEADER_BYTES, BatchHeader, read_header
+from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.compression import Buffer
 
@@ -124,8 +124,7 @@ class Segment(NamedTuple):
             batch: Buffer = file.pread(place.end_position - place.position, place.position)
         if read_header(batch).is_log_append_time:
             return place.base_offset
-        if place.attributes & ENCRYPTED:
-            batch = self._opened(batch, place)
+        batch = self._opened(batch, place)
         offsets = (r.offset for r in iter_records(batch) if r.timestamp_ms >= timestamp_ms)
         return next(offsets, None)
 

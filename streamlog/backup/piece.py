@@ -124,10 +124,10 @@ class PieceWriter:
     def _begin(self, base_offset: int) -> None:
         self._disk.make_directory(str(self._folder))
         if self._keys is not None:
-            data_key, wrapped = self._keys.new_data_key()
+            data_key, wrapped = self._keys.new_data_key(base_offset)
             key_path = self._folder / (segment_stem(base_offset) + KEY_SUFFIX)
             self._disk.write_small(str(key_path), key_file.encode(wrapped))
-            self._cipher = BatchCipher(data_key)
+            self._cipher = BatchCipher(data_key, base_offset)
         self._file = self._disk.create(str(self._folder / _name(base_offset)))
         self._hash, self._size, self._base_offset = hashlib.sha256(), 0, base_offset
 
@@ -257,10 +257,8 @@ def batches_of(path: Path, piece: Piece, keys: KeyRing) -> Iterator[tuple[BatchH
 def opened_batch(data: bytes, opener: SegmentOpener) -> tuple[BatchHeader, Buffer]:
     """Checked, and as it was appended. Raises CorruptData, EncryptionKeyMissing, OSError."""
     header = check_batch(data)
-    if not header.attributes & ENCRYPTED:
-        return header, data
     batch = opener.opened(data)
-    return read_header(batch), batch
+    return (read_header(batch), batch) if header.attributes & ENCRYPTED else (header, data)
 
 
 def _name(base_offset: int) -> str:

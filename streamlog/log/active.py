@@ -135,6 +135,21 @@ class ActiveSegment:
             position = end
         return b"".join(parts), moved
 
+    def unbind(self) -> None:
+        """Of an empty segment: what is written to it need not be encrypted. Raises as ``append``,
+        and EncryptionKeyMissing.
+        """
+        segment = self.segment
+        if segment.key is None:
+            return
+        try:
+            segment.key.unbind()
+            segment.key = SegmentKey(self._pool, segment.key_path)
+        except OSError as error:
+            raise storage_error(error, segment.key_path) from error
+        except CorruptFile as error:
+            raise StorageFailed(str(error)) from error
+
     def _cipher(self) -> BatchCipher:
         """By the segment's data key, which is made for its first encrypted batch. Raises as above,
         and EncryptionKeyMissing.
@@ -142,7 +157,7 @@ class ActiveSegment:
         segment = self.segment
         try:
             if segment.key is None:
-                segment.key = SegmentKey.made(self._pool, segment.key_path)
+                segment.key = SegmentKey.made(self._pool, segment.key_path, segment.next_offset)
             return segment.key.cipher
         except OSError as error:
             raise storage_error(error, segment.key_path) from error

@@ -78,11 +78,11 @@ def _batch(
     path: Path, place: BatchPlace, data: bytes, opener: SegmentOpener, *, opens: bool
 ) -> DumpedBatch | DumpedDamage:
     header = read_header(data)
-    if not header.attributes & ENCRYPTED:
-        return DumpedBatch(path, place.position, header, data, None)
+    is_encrypted = bool(header.attributes & ENCRYPTED)
     try:
         opened = opener.opened(data) if opens else data
     except CorruptData as error:
         ends = place.end_position, place.base_offset, place.next_offset
         return DumpedDamage(path, Damage(place.position, *ends, str(error)))
-    return DumpedBatch(path, place.position, header, opened, opener.key_name)
+    key_name = opener.key_name if is_encrypted else None
+    return DumpedBatch(path, place.position, header, opened, key_name)

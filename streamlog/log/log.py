@@ -187,6 +187,8 @@ class PartitionLog:
         if active.is_full(self.settings, len(batch), next_offset, now_ms):
             self.roll()
             active = self._active
+        if active.segment.key is not None and not self.settings.encrypts:
+            active = self._without_key()
         try:
             active.append(batch, next_offset, timestamp_ms, encrypts=self.settings.encrypts)
         except StorageFailed as error:
@@ -225,6 +227,8 @@ class PartitionLog:
             self.log_start_offset = start
         places = self._roll_for(places)
         active, size = self._active, places[-1].end_position
+        if active.segment.key is not None and not self.settings.encrypts:
+            active = self._without_key()
         try:
             active.append_run(records[:size], places, encrypts=self.settings.encrypts)
         except StorageFailed as error:
@@ -267,6 +271,14 @@ class PartitionLog:
                 raise
         self._append_segment(segment)
         self._unsynced.segments[old.segment] = None  # its indexes, and what no ticket has covered
+
+    def _without_key(self) -> ActiveSegment:
+        """For batches in the clear: in a segment with a data key they would count as forged. Raises
+        Unavailable.
+        """
+        self.roll()
+        self._active.unbind()  # of a segment that was empty
+        return self._active
 
     def roll_if_old(self, now_ms: int) -> None:
         """As an append would that came now. Raises Unavailable."""

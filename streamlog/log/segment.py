@@ -8,7 +8,6 @@ from typing import Final
 
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, FileState, is_full, storage_error
-from streamlog.log.encryption.cipher import is_encrypted
 from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
 from streamlog.log.end_checksums import (
     OTHER_BATCHES,
@@ -383,7 +382,7 @@ class Segment:
 
     def opened(self, batch: bytes | memoryview) -> bytes | memoryview:
         """One of its batches, whole, as it was appended. Raises as above."""
-        if self.key is None or not is_encrypted(batch):
+        if self.key is None:
             return batch
         try:
             return self.key.cipher.decrypted(batch)

@@ -151,7 +151,7 @@ def _encrypted(
     opener = SegmentOpener(str(path), keys, OsDisk().read_small)
     base_offset = segment_base_offsets([path.name])[0]
     for item in scan_past_damage(file, 0, size_bytes, base_offset):
-        if isinstance(item, Damage) or not item.attributes & ENCRYPTED:
+        if isinstance(item, Damage) or not (item.attributes & ENCRYPTED or opener.has_key):
             continue
         key_name = opener.wrapped().key_name
         if key_name not in keys.names:

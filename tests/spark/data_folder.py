@@ -8,6 +8,7 @@ from streamlog.log.checkpoint import encode_checkpoint
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.encryption.segment_key import NEVER
 from tests.record_batches import HandRecord, hand_batch
 
 LOG_APPEND_TIME = 0x08
@@ -71,11 +72,15 @@ class HandFolder:
         self.commit(offset, stream=stream, partition=partition)
         return path
 
+    @property
+    def _since(self) -> int:
+        return 0 if self.encrypts_each == 1 else NEVER
+
     def _cipher(self, path: Path) -> BatchCipher:
         assert self.keys is not None
-        data_key, wrapped = self.keys.new_data_key()
+        data_key, wrapped = self.keys.new_data_key(self._since)
         path.with_suffix(".key").write_bytes(key_file.encode(wrapped))
-        return BatchCipher(data_key)
+        return BatchCipher(data_key, self._since)
 
     def commit(self, offset: int, *, stream: str = "orders", partition: int = 0) -> None:
         self.high_watermarks[stream, partition] = offset

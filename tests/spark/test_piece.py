@@ -13,10 +13,11 @@ from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
+from streamlog.log.encryption.segment_key import NEVER
 from tests.log_folder import a_key_ring
 from tests.record_batches import HandRecord, hand_batch
 
-DATA_KEY, WRAPPED = a_key_ring().new_data_key()
+DATA_KEY, WRAPPED = a_key_ring().new_data_key(NEVER)
 AT = 4_000
 
 
@@ -78,7 +79,7 @@ def test_a_piece_ends_before_a_batch_that_does_not_open(
     lying = bytearray(b"".join(it.lying for it in laid))
     bounds = [*pairwise([0, *accumulate(len(it.lying) for it in laid)])]
     if not sealed:
-        assert opening(KeyRing()).piece(memoryview(lying), AT).data == lying
+        assert opening(a_key_ring()).piece(memoryview(lying), AT).data == lying
         return
     chosen = data.draw(st.sampled_from(sealed))
     first, end = bounds[chosen]

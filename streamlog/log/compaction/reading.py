@@ -44,10 +44,8 @@ def read_batches(
 def _opened(
     segment: Segment, header: BatchHeader, batch: memoryview
 ) -> tuple[BatchHeader, memoryview]:
-    if not header.attributes & ENCRYPTED:
-        return header, batch
     opened = memoryview(segment.opened(batch))
-    return read_header(opened), opened
+    return (read_header(opened), opened) if header.attributes & ENCRYPTED else (header, batch)
 
 
 def _piece(file: DiskFile, position: int, segment: Segment) -> bytes:

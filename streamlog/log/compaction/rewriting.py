@@ -60,6 +60,9 @@ class Rewriting:
         if not changed:
             cleaned.abandon()
             return None
+        if cipher is None:
+            with storage_errors(path):
+                self._unbind(first)
         return Swap(self._log, group, cleaned, disk=self._disk, pool=self._pool)
 
     def _cipher(self, first: Segment) -> BatchCipher:
@@ -68,10 +71,19 @@ class Rewriting:
         gets it now; a segment in the clear does not mind.
         """
         if first.key is None:
-            data_key, wrapped = self._pool.keys.new_data_key()
+            data_key, wrapped = self._pool.keys.new_data_key(first.next_offset)
             self._disk.write_small(first.key_path, key_file.encode(wrapped))
-            first.key = SegmentKey(self._pool, first.key_path, BatchCipher(data_key))
+            cipher = BatchCipher(data_key, first.next_offset)
+            first.key = SegmentKey(self._pool, first.key_path, cipher)
         return first.key.cipher
+
+    def _unbind(self, first: Segment) -> None:
+        """What takes its place is in the clear, beside the same key file. The object goes first, so
+        that a change of keys that is under way does not bring the old file back.
+        """
+        if first.key is not None:
+            first.key = SegmentKey(self._pool, first.key_path)
+            first.key.unbind()
 
     def _write(
         self, left: deque[Segment], cleaned: CleanedFile, keep: Keep

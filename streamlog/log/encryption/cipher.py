@@ -45,11 +45,14 @@ _BODY_POSITION: Final = HEADER_BYTES + NONCE_BYTES
 class BatchCipher:
     """By one data key. From any thread."""
 
-    __slots__ = ("_gcm",)
+    __slots__ = ("_gcm", "_since")
 
-    def __init__(self, data_key: bytes) -> None:
-        """``data_key``: 32 bytes."""
+    def __init__(self, data_key: bytes, since: int = 0) -> None:
+        """``data_key``: 32 bytes. ``since``: all batches with records from that offset on are
+        encrypted, so one in the clear was put there by somebody else.
+        """
         self._gcm = AESGCM(data_key)
+        self._since = since
 
     def encrypted(self, batch: Buffer) -> bytes:
         """One whole batch, as it goes to the disk."""
@@ -78,9 +81,10 @@ class BatchCipher:
         return found
 
     def decrypted(self, batch: Buffer) -> bytes:
-        """One whole batch, as it was appended; one that is not encrypted as it is.
+        """One whole batch, as it was appended; one from before encryption began as it is.
 
-        Raises CorruptBatch if it was changed, or is another key's.
+        Raises CorruptBatch if it was changed, or is another key's, or is in the clear where
+        encryption had begun.
         """
         return b"".join(self._opened(memoryview(batch)))
 
@@ -99,9 +103,15 @@ class BatchCipher:
     def _opened(self, view: memoryview) -> tuple[Buffer, ...]:
         """The batch in pieces: who has many of them joins all at once."""
         (attributes,) = _ATTRIBUTES.unpack_from(view, CRC_START)
-        if not attributes & ENCRYPTED:
-            return (view,)
         start = bytes(view[:_LENGTH_POSITION])
+        if not attributes & ENCRYPTED:
+            offset = int.from_bytes(start, "big")
+            if offset >= self._since and len(view) > HEADER_BYTES:
+                raise CorruptBatch(
+                    f"the batch at offset {offset} is in the clear, and all from offset"
+                    f" {self._since} on was encrypted"
+                )
+            return (view,)
         epoch = bytes(view[LENGTH_PREFIX_BYTES:CRC_POSITION])
         bound = b"".join((start, epoch, view[CRC_START:HEADER_BYTES]))
         try:

@@ -49,20 +49,22 @@ class KeyRing:
                 " encryption.current"
             )
 
-    def new_data_key(self) -> tuple[bytes, WrappedKey]:
-        """32 random bytes, and the same for the disk. Raises EncryptionKeyMissing."""
+    def new_data_key(self, since: int = 0) -> tuple[bytes, WrappedKey]:
+        """32 random bytes, and the same for the disk; see ``WrappedKey.since``. Raises
+        EncryptionKeyMissing.
+        """
         data_key = AESGCM.generate_key(bit_length=8 * KEY_BYTES)
-        return data_key, self.wrapped(data_key)
+        return data_key, self.wrapped(data_key, since)
 
-    def wrapped(self, data_key: bytes) -> WrappedKey:
+    def wrapped(self, data_key: bytes, since: int = 0) -> WrappedKey:
         """By the current key. Raises EncryptionKeyMissing."""
         keys, current = self._state
         if current is None:
             self.require()
         assert current is not None
         nonce = os.urandom(NONCE_BYTES)
-        sealed = keys[current].encrypt(nonce, data_key, _PURPOSE + current.encode())
-        return WrappedKey(current, nonce + sealed)
+        sealed = keys[current].encrypt(nonce, data_key, _bound(current, since))
+        return WrappedKey(current, nonce + sealed, since)
 
     def unwrapped(self, key: WrappedKey, path: str) -> bytes:
         """The data key that stands in the file at ``path``.
@@ -77,9 +79,14 @@ class KeyRing:
             )
         nonce, sealed = key.wrapped[:NONCE_BYTES], key.wrapped[NONCE_BYTES:]
         try:
-            return found.decrypt(nonce, sealed, _PURPOSE + key.key_name.encode())
+            return found.decrypt(nonce, sealed, _bound(key.key_name, key.since))
         except InvalidTag:
             raise EncryptionKeyMissing(
                 f"{path} does not open with the key {key.key_name!r}: another one had that name"
-                " when it was written"
+                " when it was written, or the file was changed"
             ) from None
+
+
+def _bound(key_name: str, since: int) -> bytes:
+    """What the tag covers beside the data key."""
+    return _PURPOSE + key_name.encode() + b" since %d" % since

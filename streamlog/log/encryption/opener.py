@@ -14,7 +14,7 @@ class SegmentOpener:
     the node that writes it. The data key is looked for at the first batch that needs it.
     """
 
-    __slots__ = ("_cipher", "_keys", "_read_small", "_remedy", "key_path", "path")
+    __slots__ = ("_cipher", "_has_key", "_keys", "_read_small", "_remedy", "key_path", "path")
 
     def __init__(
         self,
@@ -33,6 +33,7 @@ class SegmentOpener:
         self._read_small = read_small
         self._remedy = remedy
         self._cipher: BatchCipher | None = None
+        self._has_key = False
 
     def wrapped(self) -> WrappedKey:
         """The data key as it lies there. Raises CorruptFile, OSError."""
@@ -60,17 +61,32 @@ class SegmentOpener:
         """Raises CorruptFile, EncryptionKeyMissing, OSError."""
         if self._cipher is None:
             try:
-                data_key = self._keys.unwrapped(self.wrapped(), self.key_path)
+                wrapped = self.wrapped()
+                data_key = self._keys.unwrapped(wrapped, self.key_path)
             except EncryptionKeyMissing as error:
                 raise EncryptionKeyMissing(f"{error}; {self._remedy}") from None
-            self._cipher = BatchCipher(data_key)
+            self._cipher = BatchCipher(data_key, wrapped.since)
         return self._cipher
 
-    def opened(self, batch: Buffer) -> Buffer:
-        """A whole batch as it was appended; one that is not encrypted as it is.
-
-        Raises CorruptBatch if it was changed, and what ``cipher`` does.
+    @property
+    def has_key(self) -> bool:
+        """There is a file of a data key, whatever is in it; once there is, there will be. Raises
+        OSError.
         """
-        if not is_encrypted(batch):
+        if not self._has_key:
+            try:
+                self._read_small(self.key_path)
+                self._has_key = True
+            except FileNotFoundError:
+                pass
+        return self._has_key
+
+    def opened(self, batch: Buffer) -> Buffer:
+        """A whole batch as it was appended; one from before encryption began as it is.
+
+        Raises CorruptBatch if it was changed, or is in the clear where encryption had begun, and
+        what ``cipher`` does.
+        """
+        if not is_encrypted(batch) and not self.has_key:
             return batch
         return self.cipher.decrypted(batch)

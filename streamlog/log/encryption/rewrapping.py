@@ -39,7 +39,8 @@ class Rewrapping:
     def prepare(self) -> WrappedKey:
         """A worker's. Raises CorruptFile, EncryptionKeyMissing, OSError."""
         keys, disk = self._files.keys, self._files.disk
-        wrapped = keys.wrapped(keys.unwrapped(self._key.wrapped(), self._key.path))
+        old = self._key.wrapped()
+        wrapped = keys.wrapped(keys.unwrapped(old, self._key.path), old.since)
         try:
             file = disk.create(self._temporary)
             with contextlib.closing(file):

@@ -7,6 +7,8 @@ from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_file import WrappedKey
 from streamlog.log.files import FilePool
 
+NEVER: Final = 2**63 - 1
+"""As ``since``: batches may be in the clear wherever they lie."""
 KEY_MISSING: Final = "its segment's data key is missing"
 
 
@@ -23,14 +25,15 @@ class SegmentKey:
         self._cipher = cipher
 
     @classmethod
-    def made(cls, pool: FilePool, path: str) -> "SegmentKey":
-        """A new one, in the file from now on but not synced. Raises EncryptionKeyMissing, OSError.
+    def made(cls, pool: FilePool, path: str, since: int) -> "SegmentKey":
+        """A new one, in the file from now on but not synced; ``since`` is the offset of the first
+        batch under it. Raises EncryptionKeyMissing, OSError.
 
         Who syncs what was encrypted by it has to sync that file, and its name, as well.
         """
-        data_key, wrapped = pool.keys.new_data_key()
+        data_key, wrapped = pool.keys.new_data_key(since)
         pool.write_new(path, key_file.encode(wrapped))
-        key = cls(pool, path, BatchCipher(data_key))
+        key = cls(pool, path, BatchCipher(data_key, since))
         key.is_unsynced = True
         return key
 
@@ -38,9 +41,19 @@ class SegmentKey:
     def cipher(self) -> BatchCipher:
         """Raises CorruptFile, EncryptionKeyMissing, OSError where it has to be read and cannot."""
         if self._cipher is None:
-            data_key = self._pool.keys.unwrapped(self.wrapped(), self.path)
-            self._cipher = BatchCipher(data_key)
+            wrapped = self.wrapped()
+            data_key = self._pool.keys.unwrapped(wrapped, self.path)
+            self._cipher = BatchCipher(data_key, wrapped.since)
         return self._cipher
+
+    def unbind(self) -> None:
+        """From now on batches of the segment may be in the clear. The file is synced; whoever asks
+        makes a new object for it. Blocking. Raises as ``cipher``.
+        """
+        keys = self._pool.keys
+        wrapped = keys.wrapped(keys.unwrapped(self.wrapped(), self.path), NEVER)
+        self._pool.disk.write_small(self.path, key_file.encode(wrapped))
+        self._pool.forget(self.path)
 
     def wrapped(self) -> WrappedKey:
         """As it is on the disk. Raises CorruptFile, OSError."""

@@ -75,8 +75,11 @@ def test_what_has_no_records_stays_as_it_is() -> None:
 
 def test_some_are_encrypted_and_some_not() -> None:
     one, two, three = (make_batch(offset, 1) for offset in (0, 1, 2))
-    run = CIPHER.encrypted(one) + two + CIPHER.encrypted(three)
-    assert CIPHER.decrypted_all(run) == one + two + three
+    cipher = BatchCipher(KEY, since=2)
+    run = cipher.encrypted(one) + two + cipher.encrypted(three)
+    with pytest.raises(CorruptBatch, match="offset 2 is in the clear, and all from offset 2 on"):
+        cipher.decrypted_all(one + two + make_batch(2, 1))
+    assert cipher.decrypted_all(run) == one + two + three
     assert CIPHER.decrypted_all(b"") == b""
 
 

@@ -3,13 +3,13 @@ import pytest
 from streamlog.errors import CorruptFile
 from streamlog.log.encryption.key_file import WRAPPED_BYTES, WrappedKey, decode, encode
 
-KEY = WrappedKey("2026-11", bytes(range(WRAPPED_BYTES)))
+KEY = WrappedKey("2026-11", bytes(range(WRAPPED_BYTES)), 4711)
 TEXT = encode(KEY)
 
 
 def test_there_and_back() -> None:
     assert decode(TEXT, "x") == KEY
-    assert TEXT.startswith(b"streamlog data key 1\nkey 2026-11\nwrapped AAECAw")
+    assert TEXT.startswith(b"streamlog data key 1\nkey 2026-11\nsince 4711\nwrapped AAECAw")
 
 
 @pytest.mark.parametrize("at", range(len(TEXT)))

@@ -40,7 +40,6 @@ def opener(files: Files, keys: KeyRing) -> SegmentOpener:
 def test_what_is_in_the_clear_takes_no_key() -> None:
     files = Files(None)
     assert opener(files, KeyRing()).opened(BATCH) is BATCH
-    assert files.reads == 0
 
 
 def test_batches_are_opened_by_a_key_that_is_read_once(sealed: tuple[bytes, Files]) -> None:

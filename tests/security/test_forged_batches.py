@@ -1,0 +1,137 @@
+"""A batch in the clear where all was encrypted was put there by somebody without the key: no reader
+hands it out.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from crc32c import crc32c
+
+from pyspark_streamlog.piece import OpenedPieces
+from streamlog.backup.piece import opened_batch
+from streamlog.errors import CorruptBatch, EncryptionKeyMissing
+from streamlog.log.compaction.reading import read_batches
+from streamlog.log.disk import OsDisk
+from streamlog.log.dump import DumpedBatch, DumpedDamage, dump
+from streamlog.log.encryption.opener import SegmentOpener
+from streamlog.log.files import FilePool
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.log.verify import Finding, verify
+from streamlog.record.batch import batches, read_header
+from streamlog.record.codec import iter_records
+from tests.log_folder import a_key_ring, append, sync
+from tests.record_batches import HandRecord, hand_batch
+
+CLEAR = LogSettings(segment_bytes=1 << 20)
+HIDDEN = replace(CLEAR, encrypts=True)
+OFFSETS = 6
+FORGED = 4
+
+
+def opened(folder: Path, settings: LogSettings = HIDDEN, synced: int = OFFSETS) -> PartitionLog:
+    disk = OsDisk()
+    files = FilePool(disk, 16, a_key_ring())
+    return PartitionLog.open(folder, settings, disk=disk, files=files, recovery_point=synced)
+
+
+def forged_in(folder: Path, encrypted_from: int) -> Path:
+    """Encrypted from that offset on, and one batch of it replaced."""
+    log = opened(folder, CLEAR, 0)
+    for offset in range(OFFSETS):
+        log.settings = HIDDEN if offset >= encrypted_from else CLEAR
+        append(log, [b"%d" % offset * 60])
+    sync(log)
+    log.close()
+    (path,) = folder.glob("*.log")
+    data, position = bytearray(path.read_bytes()), 0
+    for header, batch in batches(bytes(data)):
+        if header.base_offset == FORGED:
+            sizes = (hand_batch([HandRecord(b"f" * size)], FORGED) for size in range(200))
+            forged = next(it for it in sizes if len(it) == len(batch))  # all else stays as it was
+            data[position : position + len(batch)] = forged
+        position += len(batch)
+    path.write_bytes(data)
+    return path
+
+
+Reader = Callable[[Path], list[int]]
+"""The offsets that somebody is handed of the segment."""
+
+
+def by_a_node(path: Path) -> list[int]:
+    log = opened(path.parent)
+    try:
+        with log.read(0, 1 << 20, OFFSETS) as part:
+            return [header.base_offset for header, _ in batches(part.read())]
+    finally:
+        log.close()
+
+
+def by_compaction(path: Path) -> list[int]:
+    log, file = opened(path.parent), OsDisk().open(str(path), writable=False)
+    try:
+        (segment,) = log.segments
+        return [it.base_offset for it, _ in read_batches(file, segment, lambda _: None)]
+    finally:
+        file.close()
+        log.close()
+
+
+def opener(path: Path) -> SegmentOpener:
+    return SegmentOpener(str(path), a_key_ring(), OsDisk().read_small)
+
+
+def by_a_backup(path: Path) -> list[int]:
+    keys = opener(path)
+    found = (opened_batch(bytes(batch), keys) for _, batch in batches(path.read_bytes()))
+    return [header.base_offset for header, _ in found]
+
+
+def by_spark(path: Path) -> list[int]:
+    pieces = OpenedPieces(opener(path), 0, OFFSETS, check_crc=True)
+    data, found = memoryview(path.read_bytes()), list[int]()
+    position = 0
+    while position < len(data):
+        piece = pieces.piece(data[position:], position)
+        found += [header.base_offset for header, _ in batches(bytes(piece.data))]
+        position = piece.position(len(piece.data))
+    return found
+
+
+@pytest.mark.parametrize("encrypted_from", [0, 2, FORGED])
+@pytest.mark.parametrize("read", [by_a_node, by_compaction, by_a_backup, by_spark])
+def test_no_reader_hands_it_out(tmp_path: Path, read: Reader, encrypted_from: int) -> None:
+    path = forged_in(tmp_path, encrypted_from)
+    with pytest.raises(CorruptBatch, match=rf"offset {FORGED} is in the clear"):
+        read(path)
+
+
+@pytest.mark.parametrize("read", [by_a_node, by_compaction, by_a_backup, by_spark])
+def test_what_was_there_before_encryption_is_read(tmp_path: Path, read: Reader) -> None:
+    """The batch at ``FORGED`` is from before it, too, and as good as any in a log in the clear."""
+    assert read(forged_in(tmp_path, FORGED + 1)) == [*range(OFFSETS)]
+
+
+def test_commands_tell_it(tmp_path: Path) -> None:
+    forged_in(tmp_path, 2)
+    told = [it.problem for it in verify(tmp_path, a_key_ring()) if isinstance(it, Finding)]
+    assert len(told) == 1
+    assert f"offset {FORGED} is in the clear" in told[0]
+    items = list(dump(tmp_path, a_key_ring()))
+    (damage,) = (it.damage for it in items if isinstance(it, DumpedDamage))
+    assert "in the clear" in damage.problem
+    values = [it.data for it in items if isinstance(it, DumpedBatch)]
+    assert len(values) == OFFSETS - 1
+    assert not any(b"fff" in (next(iter_records(it)).value or b"") for it in values)
+
+
+def test_where_it_begins_cannot_be_moved(tmp_path: Path) -> None:
+    path = forged_in(tmp_path, 0)
+    key = path.with_suffix(".key")
+    moved = key.read_bytes().replace(b"since 0\n", b"since 9\n").rpartition(b"crc32c ")[0]
+    key.write_bytes(moved + b"crc32c %08x\n" % crc32c(moved))
+    with pytest.raises(EncryptionKeyMissing, match="or the file was changed"):
+        opener(path).opened(path.read_bytes()[: read_header(path.read_bytes()).size_bytes])
