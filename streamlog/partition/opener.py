@@ -10,6 +10,7 @@ from streamlog.errors import StreamlogError, Unavailable
 from streamlog.log.disk import Disk
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
 from streamlog.partition.folder import Folders
 from streamlog.partition.limits import log_settings
@@ -50,6 +51,8 @@ class Opener:
         self._disk = disk
         self._files = files
         self._spawn = spawn
+        self.lost: set[TopicPartition] = set()
+        """Their folders are gone, and were there when the node ran last."""
         self._asked: list[tuple[Here, asyncio.Future[Opened]]] = []
 
     async def open(self, here: Here) -> Opened:
@@ -100,7 +103,7 @@ class Opener:
         """Those without a folder, of which a checkpoint still speaks and cannot be rewritten."""
         new = [here for here in wanted if not self._folders.path(here.tp).exists()]
         try:
-            await self._upkeep.forget_strangers([here.tp for here in new])
+            await self._upkeep.forget_strangers([here.tp for here in new], lost=self.lost)
         except Unavailable as error:
             return [(here, error) for here in new]
         return []

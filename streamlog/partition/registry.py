@@ -216,14 +216,11 @@ class Registry:
         except OSError as error:
             raise StorageFailed(f"{error.filename}: {error.strerror}") from error
         self._disposal.remove_later(leftovers)
-        gone = self._missing_folders(image, frozenset(moved_back))
+        self._opener.lost.update(self._missing_folders(image, frozenset(moved_back)))
         streams = image.streams.values()
         here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
         self._wanted = {it.tp: it for it in here}
         await self._opener.open_all(here, self._opened)
-        for tp in gone:
-            if tp in self._partitions:
-                self._partitions[tp].following.is_short = True
         await self._upkeep.write_checkpoints()
 
     def apply(self, old: Image, new: Image) -> None:
@@ -473,6 +470,7 @@ class Registry:
                 continue
             self._offline.pop(tp, None)
             self._heard.pop(tp, None)
+            self._opener.lost.discard(tp)
             if self._replication is not None:
                 self._replication.gone(tp)
             partition = self._partitions.pop(tp, None)

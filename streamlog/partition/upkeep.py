@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Container, Iterable, Mapping
 from concurrent.futures import Executor
 from typing import Final
 
@@ -121,15 +121,23 @@ class Upkeep:
             if self._partitions.get(partition.tp) is partition and not partition.state.cutting:
                 await partition.erasing.keep(self._in_worker)
 
-    async def forget_strangers(self, tps: Iterable[TopicPartition]) -> None:
+    async def forget_strangers(
+        self, tps: Iterable[TopicPartition], *, lost: Container[TopicPartition] = ()
+    ) -> None:
         """Before folders for ``tps`` are made: no checkpoint may speak of their former namesakes.
 
-        Raises StorageFull, StorageFailed.
+        ``lost``: of these it is remembered how much was committed. It tells each start, until that
+        is there again, that their logs lack it: a node that is killed before the controller has
+        heard of it must not lead with an empty log. Raises StorageFull, StorageFailed.
         """
         async with self._writing:
-            gone = [tp for tp in tps if tp in self._checkpoints]
-            if gone:
-                await self._store(lambda: self._checkpoints.forget(gone))
+            offsets = self._checkpoints.written()
+            for tp in tps:
+                known = offsets.pop(tp, None)
+                if known is not None and tp in lost:
+                    offsets[tp] = NOTHING._replace(high_watermark=known.high_watermark)
+            if offsets != self._checkpoints.written():
+                await self._store(lambda: self._checkpoints.write(offsets))
 
     async def persist_log_start(self, partition: Partition, offset: int) -> None:
         """Those that come while another is written are written together."""

@@ -201,6 +201,23 @@ async def test_a_lost_folder_is_told(world: World, caplog: pytest.LogCaptureFixt
     assert "partition folder is gone" in caplog.text
 
 
+async def test_a_lost_folder_is_known_until_the_controller_has_heard_of_it(world: World) -> None:
+    """A node that is killed after it has made the folder anew must not lead with an empty log."""
+    async with world.node() as registry:
+        await world.create("s")
+        await publish(registry.partition(tp("s")), b"a")
+    shutil.rmtree(world.data_dir / "streams" / "s")
+    disk = FailingDisk()
+    disk.faults.break_("create", code=errno.EMFILE, path="streams/s")
+    await world.registry(disk).open(world.image)
+    for _ in range(2):  # killed before its first heartbeat
+        registry = world.registry()
+        await registry.open(world.image)
+        partition = registry.partition(tp("s"))
+        assert partition.following.is_short
+        assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
+
+
 async def test_lost_committed_records_are_told(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
