@@ -196,19 +196,16 @@ class Peers:
         key = address, purpose
         connection = self._connections.get(key)
         if connection is None or connection.broken:
-            if connection is not None:
-                connection.close()
+            self._forget_broken()
             connection = await self._open(address, timeout_ms)
             before = self._connections.get(key)
             if before is not None and not before.broken:  # somebody was quicker
                 connection.close()
                 return before
-            if before is not None:  # and it has broken since
-                before.close()
             if self._closed:
                 connection.close()
                 raise NodeUnreachable(f"{address}: no more connections are made")
-            self._forget_broken()
+            self._forget_broken()  # one that was quicker, and has broken since
             self._connections[key] = connection
         return connection
 
