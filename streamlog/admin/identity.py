@@ -134,11 +134,11 @@ def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
         return tuple
     if settings.access.node_secret_file is not None:
         return found.secrets
-    return lambda: tuple(map(_stretched, found.secrets()))
+    return lambda: tuple(map(stretched, found.secrets()))
 
 
 @lru_cache(maxsize=16)
-def _stretched(password: bytes) -> bytes:
+def stretched(password: bytes) -> bytes:
     """Once for each password: it takes a tenth of a second."""
     return hashlib.scrypt(
         password,

@@ -11,6 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
+from streamlog.admin.identity import stretched
 from streamlog.admin.nodes import subject_of
 from streamlog.authority.signature import (
     KEY,
@@ -167,7 +168,7 @@ async def test_nodes_answer_nodes_alone(guarded: GuardedNode, client: Client) ->
     admin = Asker(client, guarded.admin_key).headers(subject, data)
     for headers in (None, wrong, admin):
         assert code(await asker.send(subject, data, headers)) == 401
-    secret = (guarded.directory / "node-password").read_bytes().strip()
+    secret = stretched((guarded.directory / "node-password").read_bytes().strip())
     subject = subject_of("streamlog", NodeId(1), "NO_SUCH_VERB")
     right = sign({NODE: "1"}, subject, data, node_signature(secret), now_ms=now())
     assert code(await asker.send(subject, data, right)) not in (0, 401)
