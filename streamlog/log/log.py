@@ -516,6 +516,7 @@ class PartitionLog:
             self.fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
         end = self._active.segment.next_offset
+        self._unsynced.manifest |= self._manifest_is_behind
         self._end_at(end, epochs_kept_to=end)
 
     def cut_damage(self) -> None:

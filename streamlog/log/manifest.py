@@ -30,11 +30,12 @@ A crash between any two system calls leaves a folder that fits its manifest, bec
 Writers are in several threads: the ticket's, compaction's, the owner's. Each change is made to what
 is stored, under a lock. A truncation begins a new ``era``; a ticket from before adds nothing.
 
-A full disk does not stop a log: a ticket leaves the manifest behind, and the next one brings it up
-to date; less is known meanwhile. A manifest that is missing or damaged is made anew out of the
-folder, and then each segment's end is looked at. One that is older than the folder calls segments
-damaged that are not, or knows less; it never makes a log longer or shorter. An older copy of the
-whole folder fits its own manifest: the checkpoints of the node know that it ends too early.
+A full disk does not stop a log: a ticket leaves the manifest behind, a truncation removes it, and
+the next ticket brings it up to date; less is known meanwhile. A manifest that is missing or damaged
+is made anew out of the folder, and then each segment's end is looked at. One that is older than the
+folder calls segments damaged that are not, or knows less; it never makes a log longer or shorter.
+An older copy of the whole folder fits its own manifest: the checkpoints of the node know that it
+ends too early.
 """
 
 import struct
@@ -44,7 +45,7 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, is_full
 from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums
 
 MANIFEST_NAME: Final = "segment-manifest"
@@ -217,11 +218,19 @@ class ManifestFile:
             self._write(known._replace(log_start_offset=start, sealed=sealed))
 
     def end_at(self, offset: int, active_offset: int) -> None:
-        """Before the log is cut there."""
+        """Before the log is cut there. Where the disk is full there is no manifest after that,
+        until the next ticket: a cut makes room, and must not wait for it.
+        """
         with self._lock:
             self.era += 1
-            if self.stored is not None:
+            if self.stored is None:
+                return
+            try:
                 self._write(self.stored.cut_at(offset, active_offset))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._remove()
 
     def lower_start(self, log_start_offset: int) -> None:
         """After the log was cut below its start."""
@@ -234,6 +243,12 @@ class ManifestFile:
         with self._lock:
             self.era += 1
             self._write(Manifest(offset, synced_end=offset))
+
+    def _remove(self) -> None:
+        """Durably, and with it whatever was removed from the folder before."""
+        self._disk.unlink(self.path)
+        self._disk.sync_directory(self.path.rpartition("/")[0])
+        self.stored = None
 
     def _write(self, manifest: Manifest) -> None:
         known = self.stored

@@ -11,7 +11,7 @@ import pytest
 from kio.index import load_request_schema
 from kio.serial import entity_reader
 
-from streamlog.errors import ProtocolViolation
+from streamlog.errors import MalformedFrame, ProtocolViolation
 from streamlog.wire import control, fetch, produce
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.registry import FETCH, PRODUCE, Api
@@ -67,7 +67,12 @@ def test_what_kio_writes_is_read_as_kio_reads_it(spoken: tuple[Api, int]) -> Non
         if body is None:
             continue
         cursor = Cursor(body)
-        ours = read_body(cursor, api, version)
+        try:
+            ours = read_body(cursor, api, version)
+        except MalformedFrame as error:
+            assert api.key in (FETCH, PRODUCE)
+            assert "name of a topic of 300 bytes" in str(error)
+            continue
         assert cursor.remaining == 0, f"seed {seed}"
         if api.key not in (FETCH, PRODUCE):
             theirs, _ = entity_reader(load_request_schema(api.key, version))(body, 0)

@@ -460,6 +460,24 @@ def test_a_full_disk_leaves_it_behind_until_there_is_room(disk: SimDisk) -> None
     assert not log.failed
 
 
+@pytest.mark.parametrize("has_power", [True, False])
+def test_a_log_is_cut_on_a_full_disk(disk: SimDisk, *, has_power: bool) -> None:
+    """A follower whose disk is full must be able to follow another leader: that makes room."""
+    log = reopen(disk)
+    disk.capacity_bytes = sum(disk.sizes(str(FOLDER)).values())
+    log.truncate_to(20)
+    assert (log.log_end_offset, log.failed) == (20, False)
+    assert log.manifest.stored is None
+    disk.capacity_bytes = None
+    if has_power:
+        sync(log)
+        assert (stored(disk).active_offset, len(stored(disk).sealed)) == (16, 2)
+    else:
+        disk.crash()
+    log = reopen(disk, 20)
+    assert (log.log_start_offset, log.log_end_offset, log.damaged_from) == (0, 20, None)
+
+
 def test_one_of_another_folder_or_cut_is_none() -> None:
     manifest = Manifest(
         3,
