@@ -10,8 +10,9 @@ import re
 from typing import Final
 
 _UNSEEN: Final = (
-    "\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
-    "\ud800-\udfff\U000e0000-\U000e0fff"
+    "\x7f-\x9f\xad\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
+    "\ud800-\udfff\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3"
+    "\U0001d173-\U0001d17a\U000e0000-\U000e0fff"
 )
 _IN_A_LINE: Final = re.compile(f"[\x00-\x1f{_UNSEEN}]")
 _IN_TEXT: Final = re.compile(f"[\x00-\x08\x0b-\x1f{_UNSEEN}]")

@@ -214,11 +214,12 @@ KNOWN: Final[tuple[Known, ...]] = (
         _path(r"config\.discard"),
     ),
     Known(
-        "a stream has at most 1,000 subjects, and a template of `subject_transform` or"
-        " `republish` at most 1,024 characters",
-        "JetStream bounds neither; a request of any client must not hold up the others",
+        "a stream has at most 1,000 subjects, `multi_last` 4,096, and a template of"
+        " `subject_transform` or `republish`, or the `subject` of a list, 1,024 characters",
+        "JetStream bounds none of these; a request of any client must not hold up the others",
         lambda it: (
             _refused(r"^500/10052 (subject_transform|republish): .*at most 1024 characters$")(it)
+            or (it.scene == "large fields" and _refused("^400/10003 |^413 Too Many Results")(it))
             or _too_many_subjects(it)
         ),
     ),

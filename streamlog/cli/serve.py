@@ -18,7 +18,9 @@ def serve(
 ) -> None:
     """Run one node until it is told to stop (Ctrl-C, SIGTERM)."""
     if example:
-        print((resources.files("streamlog") / "node.toml").read_text(), end="")
+        from streamlog.cli.output import say
+
+        say((resources.files("streamlog") / "node.toml").read_text(), end="")
         return
     gc.disable()  # what is loaded stays: to look for garbage in it is a fifth of the start
     try:

@@ -407,6 +407,9 @@ class Recovery:
         active = self._activate(segment, found)
         segment.unverified_bytes = segment.size_bytes
         active.indexes_are_stored = found.indexes_are_stored
+        if segment.key is not None:
+            # Its file may be there, and not on the disk: made for a batch that found no room.
+            segment.key.is_unsynced = True
         return active
 
     def _activate(self, segment: Segment, found: Rescan) -> ActiveSegment:

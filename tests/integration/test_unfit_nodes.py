@@ -14,6 +14,8 @@ from tests.authority import Authority
 from tests.cluster import Cluster, ClusterNode
 from tests.server_process import program, wait_until
 
+BARE = Path(__file__).parents[1] / "bare"
+"""Has what sets the clock."""
 STREAM = "orders"
 PARTITIONS = 6
 REBALANCE_MS = 300
@@ -107,7 +109,8 @@ def test_a_wrong_clock(tmp_path: Path, controls: bool) -> None:
     with Cluster(tmp_path, settings=FAST) as cluster:
         make_stream(cluster)
         cluster.kill(1)
-        cluster[1].command = ["env", "TEST_CLOCK_AHEAD_S=600", *cluster[1].command]
+        wrong = ("TEST_CLOCK_AHEAD_S=600", f"PYTHONPATH={BARE}")
+        cluster[1].command = ["env", *wrong, *cluster[1].command]
         cluster[1].spawn()
         wait_until(lambda: "started" in cluster[1].log_text(), "it does not start")
         if controls:

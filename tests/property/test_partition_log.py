@@ -45,6 +45,7 @@ class LogMachine(RuleBasedStateMachine):
         self.now_ms = 1_000
         self.epoch = 0
         self.ticket: SyncTicket | None = None
+        self.went_when_full = False  # files may have: the checkpoint alone has the log start then
         self.log = open_log(self.disk, self.settings)
 
     @property
@@ -143,6 +144,7 @@ class LogMachine(RuleBasedStateMachine):
     def purge(self, part: float) -> None:
         offset = int(part * self.log.log_end_offset)
         self.log.advance_log_start(offset)
+        self.went_when_full |= self.disk.capacity_bytes is not None
         self.log_start = max(self.log_start, offset)
         assert self.log.log_start_offset == self.log_start
 
@@ -161,6 +163,7 @@ class LogMachine(RuleBasedStateMachine):
         )
         before = self.log.log_start_offset
         self.log.advance_log_start(self.log.retained_start(self.now_ms, self.synced))
+        self.went_when_full |= self.disk.capacity_bytes is not None
         self.log.settings = self.settings
         self.log_start = self.log.log_start_offset
         gone = [t for t in self.twins if before < t.next_offset <= self.log_start]
@@ -245,11 +248,13 @@ class LogMachine(RuleBasedStateMachine):
     @rule(checkpoint=st.floats(0, 1), knows_start=st.booleans())
     def crash(self, checkpoint: float, knows_start: bool) -> None:
         self.disk.crash()
-        start = self.log_start if knows_start or self.log_start > self.synced else 0
+        knows_start |= self.log_start > self.synced or self.went_when_full
+        start = self.log_start if knows_start else 0
         self.come_back(int(checkpoint * self.synced), start, lost_nothing=False)
 
     def come_back(self, recovery_point: int, start: int, *, lost_nothing: bool) -> None:
         self.ticket = None
+        self.went_when_full = False
         self.disk.capacity_bytes = None
         self.log = open_log(
             self.disk, self.settings, recovery_point=recovery_point, log_start_offset=start

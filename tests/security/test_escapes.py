@@ -4,6 +4,7 @@ import ast
 import io
 import json
 import logging
+import sys
 import unicodedata
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,6 +73,13 @@ def test_no_cell_and_no_line_of_a_command_is_obeyed(capsys: pytest.CaptureFixtur
     assert said.out.count("owned") == 9
     assert "\n\tis gone" in said.out
     assert not is_obeyed(said.out + said.err)
+
+
+def test_each_control_and_format_character_is_escaped() -> None:
+    """Of the Unicode version that this Python knows."""
+    every = (chr(it) for it in range(sys.maxunicode + 1))
+    unseen = "".join(it for it in every if unicodedata.category(it) in UNSEEN)
+    assert visible(unseen).isascii()
 
 
 @given(st.text())

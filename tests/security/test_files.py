@@ -87,7 +87,8 @@ def test_a_folder_that_is_not_ours_is_told_of_and_used(
     def chmod(_path: Path, _mode: int) -> None:
         raise PermissionError(1, "Operation not permitted")
 
-    (tmp_path / "data").mkdir(mode=0o755)
+    (tmp_path / "data").mkdir()
+    (tmp_path / "data").chmod(0o755)  # whatever the process's umask is
     monkeypatch.setattr(Path, "chmod", chmod)
     DataDir.open(tmp_path / "data", NodeId(1)).close()
     assert [it.message for it in caplog.records] == ["others can read the data folder"]

@@ -302,3 +302,21 @@ def test_a_stray_key_is_swept_up(disk: SimDisk) -> None:
 def test_a_batch_is_32_bytes_longer() -> None:
     assert HIDDEN.overhead_bytes == OVERHEAD_BYTES == 32
     assert SMALL.overhead_bytes == 0
+
+
+def test_a_key_that_found_room_when_its_batch_did_not_is_synced_with_the_next(
+    disk: SimDisk,
+) -> None:
+    """The next process finds its file, which nobody has synced, and encrypts by it."""
+    log = open_log(disk, HIDDEN)
+    disk.fail("pwrite", errno.ENOSPC, part=".log")
+    with pytest.raises(StorageFull):
+        append(log, [SECRET])
+    log.close()
+    assert keys_on(disk)
+    log = open_log(disk, HIDDEN)
+    batch = append(log, [SECRET])
+    sync(log)
+    disk.crash()
+    log = open_log(disk, HIDDEN, recovery_point=1)
+    assert [data for _, data in read_batches(log)] == [batch]
