@@ -20,7 +20,7 @@ from streamlog.log.recovery import Recovery
 from streamlog.metadata import store
 from streamlog.metadata.applier import Applier
 from streamlog.metadata.commands import IsrChange
-from streamlog.metadata.controller import isr, placement, streams
+from streamlog.metadata.controller import isr, nodes, placement, streams
 from streamlog.metadata.controller.draft import Draft
 from streamlog.metadata.controller.placement import new_partition
 from streamlog.metadata.image import PartitionImage
@@ -123,6 +123,11 @@ def ignore_incarnations(patch: pytest.MonkeyPatch) -> None:
 
     inner = state.PartitionState.follower_fetch
     patch.setattr(state.PartitionState, "follower_fetch", follower_fetch)
+
+
+def trust_older_copies(patch: pytest.MonkeyPatch) -> None:
+    """A data folder in which the last known stamp is missing is taken for the one that had it."""
+    patch.setattr(nodes, "_is_older", lambda *_: False)
 
 
 def follow_by_name(patch: pytest.MonkeyPatch) -> None:

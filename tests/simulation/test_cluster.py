@@ -9,6 +9,7 @@ import pytest
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
 from tests.simulation.cluster.late import JoinersLosePower, LeadersForAMoment, ReplicasReturnSoon
+from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
     DamageWorld,
@@ -33,6 +34,7 @@ SWARMS = [
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
     pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
+    pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
 ]
 
 
