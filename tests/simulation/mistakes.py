@@ -130,6 +130,19 @@ def trust_older_copies(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(nodes, "_is_older", lambda *_: False)
 
 
+def take_what_deposed_leaders_send(patch: pytest.MonkeyPatch) -> None:
+    """Whatever stands in the leader's file when it is sent, and whoever leads by then. The leader's
+    own check is made before it sends; the follower's is enough without it.
+    """
+
+    def append_fetched(self: log.PartitionLog, records: memoryview, **_: object) -> int:
+        return inner(self, records)
+
+    inner = log.PartitionLog.append_fetched
+    patch.setattr(log.PartitionLog, "append_fetched", append_fetched)
+    patch.setattr(PartitionFetch, "_check_leadership", lambda _: None)
+
+
 def follow_by_name(patch: pytest.MonkeyPatch) -> None:
     """A fetch counts for whichever stream has the name now, the leader epochs of which begin at 0
     once more. Each of what prevents it (ids, epochs, incarnations) is enough without the others.

@@ -8,7 +8,12 @@ import pytest
 
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.cruel import FollowersLag
-from tests.simulation.cluster.late import JoinersLosePower, LeadersForAMoment, ReplicasReturnSoon
+from tests.simulation.cluster.late import (
+    DeposedLeadersSend,
+    JoinersLosePower,
+    LeadersForAMoment,
+    ReplicasReturnSoon,
+)
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.swarm import (
     AlternatingWorld,
@@ -34,6 +39,7 @@ SWARMS = [
     pytest.param(LeadersForAMoment, range(3), id="leaders-for-a-moment"),
     pytest.param(ReplicasReturnSoon, range(3), id="replicas-return-soon"),
     pytest.param(JoinersLosePower, range(3), id="joiners-lose-power"),
+    pytest.param(DeposedLeadersSend, range(3), id="deposed-leaders-send"),
     pytest.param(OlderCopiesReturn, range(4), id="older-copies-return"),
 ]
 

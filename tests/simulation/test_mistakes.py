@@ -15,7 +15,7 @@ from tests.simulation.cluster.cruel import (
     LeadersDie,
     VotersRestart,
 )
-from tests.simulation.cluster.late import JoinersLosePower, LeadersForAMoment
+from tests.simulation.cluster.late import DeposedLeadersSend, JoinersLosePower, LeadersForAMoment
 from tests.simulation.cluster.older import OlderCopiesReturn
 from tests.simulation.cluster.quorum_world import QuorumWorld
 from tests.simulation.cluster.swarm import (
@@ -48,6 +48,7 @@ from tests.simulation.mistakes import (
     owe_no_erasure,
     take_a_missing_segment_for_a_log_start,
     take_appends_of_older_inlets,
+    take_what_deposed_leaders_send,
     trust_older_copies,
     trust_that_leader_epochs_match,
     who_lags_may_join,
@@ -94,6 +95,7 @@ CASES = [
     (accept_members_that_have_restarted, JoinersLosePower, range(3, 40), LOST),
     (trust_that_leader_epochs_match, LeadersForAMoment, range(3, 40), LOST),
     (trust_older_copies, OlderCopiesReturn, range(2, 40), LOST),
+    (take_what_deposed_leaders_send, DeposedLeadersSend, range(1, 40), LOST),
     (commit_older_epochs_by_counting, LeadersDie, range(100), OVERWRITTEN),
     (forget_the_vote_at_restart, VotersRestart, range(40), VOTES_TWICE),
     (answer_before_saving_the_epoch, QuorumWorld, range(200), VOTES_TWICE),

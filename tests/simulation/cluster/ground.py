@@ -10,7 +10,7 @@ from streamlog.ingest.connection import IngestClient
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.machine import simulated
 from tests.simulation.cluster.nats import SimIngestClient, SimNats
-from tests.simulation.cluster.sockets import connected, send_slice
+from tests.simulation.cluster.sockets import connected, read_warm, send_slice
 from tests.simulation.cluster.tcp import Tcp
 
 
@@ -20,7 +20,7 @@ def ground(seed: int, tcp: Tcp, nats: SimNats) -> Iterator[None]:
     SimIngestClient.nats = nats
     replaced = [
         (server_connection.send_slice, send_slice),
-        (server_connection.read_warm, lambda part: bytearray(part.read())),
+        (server_connection.read_warm, read_warm),
         (client_connection.connected, partial(connected, tcp)),
         (IngestClient, SimIngestClient),
     ]

@@ -43,6 +43,8 @@ class Host:
         """Until when its node does not act on the metadata, in true time."""
         self.inlets_late_us = 0
         """How much later than its partitions its inlets are told of the metadata."""
+        self.sends_late_us = 0
+        """Until when its node sends nothing of its logs, in true time: the sockets are full."""
         self.boot = 0
         """Grows when the machine, not just the process, starts anew."""
         self.on_power_cut: Callable[[], None] = lambda: None

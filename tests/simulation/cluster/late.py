@@ -11,6 +11,7 @@ from streamlog.partition.owner import Partition
 from streamlog.raft.events import Role
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.node import ClusterNode
+from tests.simulation.cluster.partition_checkers import Replica, replica_of
 from tests.simulation.cluster.swarm import Kind, SwarmWorld
 
 TRICKLE_US = (100_000, 500_000)
@@ -20,6 +21,10 @@ MOMENT_US = (5_000, 60_000)
 PROPOSAL_US = (150_000, 400_000)
 """A replica that restarts is registered anew by then."""
 STRUCK_US = 900_000
+SENDS_LATE_US = (900_000, 1_400_000)
+HEARS_LATE_US = 300_000
+"""Longer than that."""
+PATIENCE_US = 600_000
 
 
 class MetadataTrickles(SwarmWorld):
@@ -167,3 +172,91 @@ class JoinersLosePower(SwarmWorld):
     def _end_strike(self) -> None:
         self._struck = False
         self.links.heal()
+
+
+class DeposedLeadersSend(MetadataTrickles):
+    """A leader has found what to send to a follower, and cannot send it yet. Another replica, which
+    lacks the last of it, is elected; the one before follows it, and has its records in the same
+    place of the same file when it can send. The follower has not heard of any of that.
+    """
+
+    NODES = (3,)
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self._parts: tuple[Replica, Host, Host, Host] | None = None
+        """What is led by which node, who fetches it from there, and who is to lead it."""
+        self._stage = 0
+        """1: the leader sends nothing; 2: another is to be elected; 3: that one leads."""
+
+    def always(self) -> list[Kind]:
+        return [self._cut_one_off]
+
+    def _config(self, name: str, nodes: int) -> StreamConfig:
+        return StreamConfig.of(name=name, partitions=2, replicas=3)
+
+    def _cut_one_off(self) -> None:
+        led = [
+            partition
+            for node in self.nodes()
+            if node.is_at_work and node.replica.raft.role is not Role.LEADER
+            for partition in node.partitions()
+            if partition.is_leader and len(partition.isr) == len(self.hosts)
+        ]
+        if not led or self._parts is not None or len(self.nodes()) < len(self.hosts):
+            return
+        partition = self.rng.choice(led)
+        leader = self.hosts[partition.state.node_id]
+        others = [host for host in self.hosts.values() if host is not leader]
+        follower, next_leader = self.rng.sample(others, 2)
+        self._parts = replica_of(partition), leader, follower, next_leader
+        self._stage = 0
+        self.troubles.tell(f"{partition.tp}: node {next_leader.node_id} is cut off from its leader")
+        self.links.isolate(leader.node_id, [next_leader.node_id])
+        self.events.after(PATIENCE_US, self._give_up)
+
+    def _give_up(self) -> None:
+        if self._stage == 0:
+            self._end_it()
+
+    def _end_it(self) -> None:
+        self.links.heal()
+        self._parts = None
+
+    def _look(self) -> None:
+        host = Host.latest
+        super()._look()
+        if self._parts is None or self.troubles.over:
+            return
+        replica, leader, follower, next_leader = self._parts
+        if host is leader or host is follower or host is next_leader:
+            old, behind, new = (self._held(it, replica) for it in (leader, follower, next_leader))
+            if old and behind and new:
+                self._go_on(old, behind, new)
+
+    def _held(self, host: Host, replica: Replica) -> Partition | None:
+        found = host.process.partitions() if host.is_up and host.process.ready else ()
+        return next((it for it in found if replica_of(it) == replica), None)
+
+    def _go_on(self, old: Partition, behind: Partition, new: Partition) -> None:
+        tp, next_leader = old.tp, new.state.node_id
+        if self._stage == 0 and behind.log_end_offset > new.log_end_offset:
+            self._stage = 1
+            self._send_late(self.hosts[old.state.node_id], self.hosts[behind.state.node_id])
+        elif self._stage == 1 and old.log_end_offset > behind.log_end_offset:
+            self._stage = 2
+            elect = ElectLeader(stream=tp.stream, partition=tp.partition, leader=next_leader)
+            self._ask_controller(elect)
+        elif self._stage == 2 and new.is_leader:
+            self._stage = 3
+            self.troubles.tell(f"{tp}: node {next_leader} leads from {new.log_end_offset}")
+            self.links.heal()
+
+    def _send_late(self, leader: Host, follower: Host) -> None:
+        late_us = self.rng.randint(*SENDS_LATE_US)
+        self.troubles.tell(f"node {leader.node_id} sends nothing of its logs for {late_us / 1e6} s")
+        leader.sends_late_us = self.events.now_us + late_us
+        follower.late_us = leader.sends_late_us + HEARS_LATE_US
+        node = follower.process
+        node.loop.call_soon(lambda: node.spawn(node.act_late()))
+        self.events.after(late_us + 2 * HEARS_LATE_US, self._end_it)

@@ -9,6 +9,8 @@ from concurrent.futures import Executor
 from streamlog.errors import NodeUnreachable, RequestTimedOut
 from streamlog.model import NodeId
 from streamlog.server.channel import ChannelEnded
+from streamlog.server.context import Slice
+from streamlog.server.sendfile import SliceTruncated
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import Endpoint, Tcp
 
@@ -87,6 +89,7 @@ class SimChannel:
 
     def __init__(self, endpoint: Endpoint) -> None:
         self.sock = SimSocket(endpoint)
+        self.host = endpoint.host
         self._endpoint = endpoint
         self._ended: Exception | None = None
 
@@ -147,11 +150,22 @@ class SimChannel:
             raise self._ended
 
 
-async def send_slice(channel: SimChannel, part: object, readers: Executor) -> None:
-    """In the place of sendfile."""
-    data = part.read()  # type: ignore[attr-defined]
-    assert len(data) == len(part), "the file ends before its slice"  # type: ignore[arg-type]
+async def send_slice(channel: SimChannel, part: Slice, readers: Executor) -> None:
+    """In the place of sendfile: what is sent is what the file has when there is room for it."""
+    host = channel.host
+    if (late_us := host.sends_late_us - host.events.now_us) > 0:
+        await asyncio.sleep(late_us / 1e6)
+    data = part.read()
+    if len(data) < len(part):
+        raise SliceTruncated(f"the file ends {len(part) - len(data)} bytes before its slice")
     await channel.send(data)
+
+
+def read_warm(part: Slice) -> bytearray | None:
+    """In the place of a copy of what is small: None while that is not sent at once."""
+    host = Host.current
+    assert host is not None
+    return None if host.sends_late_us > host.events.now_us else bytearray(part.read())
 
 
 async def connected(tcp: Tcp, host: str, port: int, timeout_ms: int) -> SimSocket:
