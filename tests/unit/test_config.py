@@ -63,6 +63,34 @@ def test_super_users_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None
     assert load_settings(None).access.super_users == ("User:a;b", "User:c")
 
 
+def test_node_principals_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One a line. A part of a subject may be the name of somebody who is no node."""
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    one, two = "CN=node 1,OU=log;x,O=Example\\, Inc.", "CN=node 2,O=Example"
+    for text in (f"{one}\n{two}", f"\n  {one}  \r\n\n{two}\n"):
+        monkeypatch.setenv("STREAMLOG_SASL__NODE_PRINCIPALS", text)
+        assert load_settings(None).sasl.node_principals == (one, two)
+    monkeypatch.setenv("STREAMLOG_SASL__NODE_PRINCIPALS", one)
+    assert load_settings(None).sasl.node_principals == (one,)
+    monkeypatch.setenv("STREAMLOG_SASL__NODE_PRINCIPALS", "\n")
+    assert load_settings(None).sasl.node_principals == ()
+
+
+@pytest.mark.parametrize("text", ["User:CN=a,O=b,C=c", " User:CN=a,O=b,C=c ", "User:Jane  Doe"])
+def test_a_super_user_stays_whole(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", text)
+    assert load_settings(None).access.super_users == (text.strip(),)
+
+
+@pytest.mark.parametrize("text", ["", ";", "User:a;", "User:a;O=b", '["User:a"', "[1]"])
+def test_what_names_no_super_user_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
+    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", text)
+    with pytest.raises(ConfigError, match=r"(?i)access[._]+super_users"):
+        load_settings(None)
+
+
 def test_a_comma_in_a_password_of_nats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
     monkeypatch.setenv("STREAMLOG_NATS__SERVERS", "nats://user:pass,word@host:4222")
