@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final, cast
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from streamlog.config import HttpSection
 
@@ -16,6 +16,10 @@ class Porter:
 
     ``middleware`` is aiohttp's, and has to be the first: it tells when a request is there as a
     whole, and when it has been answered.
+
+    A request whose body comes in chunks ends its connection. No route takes a body, and aiohttp's
+    compiled parser counts what follows the last chunk (trailers, RFC 9112, 7.1.2) as headers of the
+    connection's next request: behind a proxy that may be another client's, and get a token.
     """
 
     def __init__(self, limits: HttpSection) -> None:
@@ -30,10 +34,10 @@ class Porter:
         async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
             visit = self.visits.get(request.protocol)
             if visit is None:  # it has gone by now
-                return await handler(request)
+                return await _ending(request, handler)
             visit.asked()
             try:
-                return await handler(request)
+                return await _ending(request, handler)
             finally:
                 visit.answered()
 
@@ -41,6 +45,19 @@ class Porter:
 
     def let_in(self, inner: asyncio.Protocol) -> "Visit":
         return Visit(self, inner)
+
+
+async def _ending(request: web.Request, handler: Handler) -> web.StreamResponse:
+    """``handler``'s answer, the connection's last one if the body came in chunks."""
+    if hdrs.TRANSFER_ENCODING not in request.headers:
+        return await handler(request)
+    try:
+        response = await handler(request)
+    except web.HTTPException as refusal:
+        refusal.force_close()
+        raise
+    response.force_close()
+    return response
 
 
 class Visit(asyncio.Protocol):
