@@ -8,6 +8,7 @@ from aiohttp import web
 
 from streamlog.config import HttpSection
 from streamlog.http.porter import Porter
+from streamlog.http.server_log import logger
 from streamlog.http.unbound import unbound
 from streamlog.tls.following import following
 
@@ -41,7 +42,9 @@ class HttpServer:
         """Listen. Raises ConfigError when the address cannot be had."""
         porter = Porter(self._limits)
         app.middlewares.insert(0, porter.middleware)
-        runner = web.AppRunner(app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S)
+        runner = web.AppRunner(
+            app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S, logger=logger
+        )
         await runner.setup()
         try:
             self._server = await self._listen(runner, porter)

@@ -5,6 +5,7 @@ Both listeners, each as its node has it, with a token for metrics.
 """
 
 import asyncio
+import logging
 import re
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -86,9 +87,14 @@ class Client(asyncio.Protocol):
 
 @pytest.fixture(params=["node", "ordering node"])
 async def served(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> AsyncIterator[Served]:
-    """It waits a shorter time than ten seconds for the rest of a body that nobody reads."""
+    """It waits a shorter time than ten seconds for the rest of a body that nobody reads. Whatever
+    comes, nobody who is not let in writes an error or a traceback into its log.
+    """
     defaults = {**(RequestHandler.__init__.__kwdefaults__ or {}), "lingering_time": 0.1}
     monkeypatch.setattr(RequestHandler.__init__, "__kwdefaults__", defaults)
     tokens = tmp_path / "tokens"
@@ -97,6 +103,9 @@ async def served(
     await served.site.start()
     yield served
     await served.site.stop()
+    told = caplog.get_records("call")
+    loud = [it for it in told if it.levelno >= logging.ERROR or it.exc_info]
+    assert not loud, loud[0]
 
 
 def post(*headers: bytes, start: bytes = b"POST /healthz HTTP/1.1") -> bytes:
