@@ -230,6 +230,14 @@ class NodeMetrics:
             ["reason"],
             registry=r,
         )
+        self.logins_refused = Counter(
+            "streamlog_logins_refused",
+            "Logins that were refused, and requests without a login where one is needed",
+            ["by"],
+            registry=r,
+        )
+        for by in ("Kafka", "HTTP", "NATS"):
+            self.logins_refused.labels(by)
         self.throttled = Counter(
             "streamlog_throttled_requests",
             "Requests that were answered with a time to wait",

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 
 from streamlog.access import scram
 from streamlog.access.principal import Principal
@@ -14,7 +15,9 @@ from streamlog.authority.authority import Authority
 from streamlog.config import Settings
 from streamlog.console.access import HttpAccess, LogIn
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.metrics import NodeMetrics
 from streamlog.server.authenticator import Authenticator
+from streamlog.server.patience import Patience
 
 
 class Admission:
@@ -25,17 +28,28 @@ class Admission:
         settings: Settings,
         rules: Callable[[], RuleBook],
         authenticator: Authenticator | None,
+        metrics: NodeMetrics,
     ) -> None:
         """``rules``: of the metadata, as they are now. Raises ConfigError."""
         self._settings = settings
-        self.audit = Audit(settings.access.audit_lines_per_s)
+        self.audit = Audit(
+            settings.access.audit_lines_per_s,
+            count=lambda by: metrics.logins_refused.labels(by).inc(),
+        )
         self.authority = Authority(
             settings.access, rules, self.audit, enforced=settings.authentication_on
         )
         self.identity = Identity(self.authority, settings.access, node_secrets_of(settings))
+        sasl = settings.sasl
+        patience = (
+            Patience(sasl.failures_per_address_max)
+            if authenticator is None
+            else authenticator.patience
+        )
         self.http = HttpAccess(
             self.authority,
             token_file=settings.http.token_file,
+            examine=partial(patience.examine_slowly, delay_ms=sasl.failure_delay_ms),
             log_in=_log_in(authenticator) if settings.http.basic_auth else None,
         )
         self._file = AuditFile(settings.access.audit_file)
@@ -57,17 +71,14 @@ def _log_in(authenticator: Authenticator | None) -> LogIn:
 
     async def log_in(user: str, password: str, host: str) -> Session:
         """As PLAIN over SASL: failures are slowed down, and counted by address."""
-        try:
-            async with authenticator.patience.examine(host):
-                kind, known = authenticator.of_plain(user)
-                is_right = await asyncio.get_running_loop().run_in_executor(
-                    authenticator.threads, scram.is_password, kind, password, known.credentials[0]
-                )
-                if not is_right or known.is_decoy:
-                    raise AuthenticationFailed(scram.WRONG)
-        except AuthenticationFailed:
-            await asyncio.sleep(authenticator.settings.failure_delay_ms / 1000)
-            raise
+        delay_ms = authenticator.settings.failure_delay_ms
+        async with authenticator.patience.examine_slowly(host, delay_ms):
+            kind, known = authenticator.of_plain(user)
+            is_right = await asyncio.get_running_loop().run_in_executor(
+                authenticator.threads, scram.is_password, kind, password, known.credentials[0]
+            )
+            if not is_right or known.is_decoy:
+                raise AuthenticationFailed(scram.WRONG)
         return Session(Principal.user(user), host, "http")
 
     return log_in

@@ -115,7 +115,7 @@ class Node:
         authenticator = build_authenticator(
             settings, lambda: self._metadata.image, self._certificates
         )
-        self._admission = Admission(settings, self._rules, authenticator)
+        self._admission = Admission(settings, self._rules, authenticator, metrics)
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
         self._watched_by(metrics, security)

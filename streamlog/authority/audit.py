@@ -55,8 +55,12 @@ class Audit:
         self,
         lines_per_s: float = LINES_PER_S,
         now_s: Callable[[], float] = time.monotonic,
+        *,
+        count: Callable[[str], None] = lambda _: None,
     ) -> None:
+        """``count`` hears of each login that is refused, told or not, and by which way it came."""
         self._now_s = now_s
+        self._count = count
         self._refusals = _Pace(lines_per_s, now_s())
         self._attempts = _Pace(lines_per_s, now_s())
         self._told: OrderedDict[tuple[object, ...], _Repeats] = OrderedDict()
@@ -78,9 +82,12 @@ class Audit:
             },
         )
 
-    def not_authenticated(self, session: Session, reason: str, **more: object) -> None:
-        """Somebody could not prove who they are. ``reason``: without a secret."""
-        told = {"host": session.host, "reason": reason, **more}
+    def not_authenticated(self, session: Session, reason: str, *, by: str) -> None:
+        """Somebody could not prove who they are. ``reason``: without a secret; ``by``: the protocol
+        they came by.
+        """
+        self._count(by)
+        told = {"host": session.host, "reason": reason, "by": by}
         fields = {key: shortened(str(value)) for key, value in told.items()}
         self._tell_once(("login", *sorted(map(str, fields.items()))), "login refused", fields)
 

@@ -18,7 +18,7 @@ from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.authority import Authority
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
-from streamlog.http.tokens import PUBLIC, Tokens
+from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
 
 ACCESS: Final = "streamlog.access"
 """Where a request has the ``Access`` of who asks; None: everything is allowed."""
@@ -33,11 +33,22 @@ class HttpAccess:
     """``middleware`` is aiohttp's."""
 
     def __init__(
-        self, authority: Authority, *, token_file: Path | None = None, log_in: LogIn | None = None
+        self,
+        authority: Authority,
+        *,
+        token_file: Path | None = None,
+        examine: Examine = unwatched,
+        log_in: LogIn | None = None,
     ) -> None:
-        """``log_in``: None where users' passwords are not asked for."""
+        """``examine``: how tokens are looked at, see ``Tokens``; ``log_in``, which does so itself:
+        None where users' passwords are not asked for.
+        """
         self._authority = authority
-        self._tokens = None if token_file is None else Tokens(token_file, key="http.token_file")
+        self._tokens = (
+            None
+            if token_file is None
+            else Tokens(token_file, key="http.token_file", examine=examine)
+        )
         self._log_in = log_in
 
         @web.middleware
@@ -73,7 +84,7 @@ class HttpAccess:
         scheme, _, given = request.headers.get("Authorization", "").partition(" ")
         match scheme.lower():
             case "bearer" if self._tokens is not None:
-                await self._tokens.demand(given)
+                await self._tokens.demand(given, session.host)
                 return session
             case "basic" if self._log_in is not None:
                 user, password = _user_and_password(given.strip())

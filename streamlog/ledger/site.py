@@ -97,7 +97,7 @@ class LedgerSite:
             try:
                 if scheme.lower() != "bearer":
                     raise AuthenticationFailed("say who you are")
-                await self._tokens.demand(given)
+                await self._tokens.demand(given, request.remote or "")
             except AuthenticationFailed as error:
                 return web.Response(status=401, text=f"{error}\n", headers=_CHALLENGE)
         return await handler(request)

@@ -54,6 +54,16 @@ class Patience:
         finally:
             self._wake_next(host)
 
+    @asynccontextmanager
+    async def examine_slowly(self, host: str, delay_ms: int) -> AsyncIterator[Attempt]:
+        """As ``examine``; that it failed is told later by ``delay_ms``."""
+        try:
+            async with self.examine(host) as attempt:
+                yield attempt
+        except AuthenticationFailed:
+            await asyncio.sleep(delay_ms / 1000)
+            raise
+
     async def _turn(self, host: str) -> None:
         turn = asyncio.get_running_loop().create_future()
         place = place_of(host)

@@ -1,6 +1,7 @@
 """The HTTP port of an ordering node: closed as a node's own is, by options instead of settings."""
 
 import logging
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -50,6 +51,8 @@ def http_door(
     from streamlog.app.exposure import is_local
     from streamlog.http.tokens import Tokens
     from streamlog.ledger.site import HttpDoor
+    from streamlog.sections import SaslSection
+    from streamlog.server.patience import Patience
 
     host, port = address
     if port is None:
@@ -64,10 +67,14 @@ def http_door(
             raise ConfigError("--http-host", problem, _REMEDY)
         extra = {"door": "http", "host": host}
         logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
+    sasl = SaslSection()  # as a node has it where nothing is set
+    examine = partial(
+        Patience(sasl.failures_per_address_max).examine_slowly, delay_ms=sasl.failure_delay_ms
+    )
     door = HttpDoor(
         host,
         port,
-        None if tokens is None else Tokens(tokens, key="--http-token-file"),
+        None if tokens is None else Tokens(tokens, key="--http-token-file", examine=examine),
         (lambda: None) if context is None else context.current,
     )
     door.check()

@@ -9,6 +9,7 @@ from streamlog.app.identity import build_authenticator, warn_of_no_secret
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.metadata.image import Image
+from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import Certificates
 
 SCRAM = {"mechanisms": ["SCRAM-SHA-512"]}
@@ -38,7 +39,7 @@ def test_nodes_that_have_nothing_to_show_each_other_are_told() -> None:
 def test_passwords_of_http_need_users() -> None:
     given = settings(http={"basic_auth": True})
     with pytest.raises(ConfigError, match="no users where nobody logs in") as caught:
-        Admission(given, lambda: Image("c").rules, None)
+        Admission(given, lambda: Image("c").rules, None, NodeMetrics())
     assert caught.value.key == "http.basic_auth"
 
 
