@@ -27,9 +27,12 @@ REPEATED_MAX: Final = 10_000
 RESOURCES_MAX: Final = 20
 """In the line of an attempt; the number of the others is told."""
 ACT_RESOURCES_MAX: Final = 1_000
-"""Likewise of an act."""
+"""In a line of an act; the others are in further lines."""
 NAME_CHARS_MAX: Final = 250
 """A longer name is shortened; names of streams are not that long."""
+ACT_NAME_CHARS_MAX: Final = 2_000
+"""Likewise in the line of an act: a rule with the longest principal, or a stream with the keys of
+all its settings, is named in full. Else it could be hidden what was done."""
 
 ACT: Final = "act"
 """The event of an act that was done, or may have been. No limit holds for it, here or in the log of
@@ -106,7 +109,8 @@ class Audit:
         """
         if not is_done and not self._attempts.admits(self._now_s()):
             return
-        names = [shortened(it) for it in resources]
+        chars_max = ACT_NAME_CHARS_MAX if is_done else NAME_CHARS_MAX
+        names = [shortened(it, chars_max) for it in resources]
         names_max = ACT_RESOURCES_MAX if is_done else RESOURCES_MAX
         fields: dict[str, Any] = {
             "principal": shortened(str(session.principal)),
@@ -117,12 +121,17 @@ class Audit:
             "outcome": outcome if isinstance(outcome, str) else _counted(outcome),
             **more,
         }
-        if len(names) > names_max:
-            fields["resources_more"] = len(names) - names_max
-        if is_done:
-            self._line(ACT, fields, None)
-        else:
+        if not is_done:
+            if len(names) > names_max:
+                fields["resources_more"] = len(names) - names_max
             self._line(ATTEMPT, fields, self._attempts)
+            return
+        parts = max(1, -(-len(names) // names_max))
+        for part in range(parts):
+            if parts > 1:
+                some = names[part * names_max : (part + 1) * names_max]
+                fields |= {"resources": some, "part": f"{part + 1} of {parts}"}
+            self._line(ACT, dict(fields), None)
 
     def _tell_once(self, key: tuple[object, ...], event: str, fields: dict[str, Any]) -> None:
         now_s = self._now_s()
@@ -176,8 +185,8 @@ class _Pace:
         return True
 
 
-def shortened(name: str) -> str:
-    return name if len(name) <= NAME_CHARS_MAX else name[: NAME_CHARS_MAX - 1] + "…"
+def shortened(name: str, chars_max: int = NAME_CHARS_MAX) -> str:
+    return name if len(name) <= chars_max else name[: chars_max - 1] + "…"
 
 
 def _counted(outcome: Mapping[str, int]) -> str:

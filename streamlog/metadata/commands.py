@@ -384,3 +384,5 @@ def decode_command(data: bytes | memoryview) -> Command:
         return kind.model_validate(body)
     except (ValueError, AttributeError, KeyError, TypeError, ValidationError) as error:
         raise InvalidRequest(f"not a command: {error}") from None
+    except RecursionError:
+        raise InvalidRequest("not a command: it nests too deep") from None

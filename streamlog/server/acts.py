@@ -89,7 +89,7 @@ def _command(request: Message) -> Iterator[str]:
         body = json.loads(bytes(request["request_data"]))
         about = body.get("stream") or body.get("node_id") or body.get("name") or ""
         yield f"{body['command']} {about}".strip()
-    except (ValueError, AttributeError, KeyError, TypeError):
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
         yield "not a command"
 
 

@@ -13,7 +13,7 @@ from streamlog.metadata.commands import DrainNode, encode_command
 from streamlog.model import NodeId
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
-from streamlog.wire.registry import APIS, CREATE_TOPICS, ENVELOPE
+from streamlog.wire.registry import APIS, CREATE_TOPICS, ENVELOPE, INCREMENTAL_ALTER_CONFIGS
 from tests.kafka_node import KafkaNode
 from tests.restricted import Asker
 
@@ -80,3 +80,78 @@ async def test_a_command_that_is_refused_is_no_success(
     (line,) = told(caplog, "attempt")
     assert line["outcome"] == "cluster_authorization_failed 1"
     nobody.close()
+
+
+async def test_what_is_altered_is_named_however_much_is(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody hides a setting behind others that come before it in the alphabet."""
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    await node.add_stream("made-0")
+    admin = Asker(node.context, "alter_configs topic made-*", audit=Audit())
+    harmless = {
+        "cleanup.policy": "delete", "compression.type": "none", "delete.retention.ms": "1",
+        "max.compaction.lag.ms": "9", "max.message.bytes": "9000", "min.compaction.lag.ms": "1",
+        "min.cleanable.dirty.ratio": "0.5", "min.insync.replicas": "1", "retention.bytes": "-1",
+        "retention.ms": "-1", "segment.bytes": "9000000", "segment.ms": "9000000",
+    }  # fmt: skip
+    configs = {**harmless, "unclean.leader.election.enable": "true"}
+    body = {
+        "resources": [
+            {
+                "resource_type": 2,
+                "resource_name": "made-0",
+                "configs": [
+                    {"name": it, "config_operation": 0, "value": value}
+                    for it, value in configs.items()
+                ],
+            }
+        ],
+        "validate_only": False,
+    }
+    await admin.ask(request(INCREMENTAL_ALTER_CONFIGS, 1, body))
+    (line,) = told(caplog, "act")
+    assert "unclean.leader.election.enable" in line["resources"][0], line
+    admin.close()
+
+
+async def test_what_is_done_is_named_behind_however_many_others(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    admin = Asker(node.context, "create topic made-*", audit=Audit())
+    others = [f"t{number}" for number in range(2_500)]
+    await admin.ask(creation(*others, "made-0"))
+    lines = told(caplog, "act")
+    assert [it for line in lines for it in line["resources"]] == [*others, "made-0"]
+    assert [line.get("part") for line in lines] == ["1 of 3", "2 of 3", "3 of 3"]
+    admin.close()
+
+
+def enveloped(data: bytes) -> bytes:
+    body = {"request_data": data, "request_principal": None, "client_host_address": b"\x7f\0\0\x01"}
+    return request(ENVELOPE, 0, body)
+
+
+async def test_a_command_that_nests_too_deep_is_refused_and_told(
+    node: KafkaNode, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "streamlog.audit")
+    for rules in ((), ("alter cluster kafka-cluster",)):
+        asker = Asker(node.context, *rules, audit=Audit())
+        nested = b'{"command": "DrainNode", "node_id": ' + b"[" * 50_000 + b"]" * 50_000 + b"}"
+        answer = await asker.ask(enveloped(nested))
+        assert answer is not None
+        assert b"InvalidRequest" in answer
+        asker.close()
+    assert [it["resources"] for it in told(caplog, "attempt")] == [["not a command"]] * 2
+
+
+async def test_a_long_command_of_a_client_is_not_even_read(node: KafkaNode) -> None:
+    """Those of nodes may be long; those of clients name a node, a partition, an offset."""
+    asker = Asker(node.context, "alter cluster kafka-cluster")
+    data = encode_command(DrainNode(node_id=NodeId(1))) + b" " * 65_536
+    answer = await asker.ask(enveloped(data))
+    assert answer is not None
+    assert b"InvalidRequest" in answer
+    asker.close()

@@ -44,7 +44,7 @@ def _result(resource: Message, request: Message, image: Image, context: Context)
         configs = _configs(resource, image, context)
     except StreamlogError as error:
         return {**result, **told(error)}
-    keys = resource["configuration_keys"]
+    keys = frozenset(resource["configuration_keys"] or ())
     documentation = request.get("include_documentation", False)
     result["configs"] = [
         config.told(synonyms=request["include_synonyms"], documentation=documentation)

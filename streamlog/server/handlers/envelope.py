@@ -3,9 +3,11 @@
 The principal tells them apart: what a node has handed on already goes no further.
 """
 
+from typing import Final
+
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import StreamlogError
+from streamlog.errors import InvalidRequest, StreamlogError
 from streamlog.metadata import raft_form as form
 from streamlog.metadata.commands import decode_command
 from streamlog.metadata.forwarding import encode_granted, encode_refused
@@ -14,6 +16,9 @@ from streamlog.server.context import Context
 from streamlog.server.guards import is_other_cluster
 from streamlog.wire.control import Message
 
+CLIENT_COMMAND_BYTES_MAX: Final = 64 * 1024
+"""Of a command that is no node's. It is read before anybody knows which right it needs."""
+
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
     """What goes wrong with the command is in the answer's data, whatever it is."""
@@ -21,6 +26,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     if is_other_cluster(cluster_id, context):
         return {"response_data": None, "error_code": ErrorCode.inconsistent_cluster_id}
     try:
+        _check_size(request, context)
         command = decode_command(request["request_data"])
         if context.access is not None:
             check_command(command, context.access, forwarded=cluster_id is not None)
@@ -30,3 +36,11 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     except StreamlogError as error:
         data = encode_refused(error)
     return {"response_data": data, "error_code": ErrorCode.none}
+
+
+def _check_size(request: Message, context: Context) -> None:
+    """Raises InvalidRequest."""
+    size = len(request["request_data"])
+    if context.access is not None and size > CLIENT_COMMAND_BYTES_MAX:
+        text = f"a command of {size} bytes: a client's has {CLIENT_COMMAND_BYTES_MAX} at most"
+        raise InvalidRequest(text)

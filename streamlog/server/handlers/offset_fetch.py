@@ -6,10 +6,12 @@ at another node in the meantime must not seem to go back. That costs the time of
     v2  null topics stand for all; an error of the whole request
     v5  the leader epoch of what was read last (KIP-320)
     v7  nothing that is about to be another offset (KIP-447)
-    v8  several groups (KIP-709)
+    v8  several groups (KIP-709), each of them once: a name takes a few bytes, and the answer to it
+        all that the group has committed
     v9  a member of the new protocol, which there are none of
 """
 
+from collections import Counter
 from collections.abc import Iterable
 from typing import Any, Final
 
@@ -34,7 +36,11 @@ async def handle(request: Message, version: int, context: Context, asker: Asker)
     several = version >= _SEVERAL_FROM
     asked = request["groups"] if several else [request]
     stable = request.get("require_stable", False)
-    confirming = [_confirm(it["group_id"], context) for it in asked]
+    counts = Counter(it["group_id"] for it in asked)
+    confirming = [
+        ErrorCode.invalid_request if counts[group] > 1 else _confirm(group, context)
+        for group in (it["group_id"] for it in asked)
+    ]
     answers = []
     for it, confirmed in zip(asked, confirming, strict=True):
         timeout_ms = context.groups.settings.commit_timeout_ms

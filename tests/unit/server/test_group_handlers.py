@@ -326,3 +326,29 @@ async def test_nobody_else_writes_to_the_stream_of_offsets(groups: KafkaNode) ->
     answer = await ask(groups, r.METADATA, 12, {"topics": None})
     shown = {it["name"]: it["is_internal"] for it in answer["topics"]}
     assert shown == {OFFSETS_STREAM: True, "flights": False}
+
+
+LARGE = 1_000
+"""How often a group is named in one request; what a member has us keep of it may take a MiB."""
+
+
+@pytest.mark.parametrize("version", [0, 6])
+async def test_a_group_that_is_named_often_is_described_once(
+    groups: KafkaNode, version: int
+) -> None:
+    """An answer takes memory in proportion to what there is, not to how often it is named."""
+    await stable(groups)
+    asked = [GROUP, "none"] * LARGE
+    answer = await ask(groups, r.DESCRIBE_GROUPS, version, {"groups": asked})
+    assert [it["group_id"] for it in answer["groups"]] == [GROUP, "none"]
+
+
+@pytest.mark.parametrize("version", [8, 9])
+async def test_a_group_whose_offsets_are_asked_for_twice_is_refused(
+    groups: KafkaNode, version: int
+) -> None:
+    await ask(groups, r.OFFSET_COMMIT, 2, commit_of(0))
+    asked = [{"group_id": name, "topics": None} for name in (GROUP, "other", GROUP, GROUP)]
+    answer = await ask(groups, r.OFFSET_FETCH, version, {"groups": asked})
+    told = [(it["group_id"], it["error_code"], it["topics"]) for it in answer["groups"]]
+    assert told == [(GROUP, 42, []), ("other", 0, []), (GROUP, 42, []), (GROUP, 42, [])]
