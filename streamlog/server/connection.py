@@ -21,8 +21,14 @@ from streamlog.server.late_answer import LateAnswer, until_due
 from streamlog.server.newcomers import NewcomerLate
 from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
-from streamlog.server.receiving import SMALL_BYTES, ReceiveRoom, ReceiveRoomFull
+from streamlog.server.receiving import (
+    ELEMENT_BYTES,
+    SMALL_BYTES,
+    ReceiveRoom,
+    ReceiveRoomFull,
+)
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
+from streamlog.wire.cursor import WEIGHED_AT_ONCE
 from streamlog.wire.framing import FrameSplitter
 
 logger = logging.getLogger(__name__)
@@ -210,7 +216,9 @@ class Connection:
         try:
             if self._late and not dispatch.is_produce(request):
                 await self._drain_late()
-            answer = await dispatch.answer(request, self._asking, poll, self._readers)
+            answer = await dispatch.answer(
+                request, self._asking, poll, self._readers, weigh=self._weigher(len(request))
+            )
             if isinstance(answer, Answer):
                 try:
                     await self._send(answer)
@@ -229,6 +237,16 @@ class Connection:
             self._poll = None
         if self._seat.held:
             self._seat.hold(buffered)
+
+    def _weigher(self, size_bytes: int) -> Callable[[int], None] | None:
+        """Counts what a request becomes when it is read; None for one that cannot become much."""
+        if size_bytes < WEIGHED_AT_ONCE:
+            return None
+
+        def weigh(elements: int) -> None:
+            self._seat.hold(self._frames.buffered + size_bytes + elements * ELEMENT_BYTES)
+
+        return weigh
 
     async def _part(self, poll: Poll) -> None:
         """The client may close first: some do not look at an answer that the end comes with."""

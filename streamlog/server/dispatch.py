@@ -131,12 +131,17 @@ def is_produce(request: bytes) -> bool:
 
 
 async def answer(
-    request: bytes, peer: Peer, poll: Poll, threads: Executor
+    request: bytes,
+    peer: Peer,
+    poll: Poll,
+    threads: Executor,
+    *,
+    weigh: Callable[[int], None] | None = None,
 ) -> Answer | LateAnswer | None:
-    """The answer to one frame; None where none is wanted. Raises ProtocolViolation for what no
-    answer fits.
+    """The answer to one frame; None where none is wanted. ``weigh``: see ``wire.cursor.Cursor``.
+    Raises ProtocolViolation for what no answer fits, and what ``weigh`` does.
     """
-    cursor = Cursor(request, 0, ELEMENTS_MAX)
+    cursor = Cursor(request, 0, ELEMENTS_MAX, weigh)
     header = read_request_header(cursor)
     api, version = header.api, header.version
     client_id = header.client_id or ""

@@ -2,7 +2,8 @@
 and for each client.
 
 Whoever can connect can send the beginning of a request and leave it there. So it counts from its
-first byte, and for whoever sent it: a principal, or an address where nobody has logged in.
+first byte, and for whoever sent it: a principal, or an address where nobody has logged in. A whole
+request counts with what it becomes when it is read, for as long as it is answered.
 """
 
 from collections.abc import Callable
@@ -11,6 +12,11 @@ from typing import Final
 SMALL_BYTES: Final = 4 * 1024
 """A whole request that takes no more is not counted while it is answered: the connection itself
 takes more."""
+
+ELEMENT_BYTES: Final = 1_024
+"""For each element of a request's arrays, of which a few bytes were sent: what it takes once it is
+read, with what is looked up and answered for it. A partition of a Fetch takes that much.
+"""
 
 
 class ReceiveRoomFull(Exception):

@@ -31,7 +31,7 @@ def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
         schema = load_request_schema(api.key, version)
     except UnknownEntity:
         raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
-    cursor.elements_left = min(cursor.elements_left, ELEMENTS_MAX)
+    cursor.limit(ELEMENTS_MAX)
     return entity(schema).read(cursor)
 
 

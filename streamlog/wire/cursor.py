@@ -1,6 +1,6 @@
 import struct
-from collections.abc import Mapping
-from typing import Final, NoReturn
+from collections.abc import Callable, Mapping
+from typing import Final
 from uuid import UUID
 
 from streamlog.errors import BrokenInvariant, MalformedFrame
@@ -17,6 +17,8 @@ ELEMENTS_MAX: Final = 400_000
 """Of all arrays and tagged fields of one Fetch or Produce together. An element of a few bytes on
 the wire is hundreds in memory: a request of the largest size would take gigabytes, and minutes.
 """
+WEIGHED_AT_ONCE: Final = 1_024
+"""After so many elements whoever reads a stranger's request hears how many there are by then."""
 STRING_BYTES_MAX: Final = 32_767
 """Of a text, as in Kafka. In flexible versions the wire itself would allow gigabytes."""
 TOPIC_NAME_BYTES_MAX: Final = 249
@@ -32,16 +34,45 @@ class Cursor:
     """Reads forward through a frame; whatever does not fit into it is a MalformedFrame.
 
     Of what a stranger sends, no more than ``elements_max`` elements of arrays and tagged fields are
-    read.
+    read. ``weigh`` is called, before an array is read, with how many there are in all so far, once
+    there are ``WEIGHED_AT_ONCE`` more than it was told of; what it raises ends the reading.
     """
 
-    __slots__ = ("buffer", "elements_left", "end", "position")
+    __slots__ = ("_elements", "_floor", "_weigh", "buffer", "elements_left", "end", "position")
 
-    def __init__(self, buffer: Buffer, position: int = 0, elements_max: int = UNLIMITED) -> None:
+    def __init__(
+        self,
+        buffer: Buffer,
+        position: int = 0,
+        elements_max: int = UNLIMITED,
+        weigh: Callable[[int], None] | None = None,
+    ) -> None:
         self.buffer = buffer
         self.position = position  # of the next byte to be read; <= end
         self.end = len(buffer)
         self.elements_left = elements_max
+        self._weigh = weigh
+        self._elements = elements_max  # had there been none so far
+        self._floor = 0  # below it something is to be done before more is read
+        if weigh is not None:
+            self._floor = max(0, elements_max - WEIGHED_AT_ONCE)
+
+    def limit(self, elements_max: int) -> None:
+        """No more than that from here on."""
+        less = self.elements_left - elements_max
+        if less > 0:
+            self.elements_left -= less
+            self._elements -= less
+            self._floor = max(0, self._floor - less)
+
+    def within(self, length: int) -> "Cursor":
+        """Over the next ``length`` bytes; its elements count here, once it is ``passed``."""
+        inner = Cursor(self.take(length), 0, self.elements_left, self._weigh)
+        inner._elements, inner._floor = self._elements, self._floor
+        return inner
+
+    def passed(self, inner: "Cursor") -> None:
+        self.elements_left, self._floor = inner.elements_left, inner._floor
 
     @property
     def remaining(self) -> int:
@@ -138,8 +169,8 @@ class Cursor:
         if not 0 <= length <= self.remaining:
             raise MalformedFrame(f"array of {length} before byte {self.position} of {self.end}")
         self.elements_left -= length
-        if self.elements_left < 0:
-            self._refuse_more()
+        if self.elements_left < self._floor:
+            self._many()
         return length
 
     def array_length(self, flexible: bool) -> int:
@@ -159,8 +190,8 @@ class Cursor:
             if count > self.end - self.position:
                 raise MalformedFrame(f"{count} tagged fields before byte {self.position}")
             self.elements_left -= count
-            if self.elements_left < 0:
-                self._refuse_more()
+            if self.elements_left < self._floor:
+                self._many()
         return count
 
     def skip_tags(self) -> None:
@@ -178,8 +209,12 @@ class Cursor:
         count = self.tag_count()
         return {self.uvarint(): Cursor(self.take(self.uvarint())) for _ in range(count)}
 
-    def _refuse_more(self) -> NoReturn:
-        raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
+    def _many(self) -> None:
+        if self.elements_left < 0:
+            raise MalformedFrame(f"more elements than are allowed before byte {self.position}")
+        if self._weigh is not None:
+            self._weigh(self._elements - self.elements_left)
+            self._floor = max(0, self.elements_left - WEIGHED_AT_ONCE)
 
 
 def encode_uvarint(value: int) -> bytes:

@@ -221,10 +221,10 @@ def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> R
             values.update((field.name, _fresh(field.default)) for field in tagged.values())
             for _ in range(cursor.tag_count()):
                 field = tagged.get(cursor.uvarint())
-                content = Cursor(cursor.take(cursor.uvarint()), 0, cursor.elements_left)
+                content = cursor.within(cursor.uvarint())
                 if field is not None:
                     values[field.name] = field.read(content)
-                    cursor.elements_left = content.elements_left
+                    cursor.passed(content)
         return values
 
     return read

@@ -1,5 +1,7 @@
-"""DescribeGroups (15), versions 0 to 6: groups' states and members. Who is asked about twice is told
-of once: a name takes a few bytes, and what a member has us keep may take a MiB.
+"""DescribeGroups (15), versions 0 to 6: groups' states and members.
+
+Who is asked about twice is told of once: a name takes a few bytes, and what a member has us keep
+may take a MiB.
 
 v3  which operations are allowed, which is not said
 v4  static members (KIP-345)

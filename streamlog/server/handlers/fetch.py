@@ -92,6 +92,8 @@ async def handle(
         told, version, header, context, session_id=request.session_id, throttle_ms=throttle_ms
     )
     session.keep(told)
+    if request.topics or request.forgotten:
+        context.fetch_sessions.changed(request.session_id)
     return answer
 
 

@@ -218,7 +218,7 @@ async def test_a_small_slice_shorter_than_promised_closes_the_connection(
 async def test_a_fault_of_ours_ends_one_connection_with_a_traceback(
     node: KafkaNode, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def fails(*_: object) -> None:
+    async def fails(*_: object, **_more: object) -> None:
         raise ZeroDivisionError("ours")
 
     with monkeypatch.context() as patch:

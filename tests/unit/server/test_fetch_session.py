@@ -454,3 +454,22 @@ async def test_a_peer_that_goes_ends_nothing_but_its_request(node: KafkaNode) ->
         caller.client = client
         partitions[0].append([b"new"])
         assert await caller.fetch() == [0]
+
+
+async def test_what_all_sessions_keep_has_a_limit(node: KafkaNode) -> None:
+    """Whoever finds no room fetches without a session; nobody fetches without rights by it."""
+    await stream(node, 2)
+    sessions = SessionCache[Any](partitions_max=1)
+    object.__setattr__(node.listener._context, "fetch_sessions", sessions)
+    async with RawClient(node.port) as client, RawClient(node.port) as other:
+        first = consumer(client)
+        assert await first.fetch(at(0)) == [0]
+        assert first.session_id != 0
+        too_much = consumer(other).request(at(0), at(0, partition=1))
+        answer = await other.fetch(too_much)
+        assert (answer.session_id, numbers(answer)) == (0, [0, 1])
+        # One that names more from request to request has no more room, either.
+        assert await first.fetch(at(0, partition=1)) == [0, 1]
+        lost = await client.fetch(first.request(at(0, partition=0)))
+        assert lost.error_code == 70
+    assert len(sessions) == 0

@@ -156,3 +156,33 @@ def test_the_sums_are_right(steps: list[tuple[int, int, bool]]) -> None:
 
 def room_of(world: World) -> dict[str, int]:
     return {f"client {n}": held for n in range(4) if (held := world.room.held_by(f"client {n}"))}
+
+
+async def test_a_request_counts_with_what_it_becomes() -> None:
+    """Twelve bytes of a partition become hundreds, and a fetch may wait for long."""
+    async with KafkaNode() as node, RawClient(node.port) as client:
+        partition = await node.add_stream("flights")
+        client.send_fetch(wanted(*[at(0)] * 10_000, max_wait_ms=60_000))
+        await until(lambda: taken(node) > 10_000 * 1_000)
+        partition.append([b"x"])
+        await until(lambda: taken(node) == 0)
+
+
+async def test_who_asks_for_too_much_at_once_is_cut_off_and_others_are_not() -> None:
+    """Few bytes that would become many are refused before they do."""
+    settings = {"receive_bytes_max": 8 * MIB, "receive_bytes_per_client_max": 4 * MIB}
+    async with KafkaNode(**settings) as node, RawClient(node.port) as client:
+        await node.add_stream("flights")
+        for key, version, topics in (
+            (registry.METADATA, 12, [{"name": "t"}] * 20_000),
+            (registry.LIST_OFFSETS, 7, [{"name": "t", "partitions": []}] * 20_000),
+        ):
+            async with RawClient(node.port) as greedy:
+                greedy.send(key, version, {**ALL_TOPICS, "topics": topics})
+                assert await greedy.closed()
+            assert (await client.ask(registry.METADATA, 5, ALL_TOPICS))["topics"]
+        async with RawClient(node.port) as greedy:
+            greedy.send_fetch(wanted(*[at(0)] * 20_000, max_wait_ms=60_000))
+            assert await greedy.closed()
+        assert node.metric("streamlog_connections_closed_total", reason="memory") == 3
+        assert taken(node) == 0

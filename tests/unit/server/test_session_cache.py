@@ -137,3 +137,60 @@ def test_who_has_more_than_half_makes_room_for_others_and_nobody_for_that_one() 
     assert cache.admit(Kept(size=1), 1) is not None
     assert [it.closed for it in hog] == [True, False, False]
     assert not quiet.closed
+
+
+def limited(partitions_max: int) -> SessionCache[Kept]:
+    return SessionCache(100, partitions_max=partitions_max, random_id=itertools.count(1).__next__)
+
+
+def test_partitions_have_a_limit_over_all_sessions() -> None:
+    cache = limited(100)
+    assert cache.admit(Kept(size=101), 0) is None
+    assert cache.admit(Kept(size=60), 0)
+    assert cache.admit(Kept(size=41), 1) is None, "the owner's own sessions make no room for it"
+    assert cache.admit(Kept(size=40), 1)
+
+
+def test_who_has_most_makes_room_for_others() -> None:
+    cache = limited(100)
+    sessions = [Kept(size=30, owner=OWNER) for _ in range(3)]
+    for now_ms, session in enumerate(sessions):
+        cache.admit(session, now_ms)
+    other, another = Kept(size=25, owner=OTHERS[0]), Kept(size=80, owner=OTHERS[1])
+    assert cache.admit(other, 5)
+    assert [it.closed for it in sessions] == [True, False, False], "unused for longest"
+    assert cache.admit(another, 6) is None, "it would have more than anybody else"
+    assert not other.closed
+
+
+def test_a_session_that_grows_is_counted_as_it_is() -> None:
+    cache = limited(100)
+    session, other = Kept(size=50), Kept(size=50, owner=OTHERS[0])
+    session_id = cache.admit(session, 0) or 0
+    assert cache.admit(other, 0)
+    session.size = 51
+    cache.changed(session_id)
+    assert (session.closed, other.closed) == (True, False)
+    assert cache.use(session_id, OWNER, 1) is None
+    assert cache.admit(Kept(size=50), 1)
+    other.size = 1
+    cache.changed(2)
+    assert cache.admit(Kept(size=49), 1), "what is forgotten makes room"
+    cache.changed(77)
+
+
+def test_a_session_that_grows_makes_those_leave_who_have_more() -> None:
+    cache = limited(100)
+    session, hog = Kept(size=10), Kept(size=90, owner=OTHERS[0])
+    session_id = cache.admit(session, 0) or 0
+    assert cache.admit(hog, 0)
+    session.size = 20
+    cache.changed(session_id)
+    assert (session.closed, hog.closed) == (False, True)
+
+
+def test_followers_are_not_counted() -> None:
+    cache = limited(10)
+    assert cache.admit(follower(1, size=1_000), 0)
+    assert cache.admit(Kept(size=10), 0)
+    assert cache.admit(follower(2, size=1_000), 0)

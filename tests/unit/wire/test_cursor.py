@@ -2,9 +2,12 @@ from collections.abc import Callable
 from uuid import UUID
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from streamlog.errors import MalformedFrame
 from streamlog.wire.cursor import (
+    WEIGHED_AT_ONCE,
     Cursor,
     encode_array_length,
     encode_bytes,
@@ -126,3 +129,29 @@ def test_the_elements_of_a_request_are_bounded() -> None:
         Cursor(b"\x02\x00\x00\x01\x00", elements_max=1).tags()
     with pytest.raises(MalformedFrame, match="tagged fields"):
         Cursor(b"\x09\x00\x00\x01\x00").tags()
+
+
+@given(st.lists(st.integers(0, 3_000), max_size=30))
+def test_whoever_weighs_hears_before_there_are_many_more(lengths: list[int]) -> None:
+    data = b"".join(length.to_bytes(4, "big") for length in lengths) + bytes(100_000)
+    heard = [0]
+    cursor = Cursor(data, elements_max=1_000_000, weigh=heard.append)
+    cursor.limit(500_000)
+    read = 0
+    for length in lengths:
+        assert cursor.array_length(flexible=False) == length
+        read += length
+        assert read - WEIGHED_AT_ONCE <= heard[-1] <= read
+    assert heard == sorted(set(heard))
+
+
+def test_elements_in_a_tagged_field_are_weighed_too() -> None:
+    heard: list[int] = []
+    one = (1_024).to_bytes(4, "big") + bytes(1_024)
+    cursor = Cursor(one * 2, elements_max=9_000, weigh=heard.append)
+    for expected in ([], [2_048]):
+        inner = cursor.within(len(one))
+        inner.array_length(flexible=False)
+        cursor.passed(inner)
+        assert heard == expected
+    assert cursor.elements_left == 9_000 - 2_048
