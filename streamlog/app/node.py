@@ -26,7 +26,7 @@ from streamlog.app.status import NodeStatus
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import Security
 from streamlog.config import Settings
-from streamlog.console.access import may_read
+from streamlog.console.access import may_read, may_stay
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
@@ -216,6 +216,7 @@ class Node:
             image=lambda: self._metadata.image,
             partitions=self._registry,
             may_read=may_read,
+            may_stay=may_stay,
             security=security,
             has_controller=lambda: (
                 not self._metadata.is_open or self._metadata.controller_id is not None

@@ -22,6 +22,8 @@ from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
 
 ACCESS: Final = "streamlog.access"
 """Where a request has the ``Access`` of who asks; None: everything is allowed."""
+_STAY: Final = "streamlog.stay"
+"""Where it has how to judge anew who asks; None: nobody was asked who they are."""
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -76,6 +78,7 @@ class HttpAccess:
                 return web.Response(status=401, text=f"{error}\n", headers=_CHALLENGE)
             except ClusterForbidden as error:
                 return web.Response(status=403, text=f"{error}\n")
+            request[_STAY] = lambda: self._is_still_let_in(request)
         request[ACCESS] = self._authority.access_of(session)
         return await handler(request)
 
@@ -94,6 +97,19 @@ class HttpAccess:
                     access.check_cluster(Operation.DESCRIBE)
                 return session
         raise AuthenticationFailed("say who you are")
+
+    async def _is_still_let_in(self, request: web.Request) -> bool:
+        try:
+            await self._session(request, Session(host=request.remote or ""))
+        except (AuthenticationFailed, ClusterForbidden):
+            return False
+        return True
+
+
+async def may_stay(request: web.Request) -> bool:
+    """Whether who asked a while ago would be let in now, with what they showed then."""
+    is_still_let_in: Callable[[], Awaitable[bool]] | None = request.get(_STAY)
+    return is_still_let_in is None or await is_still_let_in()
 
 
 def may_read(request: web.Request, stream: str) -> bool:

@@ -1,6 +1,7 @@
 """The HTTP door: health for everybody, the rest for who has a token, or a password and a right."""
 
 import base64
+import http.client
 import time
 import urllib.error
 import urllib.request
@@ -59,3 +60,24 @@ def test_a_token_and_a_password_let_in(guarded: GuardedNode) -> None:
     assert get(guarded, "/metrics", f"Bearer {TOKEN}")[0] == 200
     assert get(guarded, "/metrics", basic("admin", "admin-secret"))[0] == 200
     assert get(guarded, "/metrics", basic("reader", "reader-secret"))[0] == 403
+
+
+def test_a_tail_ends_when_the_right_to_read_is_taken_away(guarded: GuardedNode) -> None:
+    guarded.admin("user", "add", "watcher", "--new-password-file",
+                  str(guarded.password_file("watcher")))  # fmt: skip
+    guarded.admin("acl", "add", "-p", "User:watcher", "-o", "describe", "--cluster")
+    right = ("-p", "User:watcher", "-o", "read", "-t", "orders")
+    guarded.admin("acl", "add", *right)
+    authorization = {"Authorization": basic("watcher", "watcher-secret")}
+    connection = http.client.HTTPConnection("127.0.0.1", guarded.http_port, timeout=10)
+    try:
+        connection.request("GET", "/api/tail?stream=orders", headers=authorization)
+        answer = connection.getresponse()
+        assert answer.status == 200
+        while not answer.readline().startswith(b"event: records"):
+            pass
+        guarded.admin("acl", "rm", *right, "--yes")
+        assert b"event: records" not in answer.read(), "it ends"
+    finally:
+        connection.close()
+    assert get(guarded, "/api/tail?stream=orders", authorization["Authorization"])[0] == 403

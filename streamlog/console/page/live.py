@@ -14,7 +14,7 @@ from streamlog.console.page.interest import Interest
 from streamlog.console.page.moment import Moment
 from streamlog.console.page.query import LISTS, Query
 from streamlog.console.page.rates import Rates
-from streamlog.console.page.sse import Events, Seats
+from streamlog.console.page.sse import Events, MayStay, Seats, anybody
 from streamlog.console.page.view import View
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.image import Image
@@ -43,6 +43,7 @@ class Live:
         chronicle: Chronicle,
         interest: Interest,
         clients_max: int,
+        may_stay: MayStay = anybody,
     ) -> None:
         self._moment = moment
         self._ends = ends
@@ -50,7 +51,7 @@ class Live:
         self._rates = rates
         self._chronicle = chronicle
         self._interest = interest
-        self._seats = Seats(clients_max, "http.live_clients_max")
+        self._seats = Seats(clients_max, "http.live_clients_max", may_stay)
         self._beat = Beat()
         self._shared: tuple[asyncio.Event, dict[Query, dict[str, str]]] | None = None
         """What watchers are told between two beats, by what they asked for."""
@@ -127,7 +128,7 @@ class Live:
         """Only what has changed since the last time, part by part."""
         told: dict[str, str] = {}
         silent = 0
-        while events.is_heard and not self._beat.closed:
+        while not self._beat.closed and await events.goes_on():
             rung = self._beat.next  # a change while this one is told is not missed
             texts = self._texts(query)
             new = {name: text for name, text in texts.items() if told.get(name) != text}

@@ -20,6 +20,7 @@ from streamlog.console.page.live import Live
 from streamlog.console.page.moment import Kept, Moment
 from streamlog.console.page.rates import Rates
 from streamlog.console.page.silence import Silence
+from streamlog.console.page.sse import MayStay, anybody
 from streamlog.console.page.tail import MayRead, Tail, Tailed, everybody
 from streamlog.console.page.tailed import AtLeader, Here, Partition
 from streamlog.console.page.view import View
@@ -71,12 +72,13 @@ class Page:
         image: Callable[[], Image],
         partitions: Partitions,
         may_read: MayRead = everybody,
+        may_stay: MayStay = anybody,
         security: Security = NO_SECURITY,
         has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
         """``moment`` is asked at each look; ``groups`` of this page are to be in it, and what
-        ``silence`` knows; ``may_read``:
-        whether who asks may see what is in a stream.
+        ``silence`` knows; ``may_read``: whether who asks may see what is in a stream;
+        ``may_stay``: whether who watches would still be let in.
         """
         self._partitions = partitions
         self._image = image
@@ -105,12 +107,14 @@ class Page:
             chronicle=chronicle,
             interest=self._interest,
             clients_max=settings.live_clients_max,
+            may_stay=may_stay,
         )
         self._tail = Tail(
             open_partition=self._open,
             clients_max=settings.tail_clients_max,
             refused=lambda: moment(self).tail_refused,
             may_read=may_read,
+            may_stay=may_stay,
         )
         self._assets = Assets()
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -10,19 +11,39 @@ from aiohttp import web
 WRITE_TIMEOUT_S: Final = 10.0
 """A client that takes nothing for so long is let go."""
 RETRY_MS: Final = 1_000
+ADMISSION_CHECK_S: Final = 10.0
+"""A stream may last for days: so often it is checked whether its client would still be let in."""
+
+MayStay = Callable[[web.Request], Awaitable[bool]]
+
+
+async def anybody(_: web.Request) -> bool:
+    """Where nobody is asked who they are."""
+    return True
 
 
 class Events:
     """One client's stream. Raises ConnectionError or TimeoutError where it does not take it."""
 
-    def __init__(self, request: web.Request, response: web.StreamResponse) -> None:
+    def __init__(
+        self, request: web.Request, response: web.StreamResponse, may_stay: MayStay = anybody
+    ) -> None:
         self._request = request
         self._response = response
+        self._may_stay = may_stay
+        self._next_check_s = time.monotonic() + ADMISSION_CHECK_S
 
-    @property
-    def is_heard(self) -> bool:
-        """False once the client has gone, which is not noticed where nothing is written."""
-        return self._request.transport is not None
+    async def goes_on(self) -> bool:
+        """False once the client has gone, which is not noticed where nothing is written; or once
+        its token, password or right is gone.
+        """
+        if self._request.transport is None:
+            return False
+        now_s = time.monotonic()
+        if now_s < self._next_check_s:
+            return True
+        self._next_check_s = now_s + ADMISSION_CHECK_S
+        return await self._may_stay(self._request)
 
     async def send(self, event: str, data: Any) -> None:
         await self.send_text(event, json.dumps(data, separators=(",", ":")))
@@ -42,9 +63,10 @@ class Events:
 class Seats:
     """How many may listen at once; whoever comes then is told to come later, with a 503."""
 
-    def __init__(self, most: int, name: str) -> None:
+    def __init__(self, most: int, name: str, may_stay: MayStay = anybody) -> None:
         self._most = most
         self._name = name
+        self._may_stay = may_stay
         self.taken = 0
 
     async def serve(
@@ -58,7 +80,7 @@ class Seats:
         response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
         try:
             await response.prepare(request)
-            events = Events(request, response)
+            events = Events(request, response, self._may_stay)
             await events._write(f"retry: {RETRY_MS}\n\n")
             await tell(events)
         except (ConnectionError, TimeoutError):

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 from aiohttp import web
 
 from streamlog.console.page.query import TEXT_MAX, number
-from streamlog.console.page.sse import Events, Seats
+from streamlog.console.page.sse import Events, MayStay, Seats, anybody
 from streamlog.errors import (
     InvalidRequest,
     PartitionNotFound,
@@ -59,13 +59,15 @@ class Tail:
         clients_max: int,
         refused: Callable[[], str],
         may_read: MayRead = everybody,
+        may_stay: MayStay = anybody,
     ) -> None:
         """``open_partition`` raises StreamlogError where there is none; ``refused``: why payloads
-        are not shown, empty where they are; ``may_read``: whether who asks may read the stream.
+        are not shown, empty where they are; ``may_read``: whether who asks may read the stream;
+        ``may_stay``: whether they would still be let in.
         """
         self._may_read = may_read
         self._open = open_partition
-        self._seats = Seats(clients_max, "http.tail_clients_max")
+        self._seats = Seats(clients_max, "http.tail_clients_max", may_stay)
         self._refused = refused
         self._closed = False
 
@@ -94,17 +96,20 @@ class Tail:
             return web.Response(status=503, text=f"{error}\n")
 
         async def tell(events: Events) -> None:
-            await self._follow(events, tailed, back)
+            await self._follow(events, tailed, back, may_read=lambda: self._may_read(request, name))
 
         try:
             return await self._seats.serve(request, tell)
         finally:
             tailed.close()
 
-    async def _follow(self, events: Events, tailed: Tailed, back: int) -> None:
+    async def _follow(
+        self, events: Events, tailed: Tailed, back: int, may_read: Callable[[], bool]
+    ) -> None:
+        """``may_read`` is asked before each look: a right may be taken away meanwhile."""
         position: int | None = None
         looks = failures = 0
-        while events.is_heard and not self._closed:
+        while not self._closed and await events.goes_on() and may_read():
             try:
                 told, position = await _some(tailed, position, back)
                 failures = 0

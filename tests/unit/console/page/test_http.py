@@ -73,13 +73,21 @@ class World:
             moment=self.moment,
             image=lambda: self.image,
             partitions=Nothing(),
+            may_stay=self.may_stay,
         )
         self.tail = Tail(
             open_partition=self.open,
             clients_max=1,
             refused=lambda: self.refused,
-            may_read=lambda request, stream: request.headers.get("X-Deny") != stream,
+            may_read=lambda request, stream: (
+                stream not in (request.headers.get("X-Deny"), *self.denied)
+            ),
+            may_stay=self.may_stay,
         )
+        self.denied: set[str] = set()
+        """Streams that nobody may read any more."""
+        self.expelled: set[str] = set()
+        """Tokens that are not let in any more."""
         self.refused = ""
         self.broken = False
         self.site = Site(
@@ -106,6 +114,9 @@ class World:
         if tp.stream != "s":
             raise StreamNotFound(f"there is no stream {tp.stream!r}")
         return self.stored
+
+    async def may_stay(self, request: web.Request) -> bool:
+        return request.headers.get("Authorization") not in self.expelled
 
     async def become(self, new: Image) -> None:
         old, self.image = self.image, new
@@ -377,3 +388,35 @@ async def test_who_watches_is_let_go_when_the_node_stops(
         world.tail.close()
         async with asyncio.timeout(0.9):
             await world.site.stop()
+
+
+async def ended(answer: aiohttp.ClientResponse) -> bytes:
+    """What came until the server ended the stream."""
+    async with asyncio.timeout(5):
+        return await answer.content.read()
+
+
+async def test_a_tail_ends_with_the_right_to_read(
+    world: World, http: aiohttp.ClientSession
+) -> None:
+    async with http.get(world.url("/api/tail?stream=s&last=1")) as answer:
+        await next_event(answer)
+        world.denied.add("s")
+        world.stored.end = 200
+        assert b"records" not in await ended(answer)
+    async with http.get(world.url("/api/tail?stream=s")) as again:
+        assert again.status == 403
+
+
+@pytest.mark.parametrize("path", ["/api/tail?stream=s", "/api/live"])
+async def test_events_end_with_what_let_the_client_in(
+    world: World, http: aiohttp.ClientSession, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    monkeypatch.setattr("streamlog.console.page.sse.ADMISSION_CHECK_S", 0.0)
+    old, new = {"Authorization": "Bearer old"}, {"Authorization": "Bearer new"}
+    async with http.get(world.url(path), headers=old) as answer:
+        await next_event(answer)
+        world.expelled.add("Bearer old")
+        await ended(answer)
+    async with http.get(world.url(path), headers=new) as other:
+        await next_event(other)
