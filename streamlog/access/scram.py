@@ -88,17 +88,6 @@ def credential_of(scram: Scram, salted: bytes, salt: bytes, iterations: int) -> 
     )
 
 
-def decoy_of(scram: Scram, user: str, secret: bytes) -> Credential:
-    """What a user is shown that is not there: the same each time, and opened by no password."""
-    seed = f"{scram.value}:{user}".encode()
-    return Credential(
-        salt=hmac.digest(secret, b"salt:" + seed, "sha256")[:SALT_BYTES],
-        iterations=ITERATIONS,
-        stored_key=hmac.digest(secret, b"stored:" + seed, scram.digest),
-        server_key=hmac.digest(secret, b"server:" + seed, scram.digest),
-    )
-
-
 def is_password(scram: Scram, password: str, credential: Credential) -> bool:
     """Whether the credential is this password's; takes milliseconds, and the same either way."""
     salted = salted_password(scram, password, credential.salt, credential.iterations)

@@ -8,15 +8,15 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from streamlog.access.decoys import Decoys, Kind
 from streamlog.access.principal import ANONYMOUS, Principal
 from streamlog.access.principal_rules import PrincipalRules
 from streamlog.access.scram import (
-    ITERATIONS,
+    Credential,
     Known,
     Scram,
     ServerExchange,
     credential_of,
-    decoy_of,
     salted_password,
 )
 from streamlog.client.login import lines_of
@@ -68,6 +68,8 @@ class Authenticator:
         self._bootstrap_users = bootstrap_users
         self._token_keys = token_keys
         self._own_subject = own_subject
+        self._decoys: tuple[object, dict[Scram | None, Decoys]] | None = None
+        """And the users that they are alike; None: for passwords of PLAIN."""
         self._rules = PrincipalRules(settings.principal_mapping_rules)
         self._secret = secrets.token_bytes(SECRET_BYTES)
         """In place of the cluster's, which comes with its first user."""
@@ -120,8 +122,8 @@ class Authenticator:
         for scram in PASSWORDS_OF:
             if scram.value in stored:
                 return scram, Known([stored[scram.value].credential])
-        scram = PASSWORDS_OF[0]
-        return scram, Known([decoy_of(scram, user, self._decoy_secret())], is_decoy=True)
+        scram, decoy = self._decoy(None, user)
+        return scram, Known([decoy], is_decoy=True)
 
     def verified(self, token: str) -> "Verified":
         """Raises AuthenticationFailed."""
@@ -147,7 +149,7 @@ class Authenticator:
                 return self._node(scram)
         elif (stored := self._credentials(user).get(scram.value)) is not None:
             return Known([stored.credential])
-        return Known([decoy_of(scram, user, self._decoy_secret())], is_decoy=True)
+        return Known([self._decoy(scram, user)[1]], is_decoy=True)
 
     def _credentials(self, user: str) -> Credentials:
         """None of whoever is not there. The metadata's users come before those of the file."""
@@ -156,20 +158,40 @@ class Authenticator:
         return self._image().users.get(user) or self._bootstrap_users.get(user, {})
 
     def _node(self, scram: Scram) -> Known:
-        """With a salt as a decoy has it, for nobody is to see who is a node's user, and who not."""
-        secret, user = self._decoy_secret(), self.settings.node_user
-        assert user is not None
+        """As a decoy has it, for nobody is to see who is a node's user, and who not."""
+        assert self.settings.node_user is not None
         assert self._node_passwords is not None
         passwords = self._node_passwords.content()
-        made_of = secret, tuple(passwords)
+        salt, iterations, _, _ = self._decoy(scram, self.settings.node_user)[1]
+        made_of = salt, iterations, tuple(passwords)
         if self._node_known is None or self._node_known[0] != made_of:
-            salt = decoy_of(scram, user, secret).salt
             credentials = [
-                credential_of(scram, salted_password(scram, it, salt, ITERATIONS), salt, ITERATIONS)
+                credential_of(scram, salted_password(scram, it, salt, iterations), salt, iterations)
                 for it in passwords
             ]
             self._node_known = made_of, Known(credentials)
         return self._node_known[1]
+
+    def _decoy(self, scram: Scram | None, user: str) -> tuple[Scram, Credential]:
+        """None: what a password of PLAIN is held against."""
+        users = self._image().users
+        if self._decoys is None or self._decoys[0] is not users:
+            self._decoys = users, self._decoys_alike({**self._bootstrap_users, **users})
+        return self._decoys[1][scram].of(user, self._decoy_secret())
+
+    @staticmethod
+    def _decoys_alike(users: Mapping[str, Credentials]) -> dict[Scram | None, Decoys]:
+        kinds: dict[Scram | None, list[Kind]] = {None: [], **{it: [] for it in PASSWORDS_OF}}
+        for stored in users.values():
+            found = [
+                Kind.of(scram, stored[scram.value].credential)
+                for scram in PASSWORDS_OF
+                if scram.value in stored
+            ]
+            for kind in found:
+                kinds[kind.scram].append(kind)
+            kinds[None].extend(found[:1])
+        return {it: Decoys(it or PASSWORDS_OF[0], kinds[it]) for it in kinds}
 
     def _decoy_secret(self) -> bytes:
         chosen = self._image().decoy_secret

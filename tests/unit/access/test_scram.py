@@ -7,7 +7,6 @@ from base64 import b64decode, b64encode
 import pytest
 
 from streamlog.access.scram import (
-    ITERATIONS,
     ITERATIONS_MAX,
     ClientExchange,
     Credential,
@@ -15,7 +14,6 @@ from streamlog.access.scram import (
     Scram,
     ServerExchange,
     credential_of,
-    decoy_of,
     is_password,
     salted_password,
 )
@@ -154,15 +152,6 @@ def test_either_of_two_passwords_will_do_while_one_takes_the_others_place() -> N
         exchange = server(credential("new"), credential("old"))
         login(exchange, password=password)
         assert exchange.user == "user"
-
-
-def test_a_decoy_is_opened_by_no_password_and_asks_as_any_user() -> None:
-    decoy = decoy_of(Scram.SHA_256, "nobody", SECRET)
-    assert decoy == decoy_of(Scram.SHA_256, "nobody", SECRET)
-    assert decoy.salt != decoy_of(Scram.SHA_256, "somebody", SECRET).salt
-    assert decoy.iterations == ITERATIONS
-    with pytest.raises(AuthenticationFailed, match="wrong user or password"):
-        login(server(decoy, is_decoy=True))
 
 
 def test_even_the_right_proof_opens_no_decoy() -> None:

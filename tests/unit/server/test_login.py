@@ -4,8 +4,10 @@ import asyncio
 import json
 import statistics
 import time
+from base64 import b64decode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +15,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.access import bearer, plain
-from streamlog.access.scram import ClientExchange, Scram, is_password
+from streamlog.access.scram import ClientExchange, Credential, Scram, is_password
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.metadata.credential import StoredCredential
 from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.wire import registry
@@ -422,3 +425,33 @@ def test_a_file_that_is_of_no_use_is_named(
         return
     with pytest.raises(ConfigError, match=f"sasl.{setting}"):
         Authenticator.load(settings, lambda: KafkaNode().metadata.image)
+
+
+async def test_unknown_users_look_like_those_that_are_known(node: KafkaNode) -> None:
+    """By whichever tool these were made, and whichever password is tried of them by PLAIN."""
+    authenticator = node.authenticator
+    assert authenticator is not None
+    made = {
+        f"known-{number}": {
+            "SCRAM-SHA-512": StoredCredential.of(
+                Credential(bytes([number]) * 40, 5_000, bytes(64), bytes(64))
+            )
+        }
+        for number in range(1, 4)
+    }
+    users = node.metadata.image.users.update(made).delete("alice")
+    node.metadata.image = replace(node.metadata.image, users=users)
+
+    async def shown(name: str, mechanism: Scram) -> tuple[int, str]:
+        async with RawClient(node.port) as client:
+            await handshake(client, mechanism.value)
+            first = ClientExchange(mechanism, name, "x", "nonce").first()
+            text = bytes((await say(client, first))["auth_bytes"]).decode()
+            _, salt, iterations = text.split(",")
+            return len(b64decode(salt[2:])), iterations
+
+    for name in ("known-1", "nobody", "node", "ANONYMOUS"):
+        assert await shown(name, Scram.SHA_512) == (40, "i=5000")
+        scram, known = authenticator.of_plain(name)
+        assert (scram, known.credentials[0].iterations) == (Scram.SHA_512, 5_000), "by the time"
+    assert await shown("nobody", Scram.SHA_256) == await shown("known-1", Scram.SHA_256)
