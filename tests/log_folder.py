@@ -7,6 +7,7 @@ from typing import Any
 from streamlog.log.encryption.key_ring import KEY_BYTES, KeyRing
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import RecordRun
@@ -25,9 +26,15 @@ def make_batch(
     return run.seal(base_offset=base_offset, leader_epoch=epoch, timestamp_ms=timestamp_ms)
 
 
-def open_log(disk: SimDisk, settings: LogSettings = SMALL, **known: Any) -> PartitionLog:
+def open_log(
+    disk: SimDisk,
+    settings: LogSettings = SMALL,
+    *,
+    removal: Removal | None = None,
+    **known: Any,
+) -> PartitionLog:
     """``known``: log_start_offset, recovery_point."""
-    files = FilePool(disk, 16, a_key_ring())
+    files = FilePool(disk, 16, a_key_ring(), removal=removal)
     return PartitionLog.open(FOLDER, settings, disk=disk, files=files, **known)
 
 

@@ -4,10 +4,13 @@ import contextlib
 import resource
 import threading
 from collections import OrderedDict
+from collections.abc import Iterable
 from typing import Final
 
 from streamlog.log.disk import Disk, DiskFile, write_all
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.layout import DELETED_SUFFIX
+from streamlog.log.removal import Removal
 
 OPEN_FILES_BOUND: Final = 65_536
 """Even where the process may have more."""
@@ -45,8 +48,17 @@ class FilePool:
     looked at is passed over once. Thus a use costs a mark, and a file that is read once goes first.
     """
 
-    def __init__(self, disk: Disk, open_files_max: int, keys: KeyRing | None = None) -> None:
+    def __init__(
+        self,
+        disk: Disk,
+        open_files_max: int,
+        keys: KeyRing | None = None,
+        *,
+        removal: Removal | None = None,
+    ) -> None:
+        """``removal``: None where whoever removes files may wait for that."""
         self.disk = disk
+        self._removal = removal
         self.keys = keys or KeyRing()  # to what is encrypted in them
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
@@ -81,10 +93,14 @@ class FilePool:
             pooled.pins -= 1
             if pooled.pins:
                 return
-            if pooled.is_gone:
-                pooled.file.close()
-            elif len(self._files) > self.open_files_max:
-                self._evict()
+            if not pooled.is_gone:
+                if len(self._files) > self.open_files_max:
+                    self._evict()
+                return
+        if self._removal is None:
+            pooled.file.close()
+        else:
+            self._removal.close_file(pooled.file)
 
     def create(self, path: str) -> None:
         """An empty file, open. Raises OSError."""
@@ -118,6 +134,23 @@ class FilePool:
             self.forget(path)
             with contextlib.suppress(FileNotFoundError):
                 self.disk.unlink(path)
+
+    def discard(self, *paths: str) -> None:
+        """As ``remove``, for who must not wait until the room is free. Raises OSError."""
+        if self._removal is None:
+            self.remove(*paths)
+            return
+        for path in paths:
+            self.forget(path)
+            self._removal.put_away(path)
+
+    def clear_discarded(self, directory: str, names: Iterable[str]) -> None:
+        """Have those of ``names`` removed that an earlier process has discarded. Raises OSError."""
+        found = [f"{directory}/{name}" for name in names if name.endswith(DELETED_SUFFIX)]
+        if found and self._removal is not None:
+            self._removal.clear(directory)
+        else:
+            self.remove(*found)
 
     def close(self) -> None:
         """Close all that is not pinned; the rest goes with its last pin."""

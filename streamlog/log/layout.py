@@ -17,6 +17,9 @@ SWAP_SUFFIX: Final = ".swap"
 DAMAGED_SUFFIX: Final = ".damaged"
 """After a segment's name: what was found damaged, kept for whoever wants to look at it."""
 
+DELETED_SUFFIX: Final = ".deleted"
+"""After any file's name and a number: it belongs to nothing, and is about to be removed."""
+
 _DIGITS: Final = 20
 
 

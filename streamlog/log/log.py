@@ -462,7 +462,7 @@ class PartitionLog:
             if first.size_bytes and first.next_offset <= offset and not is_kept:
                 self._keep_log_start(offset)
             while len(self._segments) > 1 and self._segments.first.next_offset <= offset:
-                removed.append(self._remove(self._segments.drop_first()))
+                removed.append(self._discard(self._segments.drop_first()))
             active = self._active.segment
             if active.size_bytes and active.next_offset <= offset and not self.failure:
                 segment = self._new_segment(self.log_end_offset)
@@ -470,7 +470,7 @@ class PartitionLog:
                 # Its name alone says from now on which offset comes next.
                 self._disk.sync_directory(self._directory)
                 self._append_segment(segment)
-                removed.append(self._remove(self._segments.drop_first()))
+                removed.append(self._discard(self._segments.drop_first()))
         if self.epochs.advance_start(self.log_start_offset):
             self._unsynced.epochs = True
         self._unsynced.manifest |= self._manifest_is_behind
@@ -484,10 +484,16 @@ class PartitionLog:
             if not is_full(error):
                 raise
 
-    def _remove(self, segment: Segment) -> str:
+    def _discard(self, segment: Segment) -> str:
+        """On the event loop: its room is freed elsewhere."""
+        self._unsynced.segments.pop(segment, None)
+        self._pool.discard(*segment.paths)
+        return segment.path.rpartition("/")[2]
+
+    def _remove(self, segment: Segment) -> None:
+        """By a cut, in a worker thread: its room is free then for what the cut writes."""
         self._unsynced.segments.pop(segment, None)
         self._pool.remove(*segment.paths)
-        return segment.path.rpartition("/")[2]
 
     def replace(self, old: list[Segment], new: Segment) -> None:
         """Read ``new`` in place of ``old``, whose offsets it has; their slices stay readable."""

@@ -155,6 +155,7 @@ class Recovery:
             manifest = self._manifest.stored or manifest
         sizes |= self._replace_missing(manifest, sizes)
         bases = segment_base_offsets(sizes)
+        self._pool.clear_discarded(self._directory, sizes)
         self._remove_strays(sizes, set(bases))
         for base, end in zip(bases, [*bases[1:], bases[-1]] if bases else [], strict=True):
             stem = segment_stem(base)
@@ -522,7 +523,7 @@ class Recovery:
     def _remove(self, segments: list[Segment]) -> None:
         """In this order, which is from an end of the log inwards: a crash leaves no hole."""
         for segment in segments:
-            self._pool.remove(*segment.paths)
+            self._pool.discard(*segment.paths)
             self._segments.remove(segment)
             self.report.removed.append(segment_stem(segment.base_offset) + LOG_SUFFIX)
 

@@ -235,7 +235,7 @@ class Compaction:
             swap = await self._in_worker(cleaning.clean, running)
             if running.is_off or partition.failure is not None:
                 if swap is not None:
-                    swap.abandon()
+                    await self._in_worker(swap.abandon, running)
                 raise CalledOff
             if swap is not None:
                 await self._swap(swap, running)
@@ -252,6 +252,7 @@ class Compaction:
         more what they were.
         """
         if not swap.begin():
+            await self._in_worker(swap.abandon, running)
             raise CalledOff
         await self._in_worker(swap.commit, running)
         swap.replace()

@@ -13,6 +13,7 @@ from streamlog.config import LogSection
 from streamlog.errors import StorageFull
 from streamlog.log.disk import Disk, is_full
 from streamlog.log.layout import TEMPORARY_SUFFIX
+from streamlog.log.removal import Removal
 
 logger = logging.getLogger(__name__)
 
@@ -20,6 +21,8 @@ RELAPSE_MS: Final = 60_000
 """A disk that is full again so soon has to wait longer each time ..."""
 HOLD_MS_MAX: Final = 30_000
 """... but no longer than this."""
+FREED_S: Final = 10.0
+"""For so long files that are being removed are waited for, before it is tried what fits."""
 _PIECE_BYTES: Final = 1024 * 1024
 
 
@@ -73,8 +76,11 @@ class DiskSpace:
         *,
         reserve: Reserve | None,
         changed: Callable[[], None],
+        removal: Removal | None = None,
     ) -> None:
-        """``changed`` is called on the event loop, when ``is_full`` is another."""
+        """``changed`` is called on the event loop, when ``is_full`` is another. ``removal``: by
+        which files go whose room counts.
+        """
         self.is_full = False
         self._path = str(data_dir / f"space{TEMPORARY_SUFFIX}")
         self._disk = disk
@@ -82,6 +88,7 @@ class DiskSpace:
         self._interval_s = settings.space_check_ms / 1000
         self._reserve = reserve
         self._changed = changed
+        self._removal = removal
         self._spells = Spells(settings.space_check_ms)
 
     def ran_out(self, error: StorageFull | OSError) -> None:
@@ -106,6 +113,7 @@ class DiskSpace:
                 return
         elif self._reserve is None or self._reserve.is_kept:
             return
+        await self._freed()
         try:
             await asyncio.to_thread(self._try)
         except OSError as error:
@@ -118,6 +126,11 @@ class DiskSpace:
             self._spells.ended(_clock_ms())
             logger.info("disk has room")
             self._changed()
+
+    async def _freed(self) -> None:
+        """Files that were removed by now have given back their room, or the disk is slow."""
+        if self._removal is not None:
+            await asyncio.wait([asyncio.wrap_future(self._removal.flushed())], timeout=FREED_S)
 
     def _try(self) -> None:
         """Raises OSError where there is no room."""

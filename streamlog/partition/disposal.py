@@ -2,12 +2,14 @@
 
 import asyncio
 import logging
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from uuid import UUID
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.log import PartitionLog
+from streamlog.log.removal import Removal
 from streamlog.model import TopicPartition
 from streamlog.partition.folder import Folders
 from streamlog.partition.owner import Partition
@@ -18,9 +20,10 @@ logger = logging.getLogger(__name__)
 class Disposal:
     """Blocking calls are made by the workers."""
 
-    def __init__(self, folders: Folders, workers: ThreadPoolExecutor) -> None:
+    def __init__(self, folders: Folders, workers: ThreadPoolExecutor, removal: Removal) -> None:
         self._folders = folders
         self._workers = workers
+        self._removal = removal
 
     async def dispose(
         self,
@@ -77,16 +80,7 @@ class Disposal:
             return False
         return mark.incarnation > incarnation
 
-    def remove_later(self, paths: list[Path]) -> None:
+    def remove_later(self, paths: Iterable[Path]) -> None:
         """What cannot be removed now is tried again at the next start."""
-        if paths:
-            self._workers.submit(self._remove, paths)
-
-    def _remove(self, paths: list[Path]) -> None:
         for path in paths:
-            try:
-                self._folders.remove(path)
-            except OSError as error:
-                logger.warning(
-                    "deleted folder remains", extra={"file": str(path), "error": str(error)}
-                )
+            self._removal.remove_folder(str(path))

@@ -87,12 +87,6 @@ class Folders:
         """Out of the way, durably, and kept."""
         return self._move(tp, self.orphans, stream_id)
 
-    def remove(self, path: Path) -> None:
-        """A discarded folder with all its files."""
-        for name in self._disk.sizes(str(path)):
-            self._disk.unlink(str(path / name))
-        self._disk.remove_directory(str(path))
-
     def leftovers(self) -> list[Path]:
         """Discarded folders that are not yet removed."""
         return sorted(_folders(self.deleted))

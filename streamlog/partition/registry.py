@@ -30,6 +30,7 @@ from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
+from streamlog.log.removal import Removal
 from streamlog.log.shared_sync import SharedSync
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metrics import NodeMetrics
@@ -63,6 +64,9 @@ to be fenced do so, too, and the others have their turns after it."""
 OPEN_AGAIN_S: Final = 1.0
 """After which a log is opened again for which there were no file descriptors."""
 
+REMOVAL_STOP_S: Final = 2.0
+"""For so long a stop waits until removed files are unlinked; the next start unlinks the others."""
+
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
 
@@ -94,7 +98,10 @@ class Registry:
         self._data_dir, self._settings = data_dir, settings
         self._node_id, self._metrics = node_id, metrics
         self._disk = disk = disk or OsDisk()
-        self._files = files = FilePool(disk, settings.open_files_max or open_files_allowed(), keys)
+        self._removal = Removal(disk)
+        self._files = files = FilePool(
+            disk, settings.open_files_max or open_files_allowed(), keys, removal=self._removal
+        )
         self._folders = Folders(data_dir, disk)
         self._checkpoints = Checkpoints(data_dir, disk)
         self._workers = ThreadPoolExecutor(WORKERS, thread_name_prefix="partition")
@@ -108,7 +115,7 @@ class Registry:
         self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
         self._trimming = Trimming(self.partitions)
         self._key_change = KeyChange(self.partitions, self._workers, files, metrics, self._unopened)
-        self._disposal = Disposal(self._folders, self._workers)
+        self._disposal = Disposal(self._folders, self._workers, self._removal)
         self._wanted: dict[TopicPartition, Here] = {}  # by the newest image
         self._heard: dict[TopicPartition, Here] = {}  # what each has acted on
         self._unheard: dict[TopicPartition, None] = {}  # to do as it says, soon
@@ -129,8 +136,9 @@ class Registry:
             )
             self._upkeep.begins_later = self._replication.begins_later
         self._space = DiskSpace(
-            data_dir, disk, settings, reserve=reserve, changed=self._space_changed
-        )
+            data_dir, disk, settings, reserve=reserve, changed=self._space_changed,
+            removal=self._removal,
+        )  # fmt: skip
         self._surroundings = Surroundings(
             node_id, settings, self._flusher, self._upkeep, self._workers, metrics, self._space,
             may_act=(lambda: cluster.lease.held) if cluster is not None else None,
@@ -302,13 +310,15 @@ class Registry:
         await self._in_worker(lambda: _close_all(logs))
         self._partitions.clear()
         self._flusher.close()
-        await asyncio.to_thread(self._workers.shutdown)  # what is being removed is removed
+        await asyncio.to_thread(self._workers.shutdown)
         self._files.close()
+        await asyncio.to_thread(self._removal.stop, REMOVAL_STOP_S)
 
     def give_up(self) -> None:
         """Where ``close`` took too long: what its threads have not begun is left to a recovery."""
         self._flusher.give_up()
         self._workers.shutdown(wait=False, cancel_futures=True)
+        self._removal.stop_soon()
 
     def _shared_sync(self) -> SharedSync | None:
         return SharedSync.open(self._data_dir)

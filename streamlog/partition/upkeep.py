@@ -182,7 +182,7 @@ class Upkeep:
         try:
             await self._store(lambda: self._checkpoints.write(offsets))
         except StorageFull:
-            if self._reserve is None or not self._reserve.give_up():
+            if self._reserve is None or not await asyncio.to_thread(self._reserve.give_up):
                 raise
             await self._store(lambda: self._checkpoints.write(offsets))  # which makes room
 

@@ -10,8 +10,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamlog.errors import StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog, SyncTicket
+from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
 from streamlog.record.batch import batches
+from tests.later import Later
 from tests.log_folder import FOLDER, check_end_checksums, make_batch, open_log, read_batches
 from tests.simulation.disk import SimDisk
 
@@ -46,7 +48,10 @@ class LogMachine(RuleBasedStateMachine):
         self.epoch = 0
         self.ticket: SyncTicket | None = None
         self.went_when_full = False  # files may have: the checkpoint alone has the log start then
-        self.log = open_log(self.disk, self.settings)
+        self.log = self.opened()
+
+    def opened(self, **known: int) -> PartitionLog:
+        return open_log(self.disk, self.settings, **known)
 
     @property
     def end(self) -> int:
@@ -256,9 +261,7 @@ class LogMachine(RuleBasedStateMachine):
         self.ticket = None
         self.went_when_full = False
         self.disk.capacity_bytes = None
-        self.log = open_log(
-            self.disk, self.settings, recovery_point=recovery_point, log_start_offset=start
-        )
+        self.log = self.opened(recovery_point=recovery_point, log_start_offset=start)
         assert self.log.log_end_offset >= self.synced
         assert start <= self.log.log_start_offset <= max(self.log_start, start)
         found = list(read_batches(self.log))
@@ -352,7 +355,25 @@ class EncryptedLogMachine(LogMachine):
         self.twins += more[:done]
 
 
-for machine in (LogMachine, EncryptedLogMachine):
+class RemovingLogMachine(LogMachine):
+    """Likewise, but what is removed is unlinked when a thread comes to it, or never."""
+
+    def opened(self, **known: int) -> PartitionLog:
+        self.later = Later()  # of a process that is dead nothing is done any more
+        removal = Removal(self.disk, self.later)
+        return open_log(self.disk, self.settings, removal=removal, **known)
+
+    @rule(count=st.integers(1, 3))
+    def unlink(self, count: int) -> None:
+        self.later.run(count)
+
+    @rule()
+    def unlink_all(self) -> None:
+        self.later.run()
+        assert not [it for it in self.disk.sizes(str(FOLDER)) if it.endswith(".deleted")]
+
+
+for machine in (LogMachine, EncryptedLogMachine, RemovingLogMachine):
     machine.TestCase.settings = settings(
         max_examples=150,
         stateful_step_count=40,
@@ -361,3 +382,4 @@ for machine in (LogMachine, EncryptedLogMachine):
     )
 TestPartitionLog = LogMachine.TestCase
 TestEncryptedLog = EncryptedLogMachine.TestCase
+TestRemovingLog = RemovingLogMachine.TestCase

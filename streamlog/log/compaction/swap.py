@@ -54,20 +54,21 @@ class Swap:
         return self._old[0].base_offset, self._old[-1].next_offset
 
     def begin(self) -> bool:
-        """The owner's. False: the segments are not what they were, so all is for nothing."""
+        """The owner's. False: the segments are not what they were, so all is for nothing, and
+        ``abandon`` is to follow.
+        """
         log = self._log
         present = set(log.segments.sealed())
         is_same = all(it in present and not it.damages for it in self._old)
         is_same &= [segment.cuts for segment in self._old] == self._cuts
         is_same &= log.manifest.names(self._old[-1].next_offset)
         if not is_same or log.failed or log.is_swapping:
-            self._cleaned.abandon()
             return False
         log.is_swapping = True
         return True
 
     def abandon(self) -> None:
-        """In place of ``begin``: nothing is swapped."""
+        """A worker's, in place of ``commit``: nothing is swapped."""
         self._cleaned.abandon()
 
     def commit(self) -> None:
@@ -118,6 +119,7 @@ class Swap:
     def run(self) -> bool:
         """All of it, for who has no threads; whether it was done. Raises Unavailable."""
         if not self.begin():
+            self.abandon()
             return False
         self.commit()
         self.replace()

@@ -13,8 +13,10 @@ from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME, Manifest, SealedSegment, decode, encode
+from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
 from tests.compacted_log import KeyedLog
+from tests.later import Later
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import PowerCut, SimDisk
 
@@ -521,6 +523,8 @@ def test_damage_at_the_start_is_mended_by_beginning_anew_there(disk: SimDisk) ->
 
 # Crashes
 
+Known = list[tuple[int, int]]
+
 
 def story(log: PartitionLog, note: Callable[[int, int], None]) -> None:
     """Rolls, purges, cuts; ``note`` hears of the log start that was kept, and of what is synced."""
@@ -547,18 +551,31 @@ def calls_of_the_story() -> int:
     return sum(disk.calls.values())
 
 
-def test_whatever_crash_leaves_fits_the_manifest() -> None:
-    """After each system call, and with each choice of what had reached the platter by then."""
+@pytest.mark.parametrize("unlinks", ["at once", "a step later", "never"])
+def test_whatever_crash_leaves_fits_the_manifest(unlinks: str) -> None:
+    """After each system call, and with each choice of what had reached the platter by then.
+    ``unlinks``: when the room of what was removed is freed.
+    """
     for cut_after, seed in itertools.product(range(1, calls_of_the_story(), 2), range(2)):
-        disk = SimDisk(seed)
-        log = open_log(disk, SETTINGS)
+        disk, later = SimDisk(seed), Later()
+        removal = Removal(disk, later) if unlinks != "at once" else None
+        log = open_log(disk, SETTINGS, removal=removal)
         known = [(0, 0)]
         disk.calls_left = cut_after
+
+        def note(start: int, end: int, known: Known = known, later: Later = later) -> None:
+            known.append((start, end))
+            if unlinks == "a step later":
+                later.run(1)
+
         with contextlib.suppress(PowerCut):
-            story(log, lambda *kept, known=known: known.append(kept))  # type: ignore[misc]
+            story(log, note)
         disk.crash()
         start, end = known[-1]
-        log = open_log(disk, SETTINGS)
+        later = Later()
+        log = open_log(disk, SETTINGS, removal=Removal(disk, later))
+        later.run()
+        assert not [it for it in disk.sizes(str(FOLDER)) if it.endswith(".deleted")]
         assert log.damaged_from is None, (cut_after, seed)
         assert not log.recovery.lost_end, (cut_after, seed)
         assert not log.recovery.damages, (cut_after, seed)

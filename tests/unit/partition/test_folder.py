@@ -6,6 +6,7 @@ import pytest
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import OsDisk
 from streamlog.log.mark import METADATA_NAME, Mark
+from streamlog.log.removal import Removal
 from streamlog.model import TopicPartition
 from streamlog.partition.folder import Folders
 
@@ -72,7 +73,9 @@ def test_discard_moves_at_once_and_remove_removes(folders: Folders, tmp_path: Pa
     assert folders.leftovers() == [moved]
     folders.claim(TP, OTHER, 5)
     assert folders.mark(folders.path(TP)) == Mark(OTHER, 5)
-    folders.remove(moved)
+    removal = Removal(OsDisk())
+    removal.remove_folder(str(moved))
+    removal.stop(10)
     assert folders.leftovers() == []
 
 
