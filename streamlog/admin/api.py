@@ -19,12 +19,14 @@ from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import no_responders, status
 from streamlog.admin.direct_requests import PREFIX as DIRECT
 from streamlog.admin.direct_requests import DirectRequests
-from streamlog.admin.errors import OVERLOADED, ApiError, Refused
+from streamlog.admin.errors import BAD_REQUEST, OVERLOADED, ApiError, Refused
+from streamlog.admin.fields import text
 from streamlog.admin.identity import Asking, Identity
 from streamlog.admin.leader import Leader, Lease, LedPartition
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.nodes import Nodes, encode_answer, encode_error, subject_of
 from streamlog.admin.replays import Replays
+from streamlog.admin.reply_subjects import ReplySubjects
 from streamlog.admin.republishing import ReadPartition, Republishing, Unpublished
 from streamlog.admin.stream_info import node_name
 from streamlog.admin.streams import Metadata
@@ -52,6 +54,9 @@ TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets thro
 
 MAY_BE_DONE: Final = 500
 """Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
+
+SHOWN_CHARS: Final = 250
+"""Of names, in a log line."""
 
 NOBODY_KNOWN: Final = Asking(NOBODY, None)
 
@@ -130,6 +135,7 @@ class ManagementApi:
         self._stopping = False
         self._stopped = asyncio.Event()
         self._closed = asyncio.Event()
+        self._reply_subjects = ReplySubjects()
         self._turns, self._node_turns = Turns(), Turns()
         self._requests: asyncio.TaskGroup | None = None
         self.is_ready = False
@@ -145,8 +151,13 @@ class ManagementApi:
             for task in (connecting, *said):
                 task.cancel()
 
+    async def begin(self, image: Image) -> None:
+        """With the image there is; changes of it are told, and nothing before."""
+        self._reply_subjects.apply(Image(image.cluster_id), image)
+
     def apply(self, old: Image, new: Image) -> None:
         """At each change of the image, after the partitions have seen it."""
+        self._reply_subjects.apply(old, new)
         self._telling.apply(old, new)
         self._republishing.apply(old, new)
 
@@ -238,6 +249,10 @@ class ManagementApi:
         assert self._requests is not None, "run has begun"
         if not message.reply:
             return
+        if not self._reply_subjects.allows(message.reply):
+            extra = {"subject": message.subject[:SHOWN_CHARS], "reply": message.reply[:SHOWN_CHARS]}
+            logger.warning("a request is not answered at such a subject", extra=extra)
+            return
         try:
             turns.admit(len(message.data))
         except Overloaded:
@@ -319,6 +334,8 @@ class ManagementApi:
                 self._identity.check_node(message)
             fields = json.loads(message.data)
             if verb == "DIRECT":
+                if not self._reply_subjects.allows(text(fields, "reply")):
+                    raise Refused(BAD_REQUEST)
                 await self._direct.answer_for(self._client, message, fields)
                 return
             data = encode_answer(await self._leader.answer(verb, fields))

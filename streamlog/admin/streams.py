@@ -37,7 +37,7 @@ from streamlog.metadata.stream import (
     is_hidden,
     is_internal,
 )
-from streamlog.metadata.subjects import SUBJECT_BYTES_MAX, overlap
+from streamlog.metadata.subjects import SUBJECT_BYTES_MAX
 from streamlog.model import NodeId, TopicPartition
 
 NAMES_MAX: Final = 1024
@@ -249,7 +249,7 @@ class Streams:
             raise Refused(BAD_REQUEST)  # it is compared with each stream's
         names, looked = list[str](), 0
         for name, stream in streams.items():
-            if not is_internal(name) and (not pattern or _watches(stream, pattern)):
+            if not is_internal(name) and (not pattern or stream.config.hears(pattern)):
                 names.append(name)
             looked += 1 + (len(stream.config.subjects) if pattern else 0)
             if looked >= LOOKED_AT_ONCE:
@@ -259,24 +259,3 @@ class Streams:
         offset = min(max(fields.get("offset", 0), 0), len(names))
         page = {"total": len(names), "offset": offset, "limit": limit}
         return names[offset : offset + limit], page
-
-
-def _watches(stream: StreamImage, pattern: str) -> bool:
-    """Costs the subjects, however many partitions there are."""
-    subjects, partitions = stream.config.subjects, len(stream.partitions)
-    if any(overlap(subject, pattern) for subject in subjects):
-        return True
-    if partitions == 1 or stream.config.is_spread:
-        return False
-    last = pattern.rpartition(".")[2]
-    if last not in {"*", ">"} and last not in _numbers(last, partitions):
-        return False
-    return any(overlap(f"{subject}.*", pattern) for subject in subjects)
-
-
-def _numbers(token: str, partitions: int) -> tuple[str, ...]:
-    """The token, if a partition but the first has it at the end of its subjects."""
-    if len(token) > 5 or not (token.isascii() and token.isdigit()):
-        return ()
-    number = int(token)
-    return (str(number),) if 0 < number < partitions else ()

@@ -480,10 +480,7 @@ class Node:
         return self._data_dir.stamps if noted else None
 
     async def _start_admin(self) -> None:
-        async def begin(_: Image) -> None:
-            """Only changes are told."""
-
-        await self._metadata.attach(self._admin.apply, begin)
+        await self._metadata.attach(self._admin.apply, self._admin.begin)
         self._registry.add_listener(self._admin.look)
         self._run(self._admin.run())
 

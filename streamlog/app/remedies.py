@@ -165,6 +165,8 @@ REMEDIES: Final = MappingProxyType(
         "management request failed": _BUG,
         "another node's request failed": _BUG,
         "a request's reply subject is not UTF-8": "mend the client that asks so",
+        "a request is not answered at such a subject": "the client wants its answer where a stream"
+        " would store it, or NATS obey it; have it use an inbox that no stream stores",
         "messages are not published again": _FIRST_THEN_RESTART,
         "messages not published again": (
             "`too large`: raise max_payload of nats-server; `subject`: shorten what republish makes"

@@ -4,12 +4,12 @@ Written ``SRC -> DEST``, as a subject transform, and ``SRC -> DEST headers-only`
 """
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from streamlog.errors import InvalidStreamConfig, InvalidSubject
 from streamlog.metadata.subject_transform import SubjectTransform
-from streamlog.metadata.subjects import check_space, check_subject, overlap
+from streamlog.metadata.subjects import check_space, check_subject
 
 HEADERS_ONLY = " headers-only"
 
@@ -36,8 +36,10 @@ def destination_of(text: str) -> str:
     return _MADE.sub("*", Republish.parse(text).transform.destination)
 
 
-def check_republish(text: str, subjects: Iterable[str]) -> None:
-    """Raises InvalidStreamConfig, also where the stream would hear what it says."""
+def check_republish(text: str, hears: Callable[[str], bool]) -> None:
+    """``hears``: whether the stream stores what comes by subjects that match a pattern. Raises
+    InvalidStreamConfig, also where it would hear what it says.
+    """
     try:
         pattern = destination_of(text)
         if pattern not in {"*", ">"}:
@@ -45,5 +47,5 @@ def check_republish(text: str, subjects: Iterable[str]) -> None:
             check_space(pattern)
     except InvalidSubject as error:
         raise InvalidStreamConfig(f"republish: {error}") from None
-    if any(overlap(pattern, subject) for subject in subjects):
+    if hears(pattern):
         raise InvalidStreamConfig("stream configuration for republish destination forms a cycle")

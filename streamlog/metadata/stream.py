@@ -23,7 +23,7 @@ from streamlog.config import KIB, MIB, SyncPolicy
 from streamlog.errors import InvalidStreamConfig, InvalidStreamName, InvalidSubject
 from streamlog.metadata.republish import check_republish
 from streamlog.metadata.subject_transform import SubjectTransform
-from streamlog.metadata.subjects import check_queue_group, check_subjects, partition_subject
+from streamlog.metadata.subjects import check_queue_group, check_subjects, hears, partition_subject
 
 NAME_LENGTH_MAX = 249
 PARTITIONS_MAX = 10_000
@@ -235,6 +235,10 @@ class StreamConfig(BaseModel):
             return list(self.subjects)
         return [partition_subject(subject, partition) for subject in self.subjects]
 
+    def hears(self, pattern: str) -> bool:
+        """Whether some partition stores messages of a subject that ``pattern`` matches."""
+        return hears(self.subjects, pattern, partitions=1 if self.is_spread else self.partitions)
+
     @property
     def is_compacted(self) -> bool:
         """Each record must have a key."""
@@ -354,7 +358,7 @@ class StreamConfig(BaseModel):
             except InvalidSubject as error:
                 raise InvalidStreamConfig(f"subject_transform: {error}") from None
         if self.republish:
-            check_republish(self.republish, self.subjects)
+            check_republish(self.republish, self.hears)
 
     def _check_discard(self) -> None:
         """As JetStream says it, but for the last."""

@@ -56,6 +56,11 @@ def check_space(subject: str) -> None:
         raise InvalidSubject("subjects that overlap with system api require no-ack to be true")
 
 
+def takes_inboxes(subject: str) -> bool:
+    """Does it match what clients hear answers by?"""
+    return any(overlap(subject, inbox) for inbox in _INBOXES)
+
+
 def overlap(one: str, other: str) -> bool:
     """Is there a subject that both patterns match?"""
     ones, others = one.split("."), other.split(".")
@@ -146,6 +151,25 @@ def partition_subject(subject: str, partition: int) -> str:
     return subject if partition == 0 else f"{subject}.{partition}"
 
 
+def hears(subjects: Sequence[str], pattern: str, *, partitions: int) -> bool:
+    """Whether some partition of these subjects hears what ``pattern`` matches. Costs the subjects,
+    however many partitions there are.
+    """
+    if any(overlap(subject, pattern) for subject in subjects):
+        return True
+    last = pattern.rpartition(".")[2]
+    if last not in {"*", ">"} and not _is_number_below(last, partitions):
+        return False
+    return partitions > 1 and any(overlap(f"{subject}.*", pattern) for subject in subjects)
+
+
+def _is_number_below(token: str, partitions: int) -> bool:
+    """Of a partition but the first, as it stands at the end of its subjects."""
+    if len(token) > 5 or not (token.isascii() and token.isdigit()):
+        return False
+    return 0 < int(token) < partitions and str(int(token)) == token
+
+
 def check_queue_group(name: str) -> None:
     """Raise InvalidSubject unless it can be the name of a NATS queue group."""
     if len(name.encode()) > QUEUE_GROUP_BYTES_MAX:
@@ -167,7 +191,7 @@ def check_subjects(subjects: Sequence[str], *, partitions: int, answers: bool) -
             raise InvalidSubject(f"{subject!r}: more than one partition needs subjects without '>'")
         if answers:
             check_space(subject)
-            if any(overlap(subject, inbox) for inbox in _INBOXES):
+            if takes_inboxes(subject):
                 raise InvalidSubject(f"{subject!r}: would take inboxes, too; only with no_ack")
     patterns = list(subjects)
     if partitions > 1:  # ``subject.*`` stands for those of the other partitions

@@ -187,3 +187,26 @@ async def test_commands_sign_with_the_nkey_of_nats(guarded: GuardedNode) -> None
         assert "secret" not in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out
         patch.setenv("NATS_NKEY", str(seed))
         assert "secret" in (await asyncio.to_thread(guarded.cli, "stream", "ls")).out
+
+
+async def test_an_answer_is_no_publish(guarded: GuardedNode, client: Client) -> None:
+    """The node may publish where a client may not. The message that DIRECT.GET answers with, its
+    headers included, is of the client's own making, and it names the reply subject.
+    """
+    admin = Asker(client, guarded.admin_key)
+    for name in ("deputy", "victim"):
+        config = {"name": name, "subjects": [f"{name}.>"]}
+        config |= {"allow_direct": True, "allow_rollup_hdrs": True}
+        assert code(await admin.ask(f"STREAM.CREATE.{name}", config)) == 0
+    await client.request("victim.a", b"kept", timeout=10)
+    await client.request("deputy.a", b"forged", timeout=10, headers={"Nats-Rollup": "all"})
+    subject, data = f"{PREFIX}DIRECT.GET.deputy", b'{"seq":1}'
+    obeyed = await client.subscribe("$JS.EVENT.ADVISORY.API.forged")
+    for reply in ("victim.a", "deputy.a", "$JS.EVENT.ADVISORY.API.forged"):
+        headers = admin.headers(subject, data)
+        await client.publish(subject, data, reply=reply, headers=headers)
+    heard = await client.request(subject, data, timeout=10, headers=admin.headers(subject, data))
+    assert heard.data == b"forged"
+    for name in ("deputy", "victim"):
+        assert (await admin.ask(f"STREAM.INFO.{name}"))["state"]["last_seq"] == 1, name
+    assert obeyed.pending_msgs == 0

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists
+from streamlog.metadata.circles import check_circle
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, Place, available_nodes, known_node
 from streamlog.metadata.controller.election import revived
@@ -40,6 +41,7 @@ def create_stream(
         raise StreamExists(f"stream {config.name!r} exists with another configuration")
     check_seal(None, config)
     _check_cluster(image, config)
+    check_circle(config, (stream.config for stream in image.streams.values()))
     draft = _draft(image, live)
     check_count(config.replicas, len(draft.hosts))
     draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
@@ -67,6 +69,7 @@ def update_stream(
     check_seal(known, config)
     _check_lasting(known, config)
     _check_cluster(image, config)
+    check_circle(config, (other.config for other in image.streams.values()))
     if config.partitions < known.partitions:
         raise InvalidStreamConfig(
             f"partitions: cannot become fewer (from {known.partitions} to {config.partitions})"

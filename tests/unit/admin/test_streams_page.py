@@ -9,7 +9,7 @@ import pytest
 
 from streamlog.admin import streams as module
 from streamlog.admin.errors import Refused
-from streamlog.admin.streams import Streams, _watches
+from streamlog.admin.streams import Streams
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metadata.subjects import SUBJECT_BYTES_MAX, overlap
 
@@ -37,14 +37,13 @@ def test_partitions_are_watched_as_if_each_were_looked_at(
     config = StreamConfig.of(
         name="s", subjects=("a", "c.b", "b.*"), partitions=partitions, partition_by=partition_by
     )
-    (stream,) = image(config).streams.values()
     every = [it for number in range(partitions) for it in config.subjects_of(number)]
     for length in (1, 2, 3):
         for tokens in product(TOKENS, repeat=length):
             pattern = ".".join(tokens)
             if ">" in tokens[:-1]:
                 continue
-            assert _watches(stream, pattern) == any(overlap(it, pattern) for it in every), pattern
+            assert config.hears(pattern) == any(overlap(it, pattern) for it in every), pattern
 
 
 async def test_a_pattern_that_no_subject_is_as_long_as_is_refused() -> None:

@@ -166,3 +166,14 @@ def test_activity_may_be_looked_at_and_goes_in_time() -> None:
 def test_what_cannot_be_republished_is_refused(republish: str) -> None:
     with pytest.raises(InvalidStreamConfig, match="republish"):
         StreamConfig.of(name="s", subjects=("orders.>",), republish=republish)
+
+
+@pytest.mark.parametrize(
+    "republish", ["orders -> orders.1", "orders -> orders.2", "orders.* -> orders.$1"]
+)
+def test_nor_to_another_partition(republish: str) -> None:
+    """Partition i listens to ``orders.i``: a message would be stored there again and again."""
+    with pytest.raises(InvalidStreamConfig, match="cycle"):
+        StreamConfig.of(name="s", subjects=("orders",), partitions=3, republish=republish)
+    for other in ("orders -> orders.3", "orders -> orders.seen", "orders -> orders.1.x"):
+        StreamConfig.of(name="s", subjects=("orders",), partitions=3, republish=other)
