@@ -47,6 +47,7 @@ class TlsChannel(Channel):
         self._is_open = False
         self._stash = b""  # arrived while nobody wanted more than to know that it had
         self._held = bytearray()  # to go into one record with what follows
+        self._is_at_end = False  # the peer's last word is taken: the socket tells of it only once
 
     @classmethod
     def over(
@@ -82,6 +83,8 @@ class TlsChannel(Channel):
             data, self._stash = self._stash, b""
             await asyncio.sleep(0)
             return data
+        if self._is_at_end:
+            return b""
         return await super().receive()
 
     async def send(self, data: bytes | bytearray, *, more: bool = False) -> None:
@@ -165,13 +168,16 @@ class TlsChannel(Channel):
 
     def _record(self, size: int) -> bytes:
         try:
-            return self._tls.recv(size)
+            data = self._tls.recv(size)
         except (ssl.SSLWantReadError, ssl.SSLWantWriteError):
             raise BlockingIOError from None
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            return b""
+            data = b""
         except ssl.SSLError as error:
             raise TlsFailed(trouble(error)) from None
+        if size and not data:
+            self._is_at_end = True
+        return data
 
     def _look(self, _size: int, _flags: int) -> bytes:
         """What is decrypted cannot be put back, so it is kept for who receives next."""

@@ -17,7 +17,7 @@ from streamlog.client.tls_stream import TlsStream
 from streamlog.errors import NodeUnreachable, TlsFailed
 from streamlog.server.channel import Channel, ChannelIdle
 from streamlog.server.sendfile import SliceTruncated, send_slice
-from streamlog.server.tls_channel import TlsChannel
+from streamlog.server.tls_channel import RECORD_BYTES, TlsChannel
 from tests.authority import Authority
 from tests.kafka_node import until
 
@@ -96,6 +96,36 @@ async def test_bytes_arrive_and_the_end_is_empty(pipe: Pipe) -> None:
     pipe.sock.shutdown(socket.SHUT_RDWR)
     assert await pipe.channel.receive() == b""
     assert await pipe.channel.receive() == b""
+
+
+async def part(pipe: Pipe) -> None:
+    """The peer says that this is the end, and waits to hear the same: the socket stays open."""
+    with contextlib.suppress(ssl.SSLWantReadError):
+        pipe.peer._tls.unwrap()
+    await pipe.peer._flush()
+
+
+@pytest.mark.parametrize("size", [0, 5, RECORD_BYTES])
+async def test_the_end_is_known_from_then_on(pipe: Pipe, size: int) -> None:
+    """It is read from the socket once, perhaps together with what was said before it."""
+    if size:
+        await pipe.peer.send_all(bytes(size))
+    await part(pipe)
+    received = 0
+    async with asyncio.timeout(5):
+        while data := await pipe.channel.receive():
+            received += len(data)
+        assert received == size
+        assert await pipe.channel.receive() == b""
+
+
+async def test_the_end_that_a_watch_has_seen_is_received(pipe: Pipe) -> None:
+    told: list[str] = []
+    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+        await part(pipe)
+        await until(lambda: told == ["gone"])
+    async with asyncio.timeout(5):
+        assert await pipe.channel.receive() == b""
 
 
 async def test_much_goes_both_ways(pipe: Pipe) -> None:
