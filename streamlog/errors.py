@@ -341,6 +341,8 @@ class NodeUnreachable(Unavailable):
 
     refused = False
     """Its address refuses connections: no process listens there."""
+    is_timeout = False
+    """Nothing came back in time: on the same machine, from a process that hangs."""
 
 
 class NotLetIn(NodeUnreachable):

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Iterable
 from datetime import UTC, datetime
 from functools import partial
@@ -44,7 +45,16 @@ from streamlog.ingest.source import NatsSource
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
-from streamlog.metadata.condition import DISABLING, DISK, Facts, Trouble, disabling, judge
+from streamlog.metadata.condition import (
+    DISABLING,
+    DISK,
+    NATS,
+    Facts,
+    Trouble,
+    disabling,
+    endured,
+    judge,
+)
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
@@ -53,11 +63,15 @@ from streamlog.partition.registry import Registry
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
-from streamlog.tls.certificates import KAFKA, Certificates
+from streamlog.tls.certificates import HTTP, KAFKA, Certificates
 
 logger = logging.getLogger(__name__)
 
 RESERVE_NAME: Final = "reserve"
+NATS_PATIENCE_S: Final = 3.0
+"""After so long without NATS the other nodes are told."""
+TROUBLES_S: Final = 1.0
+"""How often it is looked whether the log has to tell of a trouble, or of its end."""
 
 
 class Node:
@@ -78,6 +92,7 @@ class Node:
         self._data_dir = data_dir
         self._tail_lost = tail_lost
         self._has_listened = self._has_caught_up = False
+        self._nats_was_well_s = time.monotonic()
         self._tasks: list[asyncio.Task[None]] = []
         self._incarnation = incarnation
         metrics = NodeMetrics()
@@ -275,11 +290,15 @@ class Node:
 
     def _troubles(self) -> list[Trouble]:
         """What keeps this node from its work, as ``metadata.condition`` judges it."""
-        metadata, shown = self._metadata, self._certificates.shown.get(KAFKA)
+        metadata, shown, now = self._metadata, self._certificates.shown, datetime.now(UTC)
+        ours, https = shown.get(KAFKA), shown.get(HTTP)
+        if https == ours:
+            https = None
         return judge(
             Facts(
                 disk_full=not self._registry.has_room,
-                certificate_left=None if shown is None else shown.not_after - datetime.now(UTC),
+                certificate_left=None if ours is None else ours.not_after - now,
+                http_certificate_left=None if https is None else https.not_after - now,
                 clock_ahead_s=metadata.clock_skew_s,
                 clock_agreed=metadata.clock_is_agreed,
             )
@@ -287,7 +306,33 @@ class Node:
 
     def _unfit(self) -> tuple[str, ...]:
         """What the controller hears of, beside a full disk, which it hears of at once."""
-        return tuple(name for name in disabling(self._troubles()) if name != DISK)
+        troubles = self._troubles()
+        found = {*disabling(troubles), *endured(troubles)} - {DISK}
+        if self._is_without_nats():
+            found.add(NATS)
+        return tuple(sorted(found))
+
+    def _is_without_nats(self) -> bool:
+        """A connection that is made anew in a moment is no news for others."""
+        now_s = time.monotonic()
+        if self._why_no_nats() is None or self._life.starting:
+            self._nats_was_well_s = now_s
+        return now_s - self._nats_was_well_s > NATS_PATIENCE_S
+
+    async def _tell_of_troubles(self) -> None:
+        """What ``/readyz`` and the page say is in the log, too: when it comes and when it goes."""
+        known: dict[str, str] = {}
+        while True:
+            found = {it.name: it for it in self._troubles()}
+            for name, it in found.items():
+                if known.get(name) != it.event:
+                    level = logging.ERROR if it.is_urgent else logging.WARNING
+                    extra = {"reason": name, "problem": it.said, "remedy": it.remedy}
+                    logger.log(level, it.event, extra=extra)
+            for name in known.keys() - found.keys():
+                logger.info("node is well again", extra={"reason": name})
+            known = {name: it.event for name, it in found.items()}
+            await asyncio.sleep(TROUBLES_S)
 
     def _gauges(self) -> list[Collector]:
         metadata, image = self._metadata, self._metadata.image
@@ -474,6 +519,7 @@ class Node:
     async def _start_membership(self) -> None:
         """The first heartbeat says that the node is ready to lead."""
         self._run(self._metadata.join(self._stamp_folder))
+        self._run(self._tell_of_troubles())
 
     async def _stamp_folder(self) -> tuple[UUID, ...] | None:
         noted = await asyncio.to_thread(self._data_dir.stamp)

@@ -28,6 +28,9 @@ REMEDIES: Final = MappingProxyType(
         "stop failed": "the next start recovers what is missing; look at the error",
         "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
         "stopping at once": NOTHING,
+        "this node cannot lead": "see its /readyz",
+        "this node is not well": "see its page",
+        "this node needs care": "see its page",
         "a part of the status page failed": _BUG,
         "the status page was not told of a change": _BUG,
         # metadata
@@ -41,6 +44,7 @@ REMEDIES: Final = MappingProxyType(
         "session over": "see whether that node runs and reaches this one: streamlog doctor",
         "waiting to register": "start a majority of cluster.voters (a new cluster: all); " + _PEERS,
         "a leader may not be ready": NOTHING,
+        "another node is to be the controller": "see what this node's /readyz says",
         "leaving without a word": NOTHING,
         "cluster.voters is not what the cluster says, which holds": (
             "bring cluster.voters in line with `streamlog cluster quorum` on every node"
@@ -227,7 +231,7 @@ REMEDIES: Final = MappingProxyType(
         ),
         "time to cut not posted": NOTHING,
         # the socket API
-        "connection closed": "see what that client sends: it, or its version, is at fault",
+        "connection closed": "see what that client sends: it, its version or settings, is at fault",
         "request failed": _BUG,
         "cannot accept": "raise the limit of open files: streamlog doctor says how far",
     }

@@ -59,7 +59,9 @@ class HttpDoor:
             return Answer(answer.status, body.decode("utf-8", "replace"))
         except (OSError, http.client.HTTPException) as error:
             what = str(error) or type(error).__name__
-            raise NodeUnreachable(f"{self.url} does not answer: {what}") from None
+            unreachable = NodeUnreachable(f"{self.url} does not answer: {what}")
+            unreachable.is_timeout = isinstance(error, TimeoutError)
+            raise unreachable from None
         finally:
             connection.close()
 

@@ -111,6 +111,11 @@ class Connection:
         return connection
 
     @property
+    def address(self) -> str:
+        """Of the node, as it was asked for."""
+        return self._address
+
+    @property
     def broken(self) -> bool:
         """Not to be used again: closed, here or by the node."""
         return self._broken or _at_end(self._sock)

@@ -145,11 +145,22 @@ class PartitionReader:
         found = []
         for header, batch in batches(records):
             if header.next_offset > self._position:
-                check_batch(batch)
+                try:
+                    check_batch(batch)
+                except CorruptBatch as error:
+                    raise CorruptBatch(self._damaged(header, str(error))) from None
                 found.append((header, batch))
         if len(records) > 0 and not found:
             raise CorruptBatch(f"{self.tp}: no whole batch at offset {self._position}")
         return found
+
+    def _damaged(self, header: BatchHeader, said: str) -> str:
+        sender = "its leader" if self._connection is None else self._connection.address
+        return (
+            f"{self.tp}: offsets [{header.base_offset}, {header.next_offset}) came damaged from"
+            f" {sender}: {said}; `streamlog log verify` on the partition's folder there tells"
+            " whether its disk is at fault (docs/runbooks/damaged-disk.md)"
+        )
 
     async def _fetch(self) -> FetchedRecords:
         """One request to the leader; what comes back may be empty."""

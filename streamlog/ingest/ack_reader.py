@@ -8,7 +8,7 @@ import re
 from typing import Final
 
 from streamlog.errors import NodeUnreachable, StreamNotFound
-from streamlog.ingest.publisher import published
+from streamlog.ingest.publisher import nobody_listens, published
 
 TAIL_BYTES: Final = 1024
 """Kept from one read to the next: an ack, or the beginning of a refusal, is shorter."""
@@ -54,7 +54,7 @@ class AckReader:
 
     def _refuse(self, data: bytes) -> None:
         if b"NATS/1.0 503" in data:
-            raise StreamNotFound(f"no stream listens to {self._subject!r} any more")
+            raise StreamNotFound(nobody_listens(self._subject))
         if b'"error"' in data and (refusal := _REFUSAL.search(data)):
             published(refusal[1])  # raises what it stands for
         if b"-ERR" in data and (said := _SERVER_ERROR.search(data)):

@@ -166,8 +166,16 @@ class Publisher:
         except TimeoutError:
             raise RequestTimedOut(f"no ack for {subject!r} in {self._timeout_s} s") from None
         if message.headers and message.headers.get("Status") == "503":
-            raise StreamNotFound(f"no stream listens to {subject!r}")
+            raise StreamNotFound(nobody_listens(subject))
         return published(message.data)
+
+
+def nobody_listens(subject: str) -> str:
+    """NATS's "no responders": that there is a stream is known to others."""
+    return (
+        f"no stream listens to {subject!r} now: none stores it, or the partition that does has no"
+        " leader just now (`streamlog cluster check`)"
+    )
 
 
 def published(data: bytes) -> Published:

@@ -12,7 +12,7 @@ from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.ingest.access import Access
 from streamlog.ingest.burst import Load, first_ack, payload
 from streamlog.ingest.client import NatsClient
-from streamlog.ingest.publisher import published
+from streamlog.ingest.publisher import nobody_listens, published
 from streamlog.ingest.retrying import Gap, Retrying, Verdict
 from streamlog.ingest.servers import Nats, section_of
 
@@ -105,7 +105,7 @@ class Steady:
         number, now = int(message.subject.rpartition(".")[2]), self._clock()
         try:
             if message.headers and message.headers.get("Status") == "503":
-                raise StreamNotFound(f"no stream listens to {self._load.subject!r}")
+                raise StreamNotFound(nobody_listens(self._load.subject))
             gap = self._messages.acked(number, published(message.data), now)
         except StreamlogError as error:
             if not (error.retriable or isinstance(error, StreamNotFound)):

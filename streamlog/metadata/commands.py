@@ -137,7 +137,7 @@ class Heartbeat(Command):
     full: bool = False
     """There is no room on its disk: others that have room are to lead, and it is not in sync."""
     unfit: tuple[str, ...] = ()
-    """What else it cannot lead with, by the names of ``metadata.condition``."""
+    """What else is wrong with it, by the names of ``metadata.condition``."""
     clock_ahead_ms: int | None = None
     """How far its clock is ahead of the controller's; None before it is known."""
     levels: tuple[int, int] | None = None

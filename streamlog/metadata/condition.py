@@ -13,6 +13,8 @@ from streamlog.tls.certificate import SOON, URGENT
 DISK: Final = "disk"
 CERTIFICATE: Final = "certificate"
 CLOCK: Final = "clock"
+HTTP_CERTIFICATE: Final = "http_certificate"
+NATS: Final = "nats"
 
 DISABLING: Final[Mapping[str, str]] = {
     DISK: "its disk is full: it stores nothing",
@@ -21,12 +23,22 @@ DISABLING: Final[Mapping[str, str]] = {
 }
 """What a node cannot lead with, by the name under which it is told, in words about "it"."""
 
+ENDURABLE: Final[Mapping[str, str]] = {
+    HTTP_CERTIFICATE: "the certificate of its HTTP has expired: browsers and Prometheus refuse it",
+    NATS: "it is not connected to NATS, or not permitted what it needs there: what it leads takes"
+    " nothing in from there",
+}
+"""What a node is not well with and leads on; told in the same way."""
+
 REMEDIES: Final[Mapping[str, str]] = {
     DISK: "make room: shorten a stream's retention, delete streams, or enlarge the disk; the node"
     " goes on by itself",
     CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
     " `streamlog doctor` there names the file",
     CLOCK: "see `chronyc tracking` or `timedatectl` there, and have the clock set",
+    HTTP_CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
+    " `streamlog doctor` there names the file",
+    NATS: "see its `/readyz`, or its log: they name the reason and what to do",
 }
 
 CLOCK_OFF_S: Final = 1.0
@@ -41,6 +53,8 @@ class Facts(NamedTuple):
     disk_full: bool = False
     certificate_left: timedelta | None = None
     """Of the certificate at the socket API's door, until it expires; None: the door has none."""
+    http_certificate_left: timedelta | None = None
+    """Likewise of HTTP's, where it has one of its own."""
     clock_ahead_s: float | None = None
     """Of the time that most nodes agree on, or else of the controller's clock."""
     clock_agreed: bool = False
@@ -56,6 +70,15 @@ class Trouble(NamedTuple):
     remedy: str
     is_disabling: bool
     """The node is not ready, and others lead in its place where they can."""
+    is_urgent: bool = False
+    """It does harm already, or will within days; what is disabling does."""
+
+    @property
+    def event(self) -> str:
+        """What the log calls it."""
+        if self.is_disabling:
+            return "this node cannot lead"
+        return "this node is not well" if self.is_urgent else "this node needs care"
 
 
 def judge(facts: Facts) -> list[Trouble]:
@@ -63,13 +86,15 @@ def judge(facts: Facts) -> list[Trouble]:
     found = []
     if facts.disk_full:
         found.append(_disabling(DISK))
-    left = facts.certificate_left
+    left, http_left = facts.certificate_left, facts.http_certificate_left
     if left is not None and left <= timedelta(0):
         found.append(_disabling(CERTIFICATE))
     elif left is not None and left < SOON:
-        urgency = "today" if left < URGENT else "soon"
-        said = f"its certificate expires in {left.days} days: renew it {urgency}"
-        found.append(Trouble(CERTIFICATE, said, REMEDIES[CERTIFICATE], is_disabling=False))
+        found.append(_ending(CERTIFICATE, "its certificate", left))
+    if http_left is not None and http_left <= timedelta(0):
+        found.append(_endurable(HTTP_CERTIFICATE, ENDURABLE[HTTP_CERTIFICATE], is_urgent=True))
+    elif http_left is not None and http_left < SOON:
+        found.append(_ending(HTTP_CERTIFICATE, "the certificate of its HTTP", http_left))
     ahead_s = facts.clock_ahead_s or 0.0
     if abs(ahead_s) > CLOCK_OFF_S:
         found.append(_of_clock(ahead_s, agreed=facts.clock_agreed))
@@ -79,6 +104,30 @@ def judge(facts: Facts) -> list[Trouble]:
 def disabling(troubles: Collection[Trouble]) -> tuple[str, ...]:
     """The names of those that the node cannot lead with, in a steady order."""
     return tuple(sorted({it.name for it in troubles if it.is_disabling}))
+
+
+def endured(troubles: Collection[Trouble]) -> tuple[str, ...]:
+    """The names of what has come about already and is endured, in a steady order."""
+    return tuple(sorted({it.name for it in troubles if it.said == ENDURABLE.get(it.name)}))
+
+
+def keep_from_leading(names: Collection[str]) -> bool:
+    """Whether a node cannot lead with what it tells; a name of a later version counts."""
+    return any(name not in ENDURABLE for name in names)
+
+
+def keep_from_deciding(names: Collection[str]) -> bool:
+    """Whether a node cannot be the controller: others could not send it requests any more, but for
+    connections that they have opened before.
+    """
+    return CERTIFICATE in names
+
+
+def told(name: str) -> str:
+    """A name that a node tells, in words about "it"."""
+    if name in ENDURABLE:
+        return ENDURABLE[name]
+    return DISABLING.get(name, name)
 
 
 def agreed_ahead_s(ahead_s: Collection[float], nodes: int) -> float | None:
@@ -95,7 +144,19 @@ def agreed_ahead_s(ahead_s: Collection[float], nodes: int) -> float | None:
 
 
 def _disabling(name: str, said: str = "") -> Trouble:
-    return Trouble(name, said or DISABLING[name], REMEDIES[name], is_disabling=True)
+    said = said or DISABLING[name]
+    return Trouble(name, said, REMEDIES[name], is_disabling=True, is_urgent=True)
+
+
+def _endurable(name: str, said: str, *, is_urgent: bool) -> Trouble:
+    return Trouble(name, said, REMEDIES[name], is_disabling=False, is_urgent=is_urgent)
+
+
+def _ending(name: str, what: str, left: timedelta) -> Trouble:
+    is_urgent = left < URGENT
+    when = f"{left.days} days" if left.days > 1 else f"{left // timedelta(hours=1)} hours"
+    said = f"{what} expires in {when}: renew it {'today' if is_urgent else 'soon'}"
+    return _endurable(name, said, is_urgent=is_urgent)
 
 
 def _of_clock(ahead_s: float, *, agreed: bool) -> Trouble:
@@ -104,4 +165,4 @@ def _of_clock(ahead_s: float, *, agreed: bool) -> Trouble:
     said = f"its clock is {abs(ahead_s):.1f} s {side} {others}"
     if agreed and abs(ahead_s) > CLOCK_WRONG_S:
         return _disabling(CLOCK, said)
-    return Trouble(CLOCK, said, REMEDIES[CLOCK], is_disabling=False)
+    return _endurable(CLOCK, said, is_urgent=False)

@@ -18,6 +18,7 @@ from streamlog.metadata.commands import (
     RebalanceLeaders,
     ReportLeader,
 )
+from streamlog.metadata.condition import keep_from_deciding, keep_from_leading
 from streamlog.metadata.controller import Decision, decide, next_moves
 from streamlog.metadata.features import KNOWN
 from streamlog.metadata.forwarding import Granted
@@ -27,6 +28,7 @@ from streamlog.metadata.sessions import Sessions
 from streamlog.metadata.voting import tended_voters
 from streamlog.metadata.watch import Watch
 from streamlog.model import NodeId
+from streamlog.raft.events import Resign
 from streamlog.raft.voters import ReplicaKey
 
 logger = logging.getLogger(__name__)
@@ -99,7 +101,7 @@ class Duties:
         self.sessions.told_clock(beat.node_id, beat.clock_ahead_ms)
         self._heard.set()
         granted = Granted(0, {})
-        hands_over = bool(beat.unfit) and newest.load(node.node_id).leaders > 0
+        hands_over = keep_from_leading(beat.unfit) and newest.load(node.node_id).leaders > 0
         is_news = node.fenced or beat.unfit != node.unfit
         if is_news or hands_over or node.full or beat.offline or beat.full:
             granted = await self._quorum.decide(self.decision(beat))
@@ -158,6 +160,7 @@ class Duties:
                 logger.warning("session over", extra={"node": node.node_id})
                 await self._fence(node)
         await self._tend_voters()
+        self._give_up_office()
         if now_ms >= self._moves_due_ms:
             self._moves_due_ms = now_ms + MOVES_MS
             if self._moves(self._quorum.newest).records:
@@ -165,6 +168,20 @@ class Duties:
         if self._settings.leader_rebalance_ms > 0 and now_ms >= self._rebalance_due_ms:
             self._rebalance_due_ms = now_ms + self._settings.leader_rebalance_ms
             await self._quorum.decide(self.decision(RebalanceLeaders()))
+
+    def _give_up_office(self) -> None:
+        """A controller that others cannot open connections to: a voter that is well takes over."""
+        nodes, live = self._quorum.newest.nodes, self.sessions.live(clock_ms())
+        own = nodes.get(self._node_id)
+        if own is None or not keep_from_deciding(own.unfit):
+            return
+        others = (self.caught_up().keys() & live & self._quorum.replica.voters.ids) - {own.node_id}
+        for successor in sorted(others):
+            if successor in nodes and not keep_from_deciding(nodes[successor].unfit):
+                extra = {"to": successor, "unfit": ", ".join(own.unfit)}
+                logger.warning("another node is to be the controller", extra=extra)
+                self._quorum.tell(Resign(successor))
+                return
 
     def _moves(self, image: Image) -> Decision:
         here = self.sessions.live(clock_ms()) | {self._node_id}

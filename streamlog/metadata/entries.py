@@ -40,7 +40,9 @@ class NodeImage:
     full: bool = False
     """Has no room on its disk: leads and is in sync only where no live member has any."""
     unfit: tuple[str, ...] = ()
-    """What else it cannot lead with: it does so only where no other member in sync is well."""
+    """What else is wrong with it, by the names of ``condition``. With most of it the node leads
+    only where no other member in sync is well.
+    """
     stamp: UUID | None = None
     """The last one of its data folder that is known. A folder without it is an older copy."""
 

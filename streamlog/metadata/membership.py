@@ -53,7 +53,7 @@ class Membership:
         self.full = False
         """There is no room on this node's disk; likewise told."""
         self.unfit: Callable[[], tuple[str, ...]] = tuple
-        """What else the node cannot lead with, asked before each heartbeat; likewise told."""
+        """What else is wrong with the node, asked before each heartbeat; likewise told."""
         self.clock_skew = ClockSkew()
         """Of this node and the controller."""
         self.agreed_ahead_s: float | None = None

@@ -89,7 +89,7 @@ class NodeFull(MetadataRecord):
 
 
 class NodeUnfit(MetadataRecord):
-    """What the node cannot lead with (``metadata.condition``); others that are well lead.
+    """What is wrong with the node (``metadata.condition``); with most of it others lead.
 
     It stays in sync. A new registration ends it.
     """

@@ -196,7 +196,7 @@ class MetadataService:
         self._membership.hurry()
 
     def ask_before_heartbeats(self, unfit: Callable[[], tuple[str, ...]]) -> None:
-        """``unfit``: what else this node cannot lead with, by the names of ``condition``."""
+        """``unfit``: what else is wrong with this node, by the names of ``condition``."""
         self._membership.unfit = unfit
 
     # To have it changed

@@ -28,6 +28,7 @@ from streamlog.server.receiving import (
     ReceiveRoomFull,
 )
 from streamlog.server.sendfile import SliceTruncated, read_warm, send_slice
+from streamlog.tls.trouble import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
 from streamlog.wire.framing import FrameSplitter
 
@@ -313,7 +314,10 @@ class Connection:
 
     def _log_closed(self, reason: str, error: Exception) -> None:
         self._context.metrics.connections_closed.labels(reason).inc()
-        self._tell({"peer": self._peer, "reason": reason, "problem": str(error)})
+        closed: dict[str, object] = {"peer": self._peer, "reason": reason, "problem": str(error)}
+        if isinstance(error, TlsFailed) and is_of_our_certificate(str(error)):
+            closed["remedy"] = OUR_CERTIFICATE_REMEDY
+        self._tell(closed)
 
 
 def _tell(closed: dict[str, object]) -> None:

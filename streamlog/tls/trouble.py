@@ -33,6 +33,20 @@ _OF_OURS: Final = {
 """By OpenSSL's reason, what the other side has told is wrong with us."""
 
 
+_OUR_CERTIFICATE: Final = frozenset(
+    said for said in _OF_OURS.values() if "our certificate" in said or "we have signed" in said
+)
+OUR_CERTIFICATE_REMEDY: Final = (
+    "`streamlog doctor` there looks at the node's certificates; if they are well, see which CA the"
+    " client trusts and what time its clock shows"
+)
+
+
+def is_of_our_certificate(said: str) -> bool:
+    """Whether ``trouble`` has told that the other side does not accept what we show."""
+    return said in _OUR_CERTIFICATE
+
+
 def trouble(error: OSError) -> str:
     """One line without an end, about "it", the other side."""
     if isinstance(error, ssl.SSLCertVerificationError):

@@ -80,6 +80,10 @@ class Controller:
         """Streams, and who leads them, as a node tells Kafka clients."""
         return await self._cluster.topology()
 
+    async def has_controller(self) -> bool:
+        """As the node knows that answers first."""
+        return await has_controller(self._cluster)
+
 
 async def has_controller(cluster: "Cluster") -> bool:
     """As the node knows that answers first. Kafka's Metadata names a node where there is none, for

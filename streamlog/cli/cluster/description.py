@@ -41,7 +41,7 @@ class NodeState(NamedTuple):
     full: bool = False
     """No room on its disk; nodes of before did not tell."""
     unfit: tuple[str, ...] = ()
-    """What else it cannot lead with, by the names of ``metadata.condition``."""
+    """What else is wrong with it, by the names of ``metadata.condition``."""
     heard: bool = True
     """By this controller; otherwise it only counts as alive since it did so for the last one."""
     levels: tuple[int, int] | None = None

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlog.cli.cluster.description import Description
-from streamlog.metadata.condition import DISABLING, DISK
+from streamlog.metadata.condition import DISK, told
 
 if TYPE_CHECKING:
     from streamlog.client.topology import PartitionInfo, Topology
@@ -46,7 +46,7 @@ def _of_nodes(description: Description) -> Iterator[str]:
         elif not node.heard:
             yield f"node {node.node_id} has not told the new controller yet that it is alive"
         for name in (*([DISK] if node.full else ()), *node.unfit):
-            yield f"node {node.node_id}: {DISABLING.get(name, name)}"
+            yield f"node {node.node_id}: {told(name)}"
 
 
 def _of_voters(description: Description) -> Iterator[str]:

@@ -138,12 +138,9 @@ async def _reach(
             connection.close()
     except StreamlogError as error:
         own = any(name.endswith(f" {settings.node.id}") for name in names)
-        remedy = (
-            "start the node, if it is not meant to be down; see its kafka.host, the firewall, and "
-            "that the name leads to its machine"
-        )
-        state = "note" if own else "failed"
-        return Finding(AREA, "note" if state == "note" else "failed", f"{who}: {error}", remedy)
+        runs, remedy = await _why_unreached(place, str(error), timeout_s)
+        is_down = own and not runs  # it may be meant to be
+        return Finding(AREA, "note" if is_down else "failed", f"{who}: {error}", remedy)
     middle = median(took)
     said = f"{who} is reached in {middle * 1000:.1f} ms ({max(took) * 1000:.1f} ms at worst)"
     measured = {"connect_median_seconds": middle, "connect_max_seconds": max(took)}
@@ -151,3 +148,23 @@ async def _reach(
         remedy = "acks with acks=all wait for followers: keep nodes near each other"
         return Finding(AREA, "warning", said, remedy, measured)
     return Finding(AREA, "ok", said, "", measured)
+
+
+async def _why_unreached(place: tuple[str, int], said: str, timeout_s: float) -> tuple[bool, str]:
+    """Whether something listens there all the same, and what to do."""
+    if "TLS: " in said:
+        return True, "see the certificates of that node and the CA of this one: docs/security.md"
+    try:
+        async with asyncio.timeout(timeout_s):
+            _, writer = await asyncio.open_connection(*place)
+    except (OSError, TimeoutError):
+        remedy = (
+            "start the node, if it is not meant to be down; see its kafka.host, the firewall, and "
+            "that the name leads to its machine"
+        )
+        return False, remedy
+    writer.close()
+    return True, (
+        "something listens there and does not answer as a node: see whether the process hangs or is"
+        " stopped (its log, `ps`, the machine's load), and whether it wants TLS or a login"
+    )

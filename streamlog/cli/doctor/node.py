@@ -24,6 +24,12 @@ def examine(settings: "Settings", timeout_s: float) -> list[Finding]:
     except ConfigError as error:
         return [Finding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)]
     except NodeUnreachable as error:
+        if error.is_timeout:
+            said = f"{who} does not answer, though something listens there: {error}"
+            remedy = (
+                "see whether the process hangs or is stopped (its log, `ps`, the machine's load)"
+            )
+            return [Finding(AREA, "failed", said, remedy)]
         remedy = "start it, if it is not meant to be down"
         return [Finding(AREA, "note", f"{who} is not asked whether it is ready: {error}", remedy)]
     return judged(who, answer.text)

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from streamlog.metadata.condition import keep_from_leading
 from streamlog.metadata.image import Image, NodeImage, PartitionImage, StreamChange
 from streamlog.model import NO_LEADER
 
@@ -84,11 +85,8 @@ def _of_node(before: NodeImage, after: NodeImage) -> Iterator[str]:
     if before.full != after.full:
         yield "has a full disk" if after.full else "has room on its disk again"
     if before.unfit != after.unfit:
-        yield (
-            f"cannot lead: {', '.join(after.unfit)}"
-            if after.unfit
-            else "can lead again: all is well"
-        )
+        cannot_lead = "cannot lead" if keep_from_leading(after.unfit) else "is not well"
+        yield f"{cannot_lead}: {', '.join(after.unfit)}" if after.unfit else "is well again"
     if before.draining != after.draining:
         yield "is being drained" if after.draining else "takes replicas again"
 

@@ -5,7 +5,7 @@ from typing import Final, NamedTuple
 
 from streamlog.console.page.counts import LEADERLESS, Counts, wants
 from streamlog.console.page.moment import Moment
-from streamlog.metadata.condition import DISABLING, DISK, REMEDIES
+from streamlog.metadata.condition import DISABLING, DISK, REMEDIES, keep_from_leading, told
 from streamlog.metadata.image import NodeImage
 from streamlog.model import NodeId
 
@@ -79,17 +79,16 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
     this = f"Node {it.node_id} (this one)"
     for part, reason in it.reasons.items():
         if part == "nats":
-            remedy = it.nats_remedy or "Start nats-server, or mend nats.servers; the log says more"
-            yield Finding(CRITICAL, f"{this}: {reason}", remedy)
+            remedy = it.nats_remedy or "start nats-server, or mend nats.servers; the log says more"
+            yield Finding(CRITICAL, f"{this}: {reason}", _begun(remedy))
         elif part == "metadata":
             remedy = "Mend the disk and restart the node; the others go on without it"
             yield Finding(CRITICAL, f"{this} takes no part in the quorum: {reason}", remedy)
         elif part != "cluster" and part not in DISABLING:
             yield Finding(NOTE, f"{this} is not ready: {reason}", "Wait; it is said when it lasts")
     for trouble in it.troubles:
-        severity = CRITICAL if trouble.is_disabling else WARNING
-        remedy = trouble.remedy[:1].upper() + trouble.remedy[1:]
-        yield Finding(severity, f"{this}: {trouble.said}", remedy)
+        severity = CRITICAL if trouble.is_urgent else WARNING
+        yield Finding(severity, f"{this}: {trouble.said}", _begun(trouble.remedy))
     if it.loop_lag_s > LOOP_LAG_S:
         yield Finding(
             WARNING,
@@ -148,10 +147,10 @@ def _of_node(node_id: NodeId, node: NodeImage, *, has_controller: bool) -> Itera
 
 def _of_unfit_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
     for name in (*([DISK] if node.full else ()), *node.unfit):
-        said = DISABLING.get(name, name)
+        others = "; others lead in its place where they can" if keep_from_leading([name]) else ""
         yield Finding(
             CRITICAL,
-            f"Node {node_id}: {said}; others lead in its place where they can",
+            f"Node {node_id}: {told(name)}{others}",
             f"On node {node_id}: {REMEDIES.get(name, 'see its page and its log')}",
         )
 
@@ -211,6 +210,10 @@ def _such(it: Moment, want: str) -> str:
         if looked > SCANNED_MAX:
             break
     return f" ({', '.join(names)})" if names else ""
+
+
+def _begun(remedy: str) -> str:
+    return remedy[:1].upper() + remedy[1:]
 
 
 def _count(number: int, noun: str) -> str:

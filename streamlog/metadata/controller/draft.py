@@ -8,6 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from streamlog.errors import BrokenInvariant, NodeNotFound, StaleNode
+from streamlog.metadata.condition import keep_from_leading
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.image import (
     Image,
@@ -46,7 +47,9 @@ class Draft:
         self.draining = frozenset(it.node_id for it in image.nodes.values() if it.draining)
         self.full = frozenset(it.node_id for it in image.nodes.values() if it.full)
         """Nodes without room: they lead where nobody else can, and do not get in sync."""
-        self.unfit = frozenset(it.node_id for it in image.nodes.values() if it.unfit)
+        self.unfit = frozenset(
+            it.node_id for it in image.nodes.values() if keep_from_leading(it.unfit)
+        )
         """Nodes that cannot lead as they should: they do where nobody else can."""
         self.hosts = sorted(node for node in available if node not in self.draining)
         """Nodes that may get replicas."""

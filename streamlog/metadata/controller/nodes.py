@@ -15,6 +15,7 @@ from streamlog.metadata.commands import (
     StampFolder,
     StopNode,
 )
+from streamlog.metadata.condition import keep_from_leading
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import (
     Draft,
@@ -117,13 +118,13 @@ def heartbeat(
         noted.append(NodeFull(node_id=node.node_id, full=command.full))
     if command.unfit != node.unfit:
         others = draft.unfit - {node.node_id}
-        draft.unfit = others | {node.node_id} if command.unfit else others
+        draft.unfit = others | {node.node_id} if keep_from_leading(command.unfit) else others
         noted.append(NodeUnfit(node_id=node.node_id, unfit=command.unfit))
     if not returns:
         give_up_offline(draft, node.node_id, command.offline)
         if command.full:
             give_way(draft, node.node_id, but=command.offline)
-        elif command.unfit:
+        elif keep_from_leading(command.unfit):
             hand_over(draft, node.node_id, but=command.offline)
         return draft.decision(*noted, fenced=False)
     offline = frozenset(command.offline)

@@ -10,11 +10,17 @@ from streamlog.metadata.condition import (
     CLOCK_WRONG_S,
     DISABLING,
     DISK,
+    ENDURABLE,
+    HTTP_CERTIFICATE,
+    NATS,
     REMEDIES,
     Facts,
     agreed_ahead_s,
     disabling,
+    endured,
     judge,
+    keep_from_leading,
+    told,
 )
 
 
@@ -29,7 +35,9 @@ def test_all_is_well() -> None:
         (Facts(disk_full=True), DISK, "its disk is full", True),
         (Facts(certificate_left=timedelta(0)), CERTIFICATE, "has expired", True),
         (Facts(certificate_left=timedelta(days=-9)), CERTIFICATE, "has expired", True),
-        (Facts(certificate_left=timedelta(days=1.5)), CERTIFICATE, "in 1 days: renew it to", False),
+        (Facts(certificate_left=timedelta(days=1.5)), CERTIFICATE, "in 36 hours: renew", False),
+        (Facts(http_certificate_left=timedelta(0)), HTTP_CERTIFICATE, "HTTP has expired", False),
+        (Facts(http_certificate_left=timedelta(1)), HTTP_CERTIFICATE, "HTTP expires in", False),
         (Facts(certificate_left=timedelta(days=13)), CERTIFICATE, "in 13 days: renew it so", False),
         (Facts(clock_ahead_s=600.0, clock_agreed=True), CLOCK, "600.0 s ahead of that of", True),
         (Facts(clock_ahead_s=-600.0, clock_agreed=True), CLOCK, "600.0 s behind that of", True),
@@ -45,9 +53,36 @@ def test_one_thing_is_wrong(facts: Facts, name: str, said: str, is_disabling: bo
 
 
 def test_several_are_told_in_a_steady_order() -> None:
-    facts = Facts(True, timedelta(0), 600.0, clock_agreed=True)
+    facts = Facts(True, timedelta(0), clock_ahead_s=600.0, clock_agreed=True)
     assert disabling(judge(facts)) == (CERTIFICATE, CLOCK, DISK)
-    assert DISABLING.keys() == REMEDIES.keys() == {CERTIFICATE, CLOCK, DISK}
+    assert DISABLING.keys() == {CERTIFICATE, CLOCK, DISK}
+    assert DISABLING.keys() | ENDURABLE.keys() == REMEDIES.keys()
+
+
+@pytest.mark.parametrize(
+    ("facts", "is_urgent", "is_told"),
+    [
+        (Facts(disk_full=True), True, ()),
+        (Facts(certificate_left=timedelta(days=1)), True, ()),
+        (Facts(certificate_left=timedelta(days=3)), False, ()),
+        (Facts(http_certificate_left=timedelta(0)), True, (HTTP_CERTIFICATE,)),
+        (Facts(http_certificate_left=timedelta(days=1)), True, ()),
+        (Facts(clock_ahead_s=600.0), False, ()),
+    ],
+)
+def test_what_is_urgent_and_what_other_nodes_are_told(
+    facts: Facts, is_urgent: bool, is_told: tuple[str, ...]
+) -> None:
+    """As in the alerts: a certificate is critical in its last two days."""
+    troubles = judge(facts)
+    assert [it.is_urgent for it in troubles] == [is_urgent]
+    assert endured(troubles) == is_told
+
+
+def test_what_a_node_leads_on_with() -> None:
+    assert not keep_from_leading(()) and not keep_from_leading((HTTP_CERTIFICATE, NATS))
+    assert keep_from_leading((HTTP_CERTIFICATE, CLOCK)) and keep_from_leading(("of a later one",))
+    assert told(NATS) == ENDURABLE[NATS] and told("of a later one") == "of a later one"
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,7 @@ def test_of_this_node(changes: dict[str, Any], severity: str, said: str) -> None
         ({"full": True}, CRITICAL, "Node 2: its disk is full"),
         ({"unfit": ("certificate",)}, CRITICAL, "Node 2: its certificate has expired"),
         ({"unfit": ("of a later version",)}, CRITICAL, "Node 2: of a later version"),
+        ({"unfit": ("nats",)}, CRITICAL, "Node 2: it is not connected to NATS"),
         ({"draining": True}, NOTE, "Node 2 is being drained"),
     ],
 )
@@ -88,6 +89,12 @@ def test_the_worst_comes_first() -> None:
     ahead = judge(Facts(clock_ahead_s=9.0))
     it = moment(image(node_2={"draining": True}, node_3={"fenced": True}), troubles=ahead)
     assert [finding.severity for finding in found(it)] == [CRITICAL, WARNING, NOTE]
+
+
+@pytest.mark.parametrize(("name", "others"), [("http_certificate", False), ("clock", True)])
+def test_that_others_lead_is_said_where_they_do(name: str, others: bool) -> None:
+    (finding,) = found(moment(image(node_2={"unfit": (name,)})))
+    assert ("others lead" in finding.what) is others
 
 
 def test_what_is_unfit_is_said_once() -> None:

@@ -540,6 +540,20 @@ def test_an_unfit_node_hands_its_leaderships_over_and_stays_in_sync() -> None:
     assert world.partition().leader == 1
 
 
+def test_what_is_told_of_a_node_that_leads_on() -> None:
+    """It is known in the cluster, and moves nothing."""
+    world = World(3)
+    world.place(1, 2, 3)
+    told = ("http_certificate", "nats")
+    assert world.beat(1, unfit=told).records == (NodeUnfit(node_id=ONE, unfit=told),)
+    assert world.partition().leader == 1
+    world.place(2, 3, 1, name="t")
+    world.beat(2, unfit=ILL)
+    assert world.partition(name="t").leader in (1, 3)
+    world.create("u", replicas=3, partitions=6)
+    assert 1 in {world.partition(number, "u").leader for number in range(6)}
+
+
 def test_among_unfit_nodes_nobody_hands_over() -> None:
     world = World(2)
     world.place(1, 2)

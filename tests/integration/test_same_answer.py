@@ -1,0 +1,407 @@
+"""A node in trouble: whoever is asked says the same, and names the node, the reason, the remedy.
+
+The rows of "The same answer from everyone" in docs/observing.md: each state is brought about once,
+and everybody is asked in it.
+"""
+
+import json
+import os
+import signal
+import socket
+import ssl
+import struct
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.authority import Authority
+from tests.cluster import Cluster, ClusterNode
+from tests.everyone import Everyone, Row
+from tests.server_process import wait_until
+from tests.small_disk import mounted
+
+pytestmark = pytest.mark.slow
+
+BARE = Path(__file__).parents[1] / "bare"
+"""Has what sets the clock."""
+STREAM = "orders"
+FAST: dict[str, dict[str, object]] = {"cluster": {"leader_rebalance_ms": 300}}
+DISK_BYTES = 48 << 20
+WELL = Row()
+
+
+class Certified(ClusterNode):
+    """With a certificate of its own, and HTTP in the clear."""
+
+    authority: Authority
+
+    def configure(self, settings: dict[str, dict[str, object]]) -> None:
+        own = self.authority.issue(f"node-{self.number}").settings()
+        ca = {"ca": str(self.authority.ca), "reload_check_ms": 200}
+        super().configure({**settings, "tls": {**own, **ca}, "http": self.https()})
+
+    def https(self) -> dict[str, object]:
+        return {"tls": False}
+
+
+class CertifiedTwice(Certified):
+    """With another certificate for HTTP."""
+
+    def https(self) -> dict[str, object]:
+        own = self.authority.issue(f"http-{self.number}")
+        return {"tls_cert": str(own.cert), "tls_key": str(own.key)}
+
+    def http(self, path: str) -> tuple[int, str]:
+        context = ssl.create_default_context()
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        address = f"https://{self.host}:{self.http_port}{path}"
+        try:
+            with urllib.request.urlopen(address, timeout=2, context=context) as answer:
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+        except OSError:
+            return 0, ""
+
+
+@pytest.fixture
+def authority(tmp_path: Path) -> Authority:
+    Certified.authority = Authority(tmp_path / "ca")
+    return Certified.authority
+
+
+def make_stream(cluster: Cluster) -> None:
+    made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "3")
+    cluster.command_without_servers(*made)
+    wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
+
+
+def led(cluster: Cluster, number: int) -> int:
+    """How many partitions this node leads, by the page of node 2."""
+    rows = json.loads(cluster[2].http(f"/api/partitions?stream={STREAM}")[1])["rows"]
+    return [it["leader"] for it in rows].count(number)
+
+
+def test_its_certificate_has_expired(tmp_path: Path, authority: Authority) -> None:
+    """While it runs, and read so at its start."""
+    row = Row(
+        ready=("certificate", "its certificate has expired"),
+        page="critical: Node 1 (this one): its certificate has expired",
+        others="critical: Node 1: its certificate has expired",
+        doctor=(
+            "FAILED   node: node 1 is not ready: certificate: its certificate has expired",
+            "FAILED   certificates: tls.cert: ",
+            f"-> renew {authority.directory / 'node-1.pem'}",
+        ),
+        log="this node cannot lead reason=certificate",
+        alerts=frozenset({"NodeIsUnfit", "CertificateExpires", "CertificateExpiresSoon"}),
+        check=("node 1: its certificate has expired",),
+        state="live, certificate trouble",
+    )
+    ca = ("--tls-ca", str(authority.ca))
+    with Cluster(tmp_path, settings=FAST, make_node=Certified) as cluster:
+        make_stream(cluster)
+        with Everyone(cluster, *ca) as everyone:
+            moved = everyone.command(
+                "cluster", "move-controller", "1", "--servers", cluster.servers, *ca
+            )
+            assert moved.code == 0, moved
+            everyone.mark()
+            authority.issue("node-1", days=5 / 86_400)
+            everyone.agree(row)
+            assert cluster[2].metric("streamlog_quorum_controller") in (2, 3)
+            assert led(cluster, 1) == 0
+            blamed = [it for it in everyone.log(1) if "our certificate has expired" in it]
+            assert all("streamlog doctor" in it and "client sends" not in it for it in blamed)
+            cluster.kill(1)
+            authority.issue("node-1", days=-1)
+            everyone.mark()
+            cluster[1].spawn()
+            everyone.agree(row)
+            authority.issue("node-1")
+            everyone.mark()
+            wait_until(lambda: led(cluster, 1) == 2, "the remedy has not helped")
+            everyone.agree(WELL)
+
+
+def test_the_certificate_of_its_http_has_expired(tmp_path: Path, authority: Authority) -> None:
+    """It leads on. Prometheus, which looks at certificates, cannot ask it any more."""
+    row = Row(
+        page="critical: Node 1 (this one): the certificate of its HTTP has expired",
+        others="critical: Node 1: the certificate of its HTTP has expired",
+        doctor=(
+            "FAILED   certificates: http.tls_cert: ",
+            f"-> renew {authority.directory / 'http-1.pem'}",
+        ),
+        log="this node is not well reason=http_certificate",
+        alerts=frozenset({"NodeIsNotScraped"}),
+        check=("node 1: the certificate of its HTTP has expired",),
+        state="live, http_certificate trouble",
+    )
+    ca = authority.ca
+    with Cluster(tmp_path, settings=FAST, make_node=CertifiedTwice) as cluster:
+        make_stream(cluster)
+        with Everyone(cluster, "--tls-ca", str(ca), https_ca=ca) as everyone:
+            everyone.mark()
+            authority.issue("http-1", days=5 / 86_400)
+            everyone.agree(row)
+            assert led(cluster, 1) == 2
+            authority.issue("http-1")
+            everyone.mark()
+            everyone.agree(WELL)
+
+
+def run_ahead(cluster: Cluster, number: int, seconds: int) -> None:
+    """Start this node again with such a clock."""
+    cluster.kill(number)
+    node = cluster[number]
+    wrong = (f"TEST_CLOCK_AHEAD_S={seconds}", f"PYTHONPATH={BARE}")
+    node.command = ["env", *wrong, *node.command[-4:]]
+    node.spawn()
+
+
+def test_its_clock_is_wrong(tmp_path: Path) -> None:
+    row = Row(
+        ready=("clock", "its clock is 600.0 s ahead of that of most nodes"),
+        page="critical: Node 1 (this one): its clock is 600.0 s ahead of that of most nodes",
+        others="critical: Node 1: its clock is wrong",
+        doctor=("FAILED   node: node 1 is not ready: clock: its clock is 600.0 s ahead",),
+        log="this node cannot lead reason=clock",
+        alerts=frozenset({"NodeIsUnfit", "ClockIsWrong"}),
+        check=("node 1: its clock is wrong",),
+        state="live, clock trouble",
+    )
+    with Cluster(tmp_path, settings=FAST) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        run_ahead(cluster, 1, 600)
+        everyone.agree(row)
+        assert led(cluster, 1) == 0
+        run_ahead(cluster, 1, 0)
+        everyone.mark()
+        wait_until(lambda: led(cluster, 1) == 2, "the remedy has not helped")
+
+
+def test_nobody_can_say_whose_clock_is_wrong(tmp_path: Path) -> None:
+    """Of three, each shows another time."""
+    row = Row(
+        page="warning: Node 1 (this one): its clock is 600.0 s ahead of the controller's",
+        log="this node needs care reason=clock",
+        alerts=frozenset({"ClockIsWrong"}),
+    )
+    with Cluster(tmp_path, settings=FAST) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        cluster.command("cluster", "move-controller", "2")
+        everyone.mark()
+        run_ahead(cluster, 3, -600)
+        run_ahead(cluster, 1, 600)
+        for node in cluster.running():  # the first one to be back may be told that it is wrong
+            node.wait_ready()
+        wait_until(lambda: led(cluster, 1) == 2, "it does not lead")
+        assert cluster.controller() == 2
+        wait_until(lambda: _says_warning(everyone), "its page says nothing")
+        assert everyone.ready(1) == (200, {})
+        assert any(row.log in it for it in everyone.log(1))
+        assert everyone.check().code == 0
+        if everyone.alerts is not None:
+            wait_until(lambda: "ClockIsWrong" in everyone.alerts.firing(), "no alert")  # type: ignore[union-attr]
+            assert "NodeIsUnfit" not in everyone.alerts.firing()
+
+
+def _says_warning(everyone: Everyone) -> bool:
+    return any("its clock is 600.0 s ahead of the controller's" in it for it in everyone.page(1))
+
+
+def test_its_disk_is_full(tmp_path: Path) -> None:
+    row = Row(
+        ready=("disk", "its disk is full"),
+        page="critical: Node 1 (this one): its disk is full",
+        others="critical: Node 1: its disk is full",
+        doctor=(
+            "FAILED   node: node 1 is not ready: disk: its disk is full",
+            " disk: ",
+            "of 48.0 MiB are free",
+        ),
+        log="this node cannot lead reason=disk",
+        alerts=frozenset({"NodeIsUnfit", "DiskIsFull", "PartitionsAreUnderReplicated"}),
+        check=("node 1: its disk is full", "is not in sync on node 1"),
+        state="live, full",
+    )
+    with mounted(tmp_path / "small", DISK_BYTES) as small:
+
+        def node(number: int, directory: Path) -> ClusterNode:
+            folder = small / "data" if number == 1 else None
+            return ClusterNode(number, directory, data_dir=folder)
+
+        with Cluster(tmp_path, settings=FAST, make_node=node) as cluster:
+            make_stream(cluster)
+            with Everyone(cluster) as everyone:
+                everyone.mark()
+                ballast = small / "ballast"
+                with ballast.open("wb") as file:
+                    fill(file.fileno())
+                payload = "x" * 60_000
+                for number in range(6):
+                    name = f"{STREAM}.{number}" if number else STREAM
+                    everyone.command("publish", name, payload, "--count", "20")
+                everyone.agree(row)
+                assert led(cluster, 1) == 0
+                ballast.unlink()
+                everyone.mark()
+                wait_until(lambda: led(cluster, 1) == 2, "the remedy has not helped")
+                everyone.agree(WELL)
+
+
+def fill(descriptor: int) -> None:
+    """All of the file system that it is on."""
+    for size in (1 << 20, 1 << 12):
+        try:
+            while True:
+                os.write(descriptor, bytes(size))
+        except OSError:
+            continue
+
+
+def test_the_quorum_is_lost(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        cluster.kill(2, 3)
+        row = Row(
+            ready=("cluster", "no word from the controller"),
+            page="critical: No controller is known",
+            doctor=(
+                "FAILED   node: node 1 is not ready: cluster: no word from the controller",
+                "FAILED   network: the cluster has no controller",
+                "1 of the 3 nodes of cluster test are reached",
+            ),
+            log="leader unreachable node=",
+            alerts=frozenset({"NoController", "LeaseIsLost", "NodeIsNotScraped"}),
+            check=(
+                "there is no controller: 1 of 3 voters answer, and 2 are needed",
+                f"node 2 at {cluster[2].kafka} does not answer",
+                f"node 3 at {cluster[3].kafka} does not answer",
+            ),
+            state="answers",
+        )
+        everyone.agree(row)
+        assert any("Node 2 at" in it and "does not answer" in it for it in everyone.page(1))
+        told = everyone.command("cluster", "info", "--servers", cluster.servers)
+        assert "Controller  none: " in told.text and "streamlog cluster check" in told.text
+        told = everyone.command("publish", STREAM, "x", "--ack")
+        assert told.code == 1 and "streamlog cluster check" in told.text
+        cluster.start(2, 3)
+        everyone.mark()
+        everyone.agree(WELL)
+
+
+def test_hangup(tmp_path: Path) -> None:
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        os.kill(cluster[1].pid, signal.SIGHUP)
+        wait_until(lambda: "SIGHUP: there are no" in cluster[1].log_text(), "it is not said")
+        everyone.agree(WELL)
+        assert led(cluster, 1) == 2
+
+
+def leave(sock: socket.socket) -> None:
+    sock.close()
+
+
+def reset(sock: socket.socket) -> None:
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    sock.close()
+
+
+def part(sock: socket.socket) -> None:
+    """As TLS has it: the other side hears of it, and says the same."""
+    assert isinstance(sock, ssl.SSLSocket)
+    sock.unwrap().close()
+
+
+@pytest.mark.parametrize(
+    "ends", [(leave, reset), (leave, reset, part)], ids=["in the clear", "tls"]
+)
+def test_clients_leave(
+    tmp_path: Path, authority: Authority, ends: tuple[Callable[[socket.socket], None], ...]
+) -> None:
+    is_tls = part in ends
+    make, options = ClusterNode, tuple[str, ...]()
+    if is_tls:
+        make, options = Certified, ("--tls-ca", str(authority.ca))
+    context = ssl.create_default_context(cafile=authority.ca)
+    with Cluster(tmp_path, make_node=make) as cluster, Everyone(cluster, *options) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        asked = struct.pack(">ihhih", 10, 18, 0, 1, -1)  # ApiVersions
+        for end in ends:
+            for said in (b"", asked):
+                sock = socket.create_connection((cluster[1].host, cluster[1].kafka_port), 5)
+                if is_tls:
+                    sock = context.wrap_socket(sock, server_hostname="localhost")
+                sock.sendall(said)
+                if said:
+                    assert sock.recv(4)
+                end(sock)
+        everyone.agree(WELL)
+
+
+def test_nats_is_gone(tmp_path: Path) -> None:
+    row = Row(
+        ready=("nats", "not connected to NATS: nothing is taken in, reads go on"),
+        page="critical: Node 1 (this one): not connected to NATS",
+        others="critical: Node 1: it is not connected to NATS",
+        doctor=(
+            "FAILED   node: node 1 is not ready: nats: not connected to NATS",
+            "FAILED   nats: NATS at nats://127.0.0.1:",
+        ),
+        log="NATS connection lost",
+        alerts=frozenset({"NatsIsNotThere"}),
+        check=tuple(f"node {i}: it is not connected to NATS" for i in (1, 2, 3)),
+        state="live, nats trouble",
+    )
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        cluster.nats.kill()
+        everyone.agree(row)
+        assert led(cluster, 1) == 2
+        cluster.nats.start()
+        for node in cluster.running():
+            node.wait_ready()
+        everyone.mark()
+        everyone.agree(WELL)
+
+
+def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
+    """Of node 1, which is well: it and all others tell of node 3."""
+    row = Row(
+        page=" is gone -> Start it",
+        others=" is gone -> Start it",
+        log="node=3",
+        alerts=frozenset({"NodeIsGone", "NodeIsNotScraped", "PartitionsAreUnderReplicated"}),
+        check=("node 3 is not alive", f"{STREAM}/0 is not in sync on node 3"),
+    )
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        cluster.kill(3)
+        refused = ("FAILED   network: voter 3 ", "Connection refused", "-> start the node")
+        everyone.agree(row._replace(doctor=refused), 1, 2)
+        cluster.start(3)
+        everyone.mark()
+        everyone.agree(WELL)
+        cluster[3].pause()
+        hangs = ("FAILED   network: voter 3 ", "whether the process hangs")
+        everyone.agree(row._replace(doctor=hangs), 1, 2)
+        own = everyone.doctor(3)
+        assert own.code == 1 and "FAILED   node: node 3 does not answer" in own.text
+        cluster[3].resume()
+        wait_until(lambda: everyone.check().code == 0, "it does not come back")
+        everyone.mark()
+        everyone.agree(WELL)
