@@ -101,5 +101,5 @@ def test_a_node_that_is_unfit() -> None:
     assert disk == "node 1: its disk is full: it stores nothing"
     assert clock.startswith("node 2: its clock is wrong")
     assert ill.words == "live, clock trouble"
-    without = known.nodes[0]._replace(unfit=("nats",))
+    without = known.nodes[2]._replace(unfit=("nats",))
     assert "not connected to NATS" in findings(known._replace(nodes=(without,)), streams())[0]
