@@ -42,6 +42,11 @@ class FreeingDisk(OsDisk):
     def freed_in(self, thread: int) -> list[str]:
         return [name for name, where in self.freed if where == thread]
 
+    @property
+    def open_count(self) -> int:
+        """Of the handles that are open."""
+        return self._open.total()
+
     def opened(self, key: Key) -> None:
         with self._lock:
             self._open[key] += 1

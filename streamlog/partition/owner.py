@@ -523,6 +523,7 @@ class Partition:
             self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
+            self.reader.make_way()
             self._watchers.changed()
         elif replicas != (state.incarnations, state.replicas, state.isr):
             self._watchers.replicas_changed()
@@ -565,7 +566,8 @@ class Partition:
     def fence(self, error: StreamlogError) -> None:
         """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""
         if not self.closed:
-            self.reader.closed = self.syncing.closed = True
+            self.syncing.closed = True
+            self.reader.close()
             self.subjects.close()
             self.state.fail(error)
             self._watchers.changed()

@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
-import time
+import math
+import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
@@ -18,6 +19,33 @@ from streamlog.model import TopicPartition
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+
+RESUME_S: Final = 0.5
+"""After which a scrub goes on that made way for something."""
+
+
+class _CalledOffError(Exception):
+    """A check of a segment was told to end."""
+
+
+class _Check:
+    """One check of a segment, which a worker thread makes."""
+
+    def __init__(self, bytes_per_s: float) -> None:
+        self.may_wait = bytes_per_s < math.inf
+        """Nobody needs its result soon."""
+        self._bytes_per_s = bytes_per_s
+        self._is_off = threading.Event()
+
+    def call_off(self) -> None:
+        """It ends before it reads more. From any thread."""
+        self._is_off.set()
+
+    def pause(self, size: int) -> None:
+        """So many bytes are to be read. Raises _CalledOffError."""
+        if self._is_off.wait(size / self._bytes_per_s):
+            raise _CalledOffError
 
 
 class _NotVerifiedError(Exception):
@@ -67,6 +95,8 @@ class Reader:
         self._workers = workers
         self._metrics = metrics
         self._tell_damaged = damaged
+        self._checks: set[_Check] = set()
+        """Those that run."""
         self._damaged: dict[Segment, int] = {}
         """Those whose damages are told already, with how often they were cut then: one that was cut
         and written anew may be damaged again.
@@ -129,11 +159,32 @@ class Reader:
             lambda: self._log.latest_timestamp(upper(), verify=_must_be_verified)
         )
 
+    def close(self) -> None:
+        """Nothing is read from now on; checks that run end, and let go of their files."""
+        self.closed = True
+        for check in self._checks:
+            check.call_off()
+
+    def make_way(self) -> None:
+        """The log is to be cut, or is led by another node now: a scrub ends, and is resumed soon
+        with the segment that it was at. Checks that somebody waits for go on.
+        """
+        for check in self._checks:
+            if check.may_wait:
+                check.call_off()
+
     async def scrub(self, bytes_per_s: int) -> None:
         """Check all segments again, one after the other, no faster than that."""
         await self.check_files()
-        for segment in tuple(self._log.segments):
-            await self._scrub(segment, lambda size: time.sleep(size / bytes_per_s))
+        offset, end = self._log.log_start_offset, self._log.log_end_offset
+        while not self.closed and (offset := max(offset, self._log.log_start_offset)) < end:
+            segment = self._log.segment_for_read(offset)
+            if segment is None:  # the log was cut below it
+                return
+            if await self._scrub(segment, _Check(bytes_per_s)):
+                offset = segment.next_offset
+            else:
+                await asyncio.sleep(RESUME_S)
 
     async def check_files(self) -> None:
         """See whether all files are there, and as long as they must be; what is in a file that is
@@ -156,7 +207,7 @@ class Reader:
                 continue
             if problem is None:
                 segment.let_go()  # who has it open may still see the file that was there before
-                await self._scrub(segment, lambda _: None, and_files=False)
+                await self._scrub(segment, _Check(math.inf), and_files=False)
                 continue
             start, end = segment.base_offset, segment.next_offset
             segment.unverified_bytes = 0
@@ -168,27 +219,33 @@ class Reader:
         """Check the segment with ``offset``, at once."""
         segment = self._log.segment_for_read(offset)
         if segment is not None:
-            await self._scrub(segment, lambda _: None)
+            await self._scrub(segment, _Check(math.inf))
 
-    async def _scrub(
-        self, segment: Segment, pause: Callable[[int], None], *, and_files: bool = True
-    ) -> None:
+    async def _scrub(self, segment: Segment, check: _Check, *, and_files: bool = True) -> bool:
+        """Whether it has come to its end."""
         if self.closed or segment not in self._log.segments:
-            return
+            return True
         cuts, size_bytes = segment.cuts, segment.size_bytes
+        self._checks.add(check)
         try:
-            damages = await asyncio.to_thread(segment.recheck, pause)
+            damages = await asyncio.to_thread(segment.recheck, check.pause)
+        except _CalledOffError:
+            return False
         except OSError as error:
             if not self.closed and segment in self._log.segments:
                 extra = {"file": segment.path, "problem": error.strerror or str(error)}
                 logger.error("segment cannot be checked", extra=extra)
                 if and_files:
                     await self.check_files()
-            return
+            return True
+        finally:
+            self._checks.discard(check)
+            check.call_off()  # where nobody waits for it any more
         self._metrics.scrubbed_bytes.inc(size_bytes)
         is_there = segment in self._log.segments and segment.cuts == cuts
         if is_there and not self.closed and set(damages) - set(segment.damages):
             await self._found(segment, damages)
+        return True
 
     async def _found(self, segment: Segment, damages: tuple[Damage, ...]) -> None:
         if segment.verified:

@@ -114,6 +114,7 @@ async def _run(partition: Partition, cut: Cut, workers: Executor, why: str) -> N
             "end": partition.log_end_offset,
         },
     )
+    partition.reader.make_way()
     run = partition.following.begin_cut(cut)
     error = await asyncio.shield(_cut_log(partition, cut, run, workers))
     if error is not None:
