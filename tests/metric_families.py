@@ -11,7 +11,7 @@ from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.console.group_gauges import GroupGauges
 from streamlog.console.lag_gauges import LagGauges
 from streamlog.console.machine_gauges import MachineGauges
-from streamlog.console.partition_gauges import EachPartition, PartitionGauges
+from streamlog.console.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
 from streamlog.groups.service import GroupStatistics
 from streamlog.metrics import NodeMetrics
 
@@ -26,7 +26,7 @@ def families() -> dict[str, Metric]:
         GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
         LagGauges([], hidden=0, ends={}),
         MachineGauges(Path("/")),
-        PartitionGauges([], offline=0),
+        PartitionGauges(PartitionTotals(), offline=0),
         EachPartition([]),
     ]
     found = [*metrics.registry.collect(), *(it for one in collectors for it in one.collect())]

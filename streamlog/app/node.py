@@ -34,7 +34,7 @@ from streamlog.console.lag_gauges import LagGauges
 from streamlog.console.log_ends import LogEnds
 from streamlog.console.machine_gauges import MachineGauges
 from streamlog.console.page.page import Page
-from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics, PartitionTotals
 from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
@@ -64,6 +64,7 @@ from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from streamlog.tls.certificates import HTTP, KAFKA, Certificates
+from streamlog.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -158,7 +159,7 @@ class Node:
             access=self._admission.http,
         )
         self._log_ends = LogEnds(
-            wanted=lambda: {tp for group in self._progress() for tp in group.committed},
+            wanted=self._committed,
             local=self._registry.partition,
             image=lambda: self._metadata.image,
             security=security,
@@ -228,6 +229,7 @@ class Node:
             node_id=self._data_dir.node_id,
             settings=self._settings.http,
             moment=status.moment,
+            survey=status.survey,
             image=lambda: self._metadata.image,
             partitions=self._registry,
             may_read=may_read,
@@ -334,11 +336,12 @@ class Node:
             known = {name: it.event for name, it in found.items()}
             await asyncio.sleep(TROUBLES_S)
 
-    def _gauges(self) -> list[Collector]:
+    async def _gauges(self) -> list[Collector]:
+        totals = await PartitionTotals.of(self._registry.partitions())
+        shown = await self._progress()
+        ends = await self._log_ends.known({tp for group in shown for tp in group.committed})
         metadata, image = self._metadata, self._metadata.image
-        partitions = PartitionGauges(
-            self._registry.statistics(), offline=len(self._registry.failures)
-        )
+        partitions = PartitionGauges(totals, offline=totals.failed + len(self._registry.unopened))
         machine = MachineGauges(self._data_dir.path)
         if not metadata.is_open:
             return [partitions, machine]
@@ -356,30 +359,31 @@ class Node:
             unfit=disabling(self._troubles()),
         )
         groups = self._groups.statistics()
-        shown = self._progress()
-        lags = LagGauges(
-            shown,
-            hidden=max(0, groups.states.total() - len(shown)),
-            ends=self._log_ends.known({tp for group in shown for tp in group.committed}),
-        )
+        lags = LagGauges(shown, hidden=max(0, groups.states.total() - len(shown)), ends=ends)
         return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
 
-    def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+    async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         """Of the partitions here; of these streams, or of all."""
-        image = self._metadata.image
         if streams is None:
-            return [*self._registry.statistics()]
+            here = self._registry.partitions()
+            return [it.statistics() async for it in in_turns(here) if not it.closed]
+        image = self._metadata.image
         wanted = [image.streams[name] for name in streams if name in image.streams]
-        found = [
-            self._page.statistics(TopicPartition(stream.name, number))
+        tps = (
+            TopicPartition(stream.name, number)
             for stream in wanted
             for number in range(len(stream.partitions))
-        ]
+        )
+        found = [self._page.statistics(tp) async for tp in in_turns(tps)]
         return [it for it in found if it is not None]
 
-    def _progress(self) -> list[GroupProgress]:
+    async def _progress(self) -> list[GroupProgress]:
         """Of the groups that ``/metrics`` tells the lag of."""
-        return self._groups.progress(self._settings.http.group_partitions_max)
+        return await self._groups.progress(self._settings.http.group_partitions_max)
+
+    async def _committed(self) -> set[TopicPartition]:
+        """Where these have committed."""
+        return {tp for group in await self._progress() for tp in group.committed}
 
     async def run(self) -> bool:
         """False: the stop was not clean, so that the next start will recover."""

@@ -18,6 +18,7 @@ from streamlog.metadata.condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.registry import Registry
+from streamlog.turns import in_turns
 
 if TYPE_CHECKING:
     from streamlog.console.page.page import Page
@@ -65,11 +66,12 @@ class NodeStatus:
         self._readiness = readiness
         self._troubles = troubles
         self._loop_lag = loop_lag
-        self._survey = _Survey(-FRESH_MS, {}, (), [], 0)
+        self._last = _Survey(-FRESH_MS, {}, (), [], 0)
 
     def moment(self, page: "Page") -> Moment:
+        """With what the last survey found."""
         metadata, now_ms = self._metadata, time.time_ns() // 1_000_000
-        is_open, survey = metadata.is_open, self._surveyed()
+        is_open, survey = metadata.is_open, self._last
         complaint = self._source.complaint or self._admin.complaint
         return Moment(
             node_id=self._node_id,
@@ -93,19 +95,29 @@ class NodeStatus:
             tail_refused=why_no_tail(self._http, is_guarded=self._is_guarded),
         )
 
-    def _surveyed(self) -> _Survey:
-        now_ms = time.monotonic_ns() // 1_000_000
-        if now_ms - self._survey.at_ms >= FRESH_MS:
-            shown = self._groups.progress(self._http.group_partitions_max)
-            known = self._groups.statistics().states.total()
-            self._survey = _Survey(
-                now_ms,
-                {tp: str(error) for tp, error in self._registry.failures.items()},
-                tuple(it.tp for it in self._registry.partitions() if it.is_damaged),
-                [Elsewhere(*it, self._node_id) for it in shown],
-                max(0, known - len(shown)),
-            )
-        return self._survey
+    async def survey(self) -> None:
+        """Looks at every partition and group, in turns, unless that was done a moment ago."""
+        began_ms = time.monotonic_ns() // 1_000_000
+        if began_ms - self._last.at_ms < FRESH_MS:
+            return
+        failures = {tp: str(error) for tp, error in self._registry.unopened.items()}
+        damaged = []
+        async for it in in_turns(self._registry.partitions()):
+            if it.closed:
+                continue
+            if it.failure is not None:
+                failures[it.tp] = str(it.failure)
+            if it.is_damaged:
+                damaged.append(it.tp)
+        shown = await self._groups.progress(self._http.group_partitions_max)
+        known = self._groups.statistics().states.total()
+        self._last = _Survey(
+            began_ms,
+            failures,
+            tuple(damaged),
+            [Elsewhere(*it, self._node_id) for it in shown],
+            max(0, known - len(shown)),
+        )
 
 
 def _each_once(here: list[Elsewhere], elsewhere: list[Elsewhere]) -> list[Elsewhere]:

@@ -1,7 +1,7 @@
 """The high watermarks of what groups have committed in, wherever it is led."""
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Final, Protocol
 
 from streamlog.client.cluster import Cluster
@@ -11,6 +11,7 @@ from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
+from streamlog.turns import in_turns
 from streamlog.wire import registry
 from streamlog.wire.offset_marks import LATEST
 
@@ -39,7 +40,7 @@ class LogEnds:
     def __init__(
         self,
         *,
-        wanted: Callable[[], Collection[TopicPartition]],
+        wanted: Callable[[], Awaitable[Collection[TopicPartition]]],
         local: Callable[[TopicPartition], LocalPartition],
         image: Callable[[], Image],
         period_s: float = PERIOD_S,
@@ -52,13 +53,16 @@ class LogEnds:
         self._security = security
         self._remote: dict[TopicPartition, int] = {}  # as leaders have told
 
-    def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Of these, as far as can be told just now."""
+    def end(self, tp: TopicPartition) -> int | None:
+        """As far as can be told just now."""
+        end = self._here(tp)
+        return self._remote.get(tp) if end is None else end
+
+    async def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """Of these, which may be many, likewise."""
         ends = {}
-        for tp in tps:
-            end = self._here(tp)
-            if end is None:
-                end = self._remote.get(tp)
+        async for tp in in_turns(tps):
+            end = self.end(tp)
             if end is not None:
                 ends[tp] = end
         return ends
@@ -72,7 +76,7 @@ class LogEnds:
     async def refresh(self, cluster: Cluster) -> None:
         """Ask the leaders once."""
         told: dict[TopicPartition, int] = {}
-        for node, epochs in self._by_leader().items():
+        for node, epochs in (await self._by_leader()).items():
             request = request_for(epochs, LATEST)
             try:
                 answer = await cluster.ask(node, registry.LIST_OFFSETS, request)
@@ -90,11 +94,11 @@ class LogEnds:
             return None
         return partition.high_watermark
 
-    def _by_leader(self) -> dict[NodeInfo, dict[TopicPartition, int]]:
+    async def _by_leader(self) -> dict[NodeInfo, dict[TopicPartition, int]]:
         """What is to be asked of whom, with the leader's epoch."""
         image = self._image()
         found: dict[NodeInfo, dict[TopicPartition, int]] = {}
-        for tp in self._wanted():
+        async for tp in in_turns(await self._wanted()):
             stream = image.streams.get(tp.stream)
             if stream is None or tp.partition >= len(stream.partitions):
                 continue

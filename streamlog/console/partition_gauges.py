@@ -1,13 +1,14 @@
 """Gauges of partitions, made from statistics at scrape time: of all together, or of each."""
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Protocol
+from typing import Final, Protocol, Self
 
 from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from streamlog.model import TopicPartition
+from streamlog.turns import in_turns
 
 
 class PartitionStatistics(Protocol):
@@ -73,19 +74,65 @@ LED: Final[tuple[tuple[str, str, Counted], ...]] = (
 """Of the partitions that this node leads, so that a sum over nodes counts each once."""
 
 
+class KeptPartition(Protocol):
+    """``partition.owner.Partition``."""
+
+    @property
+    def closed(self) -> bool: ...
+    @property
+    def failure(self) -> Exception | None: ...
+    def statistics(self) -> PartitionStatistics: ...
+
+
+class PartitionTotals:
+    """Of the partitions that are added."""
+
+    def __init__(self) -> None:
+        self.partitions = 0
+        self.failed = 0
+        """Partitions that cannot be written to."""
+        self.damaged = 0
+        self.auto_paused = 0
+        self.size_bytes = 0
+        self.segments = 0
+        self.follower_lag_max = 0
+        self.led = [0] * len(LED)
+
+    @classmethod
+    async def of(cls, partitions: Iterable[KeptPartition]) -> Self:
+        """In turns: there may be very many."""
+        totals = cls()
+        async for it in in_turns(partitions):
+            if not it.closed:
+                totals.add(it.statistics())
+                totals.failed += it.failure is not None
+        return totals
+
+    def add(self, it: PartitionStatistics) -> None:
+        self.partitions += 1
+        self.damaged += it.is_damaged
+        self.auto_paused += it.is_auto_paused
+        self.size_bytes += it.size_bytes
+        self.segments += it.segment_count
+        self.follower_lag_max = max(self.follower_lag_max, it.follower_lag)
+        if it.is_leader:
+            for number, (_, _, counted) in enumerate(LED):
+                self.led[number] += counted(it)
+
+
 class PartitionGauges(Collector):
     """One scrape's gauges, the same number of them however many partitions there are. Built on the
     event loop, turned into text anywhere.
     """
 
-    def __init__(self, partitions: Iterable[PartitionStatistics], *, offline: int) -> None:
-        self._partitions = tuple(partitions)
+    def __init__(self, totals: PartitionTotals, *, offline: int) -> None:
+        self._totals = totals
         self._offline = offline
 
     def collect(self) -> Iterator[Metric]:
-        here = self._partitions
+        here = self._totals
         for name, text, value in (
-            ("partitions", "Partitions that this node keeps", len(here)),
+            ("partitions", "Partitions that this node keeps", here.partitions),
             (
                 "partitions_offline",
                 "Partitions that cannot be written to until a restart",
@@ -94,24 +141,23 @@ class PartitionGauges(Collector):
             (
                 "partitions_damaged",
                 "Partitions of which this node cannot read some records",
-                sum(it.is_damaged for it in here),
+                here.damaged,
             ),
             (
                 "partitions_auto_paused",
                 "Partitions here that nobody has written to for as long as auto_pause_ms says",
-                sum(it.is_auto_paused for it in here),
+                here.auto_paused,
             ),
-            ("log_size_bytes", "All segments of this node", sum(it.size_bytes for it in here)),
-            ("log_segments", "Segments of this node", sum(it.segment_count for it in here)),
+            ("log_size_bytes", "All segments of this node", here.size_bytes),
+            ("log_segments", "Segments of this node", here.segments),
             (
                 "follower_lag_max",
                 "Records that the follower furthest behind lacks, of all that this node leads",
-                max((it.follower_lag for it in here), default=0),
+                here.follower_lag_max,
             ),
         ):
             yield GaugeMetricFamily(f"streamlog_{name}", text, value)
-        for name, text, counted in LED:
-            count = sum(1 for it in here if it.is_leader and counted(it))
+        for (name, text, _), count in zip(LED, here.led, strict=True):
             yield GaugeMetricFamily(f"streamlog_partitions_{name}", text, count)
 
 

@@ -1,7 +1,7 @@
 """``/metrics/partitions``: series of each partition, for those who ask; ``?stream=`` names some."""
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from itertools import islice
 from typing import Final
 
@@ -20,7 +20,7 @@ class PartitionScrape:
     def __init__(
         self,
         *,
-        statistics: Callable[[Iterable[str] | None], list[PartitionStatistics]],
+        statistics: Callable[[Iterable[str] | None], Awaitable[list[PartitionStatistics]]],
         partitions_max: int,
     ) -> None:
         """``statistics``: of the partitions here of these streams; None: of all."""
@@ -34,7 +34,8 @@ class PartitionScrape:
         streams = request.query.getall("stream", [])
         if len(streams) > STREAMS_MAX:
             raise web.HTTPBadRequest(text=f"stream: at most {STREAMS_MAX} in one request\n")
-        found = sorted(self._statistics(set(streams) if streams else None), key=lambda it: it.tp)
+        found = await self._statistics(set(streams) if streams else None)
+        found.sort(key=lambda it: it.tp)
         shown = tuple(islice(found, self._partitions_max))
         gauges = EachPartition(shown, hidden=len(found) - len(shown))
         text = await asyncio.to_thread(generate_latest, gauges)

@@ -3,7 +3,7 @@
 import asyncio
 import ssl
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from aiohttp import web
 from aiohttp.typedefs import Middleware
@@ -28,7 +28,7 @@ class Site:
         port: int,
         *,
         registry: CollectorRegistry,
-        gauges: Callable[[], Sequence[Collector]],
+        gauges: Callable[[], Awaitable[Sequence[Collector]]],
         readiness: Readiness,
         loop_lag_s: Callable[[], float],
         pages: Callable[[], Sequence[web.RouteDef]] = tuple,
@@ -73,7 +73,7 @@ class Site:
         await self._server.stop()
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        sources = (self._registry, *self._gauges())
+        sources = (self._registry, *await self._gauges())
         text = await asyncio.to_thread(lambda: b"".join(map(generate_latest, sources)))
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 

@@ -1,10 +1,13 @@
-"""How far groups are, for those who watch them. Pure."""
+"""How far groups are, for those who watch them."""
 
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from streamlog.groups.group import Group
+from streamlog.groups.records import Committed
+from streamlog.groups.requests import PartitionId
 from streamlog.model import TopicPartition
+from streamlog.turns import in_turns
 
 
 class GroupProgress(NamedTuple):
@@ -17,18 +20,26 @@ class GroupProgress(NamedTuple):
     """Where it goes on; its own copy."""
 
 
-def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
-    """Whole groups, in the order of their names, while all that they have committed in is not more
-    than ``partitions_max`` partitions; one that has committed nothing counts 1.
+async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[GroupProgress]:
+    """Whole groups, as they are now, in the order of their names, while all that they have
+    committed in is not more than ``partitions_max`` partitions; one that has committed nothing
+    counts 1.
 
     By name, so that a group does not come and go with what others do.
     """
-    found: list[GroupProgress] = []
+    found: list[tuple[Group, str, int, dict[PartitionId, Committed]]] = []
     left = partitions_max
     for group in sorted(groups, key=lambda it: it.name):
         left -= max(1, len(group.offsets))
         if left < 0:
             break
-        committed = {TopicPartition(*place): it.offset for place, it in group.offsets.items()}
-        found.append(GroupProgress(group.name, group.state.value, len(group.members), committed))
-    return found
+        found.append((group, group.state.value, len(group.members), dict(group.offsets)))
+    return [
+        GroupProgress(
+            group.name,
+            state,
+            members,
+            {TopicPartition(*place): it.offset async for place, it in in_turns(offsets.items())},
+        )
+        for group, state, members, offsets in found
+    ]

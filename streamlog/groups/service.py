@@ -166,10 +166,10 @@ class GroupService:
             sum(shard.coordinator is None for shard in self._shards.values()),
         )  # fmt: skip
 
-    def progress(self, partitions_max: int) -> list[GroupProgress]:
+    async def progress(self, partitions_max: int) -> list[GroupProgress]:
         """Of the groups of this node, as far as ``progress_of`` goes."""
         known = (it for it in self.coordinators() if isinstance(it, Coordinator))
-        return progress_of((group for it in known for group in it.groups()), partitions_max)
+        return await progress_of((group for it in known for group in it.groups()), partitions_max)
 
     def _shard(self, group: str, *, may_be_empty: bool = False) -> Shard | ErrorCode:
         if not is_name(group) and not (may_be_empty and group == ""):

@@ -7,7 +7,7 @@ anything. Files are opened and moved away by tasks of their own, see ``convergin
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
@@ -49,7 +49,6 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.replication import Replication, tell_change
 from streamlog.partition.resting import Resting
 from streamlog.partition.scrubbing import Scrubbing
-from streamlog.partition.statistics import PartitionStatistics
 from streamlog.partition.subjects.keeping import IndexKeeping
 from streamlog.partition.surroundings import Cluster, Surroundings, nothing
 from streamlog.partition.trimming import Trimming
@@ -187,19 +186,15 @@ class Registry:
     def partitions(self) -> Iterator[Partition]:
         return iter(tuple(self._partitions.values()))
 
-    def statistics(self) -> list[PartitionStatistics]:
-        return [partition.statistics() for partition in self._partitions.values()]
-
     @property
     def has_room(self) -> bool:
         """False from a write that found none until there is some."""
         return not self._space.is_full
 
     @property
-    def failures(self) -> dict[TopicPartition, StreamlogError]:
-        """Partitions that cannot be written to, and why."""
-        failed = {p.tp: p.failure for p in self._partitions.values() if p.failure is not None}
-        return {**self._offline, **failed}
+    def unopened(self) -> Mapping[TopicPartition, StreamlogError]:
+        """Partitions whose log could not be opened, and why."""
+        return self._offline
 
     def _unopened(self) -> list[Path]:
         folders = [self._folders.path(tp) for tp in tuple(self._offline)]

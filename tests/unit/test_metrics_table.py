@@ -79,12 +79,14 @@ def test_names_follow_the_conventions_of_prometheus(name: str) -> None:
 
 
 def test_a_scrape_does_not_grow_with_the_partitions() -> None:
-    from streamlog.console.partition_gauges import PartitionGauges
+    from streamlog.console.partition_gauges import PartitionGauges, PartitionTotals
     from streamlog.model import TopicPartition
     from tests.unit.console.test_site import Statistics
 
     def samples(count: int) -> int:
-        kept = [Statistics(TopicPartition("s", it)) for it in range(count)]
-        return sum(len(it.samples) for it in PartitionGauges(kept, offline=0).collect())
+        totals = PartitionTotals()
+        for number in range(count):
+            totals.add(Statistics(TopicPartition("s", number)))
+        return sum(len(it.samples) for it in PartitionGauges(totals, offline=0).collect())
 
     assert samples(10_000) == samples(1)

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
-from streamlog.console.page.counts import LEADERLESS, Counts, wants
+from streamlog.console.page.counts import LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED
 from streamlog.console.page.moment import Moment
+from streamlog.console.page.overview import Overview
 from streamlog.metadata.condition import DISABLING, DISK, REMEDIES, keep_from_leading, told
 from streamlog.metadata.image import NodeImage
 from streamlog.model import NodeId
@@ -16,8 +17,6 @@ SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
 
 NAMED_MAX: Final = 3
 """Partitions that a sentence names."""
-SCANNED_MAX: Final = 100_000
-"""Partitions that are looked through for names."""
 LOOP_LAG_S: Final = 0.5
 
 
@@ -29,13 +28,13 @@ class Finding(NamedTuple):
     remedy: str
 
 
-def findings(moment: Moment, total: Counts) -> list[Finding]:
-    """Empty where all is well."""
+def findings(moment: Moment, overview: Overview) -> list[Finding]:
+    """Empty where all is well. ``overview``: of the moment's image."""
     found = [
         *_of_quorum(moment),
         *_of_this_node(moment),
         *_of_nodes(moment),
-        *_of_partitions(moment, total),
+        *_of_partitions(moment, overview),
         *_of_groups(moment),
     ]
     return sorted(found, key=lambda it: SEVERITIES.index(it.severity))
@@ -155,15 +154,18 @@ def _of_unfit_node(node_id: NodeId, node: NodeImage) -> Iterator[Finding]:
         )
 
 
-def _of_partitions(it: Moment, total: Counts) -> Iterator[Finding]:
+def _of_partitions(it: Moment, overview: Overview) -> Iterator[Finding]:
+    total = overview.total
+    leaderless = total.leaderless + overview.unled(it.silent)
     gone = [
         node_id for node_id, node in it.image.nodes.items() if node.fenced or node_id in it.silent
     ]
     start = f"Start node {_listed(gone)}" if gone else "See the log of the followers"
-    if total.leaderless:
+    if leaderless:
         yield Finding(
             CRITICAL,
-            f"{_count(total.leaderless, 'partition')} without a leader{_such(it, 'leaderless')}: "
+            f"{_count(leaderless, 'partition')} without a leader"
+            f"{_such(overview, LEADERLESS, it.silent)}: "
             "nothing is read or written there",
             f"{start}; the last members in sync must come back. Where they will not, "
             "`streamlog cluster elect --help` says what an unclean election loses"
@@ -175,14 +177,14 @@ def _of_partitions(it: Moment, total: Counts) -> Iterator[Finding]:
         yield Finding(
             CRITICAL,
             f"{_count(under_min, 'partition')} with fewer replicas in sync than min_isr"
-            f"{_such(it, 'under_min_isr')}: writes with acks=all are refused",
+            f"{_such(overview, UNDER_MIN_ISR)}: writes with acks=all are refused",
             f"{start}; they count again when they have caught up",
         )
     if total.under_replicated:
         yield Finding(
             WARNING,
             f"{_count(total.under_replicated, 'partition')} not in sync on every replica"
-            f"{_such(it, 'under_replicated')}",
+            f"{_such(overview, UNDER_REPLICATED)}",
             f"{start}; stop no other node until `streamlog cluster check --wait` says that all is "
             "in sync",
         )
@@ -194,21 +196,11 @@ def _of_groups(it: Moment) -> Iterator[Finding]:
             yield Finding(NOTE, f"Group {group.group_id!r} is dead", "Nothing; it is forgotten")
 
 
-def _such(it: Moment, want: str) -> str:
+def _such(overview: Overview, want: str, silent: frozenset[NodeId] = frozenset()) -> str:
     """Some of them by name."""
-    names: list[str] = []
-    looked = 0
-    for name in it.image.streams:
-        stream = it.image.streams[name]
-        for number, partition in enumerate(stream.partitions):
-            is_unled = want == LEADERLESS and partition.leader in it.silent
-            if is_unled or want in wants(stream, number, partition):
-                names.append(f"{name}/{number}")
-                if len(names) == NAMED_MAX:
-                    return f", such as {', '.join(names)}"
-        looked += len(stream.partitions)
-        if looked > SCANNED_MAX:
-            break
+    names = [f"{tp.stream}/{tp.partition}" for tp in overview.some(want, NAMED_MAX, silent)]
+    if len(names) == NAMED_MAX:
+        return f", such as {', '.join(names)}"
     return f" ({', '.join(names)})" if names else ""
 
 

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
 from aiohttp import web
@@ -21,6 +21,8 @@ from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 
 PERIOD_S: Final = 1.0
+ROUNDS_MAX: Final = 10
+"""Of preparations of one look, each for what has changed during the one before."""
 PAUSE_S: Final = 0.2
 """The least between two messages to one client, however quickly the metadata changes."""
 KEEP_ALIVE_BEATS: Final = 15
@@ -37,7 +39,8 @@ class Live:
         self,
         *,
         moment: Callable[[], Moment],
-        ends: Callable[[], Mapping[TopicPartition, int]],
+        ends: Callable[[], Awaitable[Mapping[TopicPartition, int]]],
+        survey: Callable[[], Awaitable[None]],
         view: View,
         rates: Rates,
         chronicle: Chronicle,
@@ -45,8 +48,14 @@ class Live:
         clients_max: int,
         may_stay: MayStay = anybody,
     ) -> None:
+        """``ends`` and ``survey`` look at every partition here, in turns; a moment tells of the
+        last survey.
+        """
         self._moment = moment
         self._ends = ends
+        self._survey = survey
+        self._turns = asyncio.Lock()
+        """Held while a look is prepared, so that many at once do not take a turn each."""
         self._view = view
         self._rates = rates
         self._chronicle = chronicle
@@ -73,7 +82,7 @@ class Live:
             moment = self._moment()
             self._note(moment)
             if self.is_watched(moment.now_ms):
-                self._rates.look(moment.now_ms, self._ends())
+                self._rates.look(moment.now_ms, await self._ends())
             self._beat.ring()
             await asyncio.sleep(PERIOD_S)
 
@@ -82,7 +91,10 @@ class Live:
 
     def changed(self, old: Image, new: Image) -> None:
         """Told at once to whoever watches."""
-        self._chronicle.changed(old, new, time.time_ns() // 1_000_000)
+        now_ms = time.time_ns() // 1_000_000
+        self._chronicle.changed(old, new, now_ms)
+        if self.is_watched(now_ms):  # else whoever looks next compares all streams, in turns
+            self._view.overview.follow(new)
         self._beat.ring()
 
     def close(self) -> None:
@@ -107,12 +119,14 @@ class Live:
             self._chronicle.note("ready", f"{part}: all is well again", now_ms)
 
     async def _status(self, request: web.Request) -> web.Response:
-        return _json(self._view.summary(self._moment()))
+        async with self._turns:
+            return _json(self._view.summary(await self._prepared(None)))
 
     async def _list(self, request: web.Request) -> web.Response:
         query = _query(request, show=request.path.rpartition("/")[2])
-        moment = self._look(query)
-        found = self._view.list(moment, query)
+        async with self._turns:
+            moment = await self._look(query)
+            found = self._view.list(moment, query)
         page = {"page": query.page, "size": query.size, "total": found.total, "rows": found.rows}
         return _json(page)
 
@@ -130,7 +144,7 @@ class Live:
         silent = 0
         while not self._beat.closed and await events.goes_on():
             rung = self._beat.next  # a change while this one is told is not missed
-            texts = self._texts(query)
+            texts = await self._texts(query)
             new = {name: text for name, text in texts.items() if told.get(name) != text}
             if new:
                 body = ",".join(f"{json.dumps(name)}:{text}" for name, text in new.items())
@@ -142,21 +156,39 @@ class Live:
             await asyncio.sleep(PAUSE_S)
             await rung.wait()
 
-    def _texts(self, query: Query) -> dict[str, str]:
+    async def _texts(self, query: Query) -> dict[str, str]:
         """Made once for all who ask for the same between two beats, not for each of them."""
+        async with self._turns:
+            if query not in self._since_beat():
+                moment = await self._look(query)
+                parts = self._view.whole(moment, query)
+                self._since_beat()[query] = {  # another beat may have been, before that moment
+                    name: json.dumps(part, separators=(",", ":")) for name, part in parts.items()
+                }
+            return self._since_beat()[query]
+
+    def _since_beat(self) -> dict[Query, dict[str, str]]:
         if self._shared is None or self._shared[0] is not self._beat.next:
             self._shared = (self._beat.next, {})
-        shared = self._shared[1]
-        if query not in shared:
-            parts = self._view.whole(self._look(query), query)
-            shared[query] = {
-                name: json.dumps(part, separators=(",", ":")) for name, part in parts.items()
-            }
-        return shared[query]
+        return self._shared[1]
 
-    def _look(self, query: Query) -> Moment:
-        moment = self._moment()
+    async def _look(self, query: Query) -> Moment:
+        moment = await self._prepared(query)
         self._interest.note(moment.now_ms, self._view.shown_partitions(moment, query))
+        return moment
+
+    async def _prepared(self, query: Query | None) -> Moment:
+        """The present moment, whatever takes long of a look at it done. ``_turns`` is held."""
+        await self._survey()
+        moment = self._moment()
+        for _ in range(ROUNDS_MAX):
+            has_waited = False
+            for _ in self._view.prepare(moment, query):
+                has_waited = True
+                await asyncio.sleep(0)
+            if not has_waited:
+                break
+            moment = self._moment()
         return moment
 
 

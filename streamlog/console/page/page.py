@@ -28,6 +28,7 @@ from streamlog.console.partition_gauges import PartitionStatistics
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId, TopicPartition
+from streamlog.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +70,7 @@ class Page:
         node_id: NodeId,
         settings: HttpSection,
         moment: Callable[["Page"], Moment],
+        survey: Callable[[], Awaitable[None]],
         image: Callable[[], Image],
         partitions: Partitions,
         may_read: MayRead = everybody,
@@ -77,8 +79,9 @@ class Page:
         has_controller: Callable[[], bool] = lambda: True,
     ) -> None:
         """``moment`` is asked at each look; ``groups`` of this page are to be in it, and what
-        ``silence`` knows; ``may_read``: whether who asks may see what is in a stream;
-        ``may_stay``: whether who watches would still be let in.
+        ``silence`` knows. ``survey`` is awaited before, by which it may look at every partition in
+        turns. ``may_read``: whether who asks may see what is in a stream; ``may_stay``: whether who
+        watches would still be let in.
         """
         self._partitions = partitions
         self._image = image
@@ -93,7 +96,7 @@ class Page:
             node_id=node_id, image=image, has_controller=has_controller, security=security
         )
         self._ends = LogEnds(
-            wanted=self._wanted,
+            wanted=self._wanted_now,
             local=partitions.partition,
             image=image,
             period_s=ENDS_PERIOD_S,
@@ -102,6 +105,7 @@ class Page:
         self._live = Live(
             moment=lambda: moment(self),
             ends=self._all_ends,
+            survey=survey,
             view=View(self, self._rates, chronicle),
             rates=self._rates,
             chronicle=chronicle,
@@ -158,16 +162,21 @@ class Page:
         return Kept(it.log_start_offset, it.high_watermark, it.size_bytes)
 
     def end(self, tp: TopicPartition) -> int | None:
-        return self._ends.known((tp,)).get(tp)
+        return self._ends.end(tp)
 
-    def _all_ends(self) -> Mapping[TopicPartition, int]:
-        here = {it.tp: it.high_watermark for it in self._partitions.partitions()}
-        return {**self._ends.known(self._wanted()), **here}
+    async def _all_ends(self) -> Mapping[TopicPartition, int]:
+        found = await self._ends.known(self._wanted())
+        async for it in in_turns(self._partitions.partitions()):
+            found[it.tp] = it.high_watermark
+        return found
 
     def _wanted(self) -> set[TopicPartition]:
         """Ends that are shown: of the rows looked at, and of what groups elsewhere read."""
         committed = {tp for group in self.groups.groups for tp in group.committed}
         return self._interest.partitions(_now_ms()) | committed
+
+    async def _wanted_now(self) -> set[TopicPartition]:
+        return self._wanted()
 
     def _is_watched(self) -> bool:
         return self._live.is_watched(_now_ms())

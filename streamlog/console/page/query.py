@@ -4,17 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
 
-from streamlog.console.page.counts import (
-    LEADERLESS,
-    MOVING,
-    UNDER_MIN_ISR,
-    UNDER_REPLICATED,
-)
+from streamlog.console.page.counts import WANTS as PARTITION_WANTS
 from streamlog.errors import InvalidRequest
 
 LISTS: Final = ("streams", "partitions", "groups", "events")
 LED_HERE: Final = "led_here"
-WANTS: Final = (LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED, MOVING, LED_HERE)
+WANTS: Final = (*PARTITION_WANTS, LED_HERE)
 
 ROWS: Final = 50
 ROWS_MAX: Final = 200

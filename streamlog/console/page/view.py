@@ -1,16 +1,20 @@
 """What a watcher is shown: a summary, and one page of the list that was asked for. Pure."""
 
-from collections.abc import Iterator, Sequence
+from bisect import bisect_right
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeVar
+from heapq import nsmallest
+from itertools import accumulate
+from typing import Any, Final, NamedTuple, TypeVar
 
 from streamlog.console.page.chronicle import Chronicle
-from streamlog.console.page.counts import Counts, CountsOf, wants
+from streamlog.console.page.counts import counts_of, wants
 from streamlog.console.page.findings import findings
 from streamlog.console.page.moment import GroupElsewhere, Local, Moment
+from streamlog.console.page.overview import Overview
 from streamlog.console.page.query import LED_HERE, Query
 from streamlog.console.page.rates import Rates
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
@@ -20,6 +24,8 @@ T = TypeVar("T")
 FINDINGS_MAX: Final = 50
 SUMS_MS: Final = 900
 SUMS_MAX: Final = 1_000
+SUMMED_MAX: Final = 500
+"""Partitions of which a turn adds up what they hold."""
 LAGGING_MAX: Final = 10
 """Partitions of a group that are told one by one, those with the most to read first."""
 
@@ -32,17 +38,56 @@ class Found:
     total: int
 
 
+class _Places(NamedTuple):
+    """Where partitions are in a list of them: so many are shown of these streams and all before."""
+
+    image: Image
+    asked: Query
+    names: Sequence[str]
+    ends: list[int]
+
+
 class View:
-    """Holds what makes it cheap to look again: counts and lists of images that have not changed."""
+    """``prepare`` each look in turns of the event loop; then the rest of it is cheap.
+
+    Holds what makes it cheap to look again: counts and lists of images that have not changed.
+    """
 
     def __init__(self, local: Local, rates: Rates, chronicle: Chronicle) -> None:
         self._local = local
         self._rates = rates
         self._chronicle = chronicle
-        self._counts = CountsOf()
+        self.overview = Overview()
         self._sums: dict[str, tuple[int, Row]] = {}
-        self._named: tuple[Image, Query, list[StreamImage]] | None = None
-        self._matching: tuple[Image, Query, list[TopicPartition]] | None = None
+        self._lags: dict[str, tuple[int, Row]] = {}
+        self._named: tuple[Image, Query, Sequence[str]] | None = None
+        self._placed: _Places | None = None
+
+    def prepare(self, moment: Moment, query: Query | None = None) -> Iterator[None]:
+        """Does what takes long of a look, a turn at a time. What is left out is done by the look.
+
+        Yields after each turn but the last; without any, ``moment`` is still the present one.
+        """
+        self.overview.follow(moment.image)
+        while not self.overview.work():
+            yield
+        if query is None:
+            return
+        summed = 0
+        for count in self._preparing_rows(moment, query):
+            summed += count
+            if summed >= SUMMED_MAX:
+                summed = 0
+                yield
+
+    def _preparing_rows(self, moment: Moment, query: Query) -> Iterator[int]:
+        """How many partitions were looked at for them, in parts."""
+        if query.show == "streams":
+            for name in _page(self._matching_streams(moment, query), query):
+                yield from self._summing(moment.image.streams[name], moment.now_ms)
+        elif query.show == "groups":
+            for group in _page(_matching_groups(moment, query), query):
+                yield from self._lagging(group, moment.now_ms)
 
     def whole(self, moment: Moment, query: Query) -> Row:
         """All that the page shows at once."""
@@ -57,10 +102,9 @@ class View:
         }
 
     def summary(self, moment: Moment) -> Row:
-        total = self._counts.total(moment.image, moment.silent)
-        found = findings(moment, total)
+        found = findings(moment, self._overview_of(moment))
         return {
-            "cluster": self._cluster(moment, total),
+            "cluster": self._cluster(moment),
             "nodes": [_node(moment, node_id) for node_id in sorted(moment.image.nodes)],
             "findings": [it._asdict() for it in found[:FINDINGS_MAX]],
             "findings_total": len(found),
@@ -81,10 +125,19 @@ class View:
         """Whose ends are worth asking others for."""
         if query.show != "partitions":
             return ()
-        return _page(self._matching_partitions(moment, query), query)
+        return self._partitions_of_page(moment, query)
 
-    def _cluster(self, it: Moment, total: Counts) -> Row:
-        rate = self._rates.total()
+    def _overview_of(self, moment: Moment) -> Overview:
+        overview = self.overview
+        overview.follow(moment.image)
+        while not overview.work():
+            pass
+        return overview
+
+    def _cluster(self, it: Moment) -> Row:
+        rate, overview = self._rates.total(), self._overview_of(it)
+        total = overview.total
+        total = total._replace(leaderless=total.leaderless + overview.unled(it.silent))
         return {
             "id": it.cluster_id,
             "version": it.version,
@@ -104,23 +157,32 @@ class View:
         }
 
     def _streams(self, moment: Moment, query: Query) -> Found:
-        streams = self._matching_streams(moment.image, query)
-        now_ms = moment.now_ms
-        return Found([self._stream(it, now_ms) for it in _page(streams, query)], len(streams))
+        names = self._matching_streams(moment, query)
+        streams = [moment.image.streams[name] for name in _page(names, query)]
+        return Found([self._stream(it, moment.now_ms) for it in streams], len(names))
 
-    def _matching_streams(self, image: Image, query: Query) -> Sequence[StreamImage]:
-        """The same until the image or the filter is another, as for partitions."""
+    def _matching_streams(self, moment: Moment, query: Query) -> Sequence[str]:
+        """In order; the same until the image or the filter is another."""
         asked = Query(filter=query.filter, only=query.only)
-        if self._named is not None and self._named[0] is image and self._named[1] == asked:
-            return self._named[2]
-        streams = [
-            stream
-            for name, stream in sorted(image.streams.items())
-            if query.filter in name
-            and (not query.only or getattr(self._counts.stream(stream), query.only, False))
-        ]
-        self._named = (image, asked, streams)
-        return streams
+        named = self._named
+        if named is not None and named[0] is moment.image and named[1] == asked:
+            return named[2]
+        names = self._names(moment, asked)
+        self._named = (moment.image, asked, names)
+        return names
+
+    def _names(self, moment: Moment, asked: Query) -> Sequence[str]:
+        """Of the streams that have partitions such as are asked for."""
+        overview = self._overview_of(moment)
+        if asked.stream:
+            names: Sequence[str] = [asked.stream] if asked.stream in moment.image.streams else []
+        elif asked.only == LED_HERE:
+            names = sorted(overview.led_by(moment.node_id))
+        elif asked.only:
+            names = sorted(overview.wanting(asked.only))
+        else:
+            names = tuple(overview.names)
+        return [it for it in names if asked.filter in it] if asked.filter else names
 
     def _stream(self, stream: StreamImage, now_ms: int) -> Row:
         return {
@@ -128,48 +190,75 @@ class View:
             "internal": is_internal(stream.name),
             "subjects": list(stream.config.subjects[:LAGGING_MAX]),
             "replicas": stream.config.replicas,
-            **self._counts.stream(stream)._asdict(),
+            **self.overview.counts(stream.name)._asdict(),
             **self._sum(stream, now_ms),
         }
 
     def _sum(self, stream: StreamImage, now_ms: int) -> Row:
         """Over its partitions here, which may be ten thousand: not for each look of each client."""
+        for _ in self._summing(stream, now_ms):
+            pass
+        return self._sums[stream.name][1]
+
+    def _summing(self, stream: StreamImage, now_ms: int) -> Iterator[int]:
+        """Adds up where what is known is too old; how many partitions it took, in parts."""
         known = self._sums.get(stream.name)
         if known is not None and 0 <= now_ms - known[0] < SUMS_MS:
-            return known[1]
+            return
         records = size_bytes = 0
         rates = []
-        for number in range(len(stream.partitions)):
-            tp = TopicPartition(stream.name, number)
-            kept, rate = self._local.kept(tp), self._rates.of(tp)
-            if kept is not None:
-                records += max(0, kept.high_watermark - kept.log_start_offset)
-                size_bytes += kept.size_bytes
-            if rate is not None:
-                rates.append(rate)
+        count = len(stream.partitions)
+        for start in range(0, count, SUMMED_MAX):
+            for number in range(start, min(start + SUMMED_MAX, count)):
+                tp = TopicPartition(stream.name, number)
+                kept, rate = self._local.kept(tp), self._rates.of(tp)
+                if kept is not None:
+                    records += max(0, kept.high_watermark - kept.log_start_offset)
+                    size_bytes += kept.size_bytes
+                if rate is not None:
+                    rates.append(rate)
+            yield min(SUMMED_MAX, count - start)
         row: Row = {
             "records": records,
             "size_bytes": size_bytes,
             "rate": round(sum(rates), 1) if rates else None,
         }
-        if len(self._sums) >= SUMS_MAX:
-            self._sums.clear()
-        self._sums[stream.name] = (now_ms, row)
-        return row
+        _remember(self._sums, stream.name, (now_ms, row))
 
     def _partitions(self, moment: Moment, query: Query) -> Found:
-        matching = self._matching_partitions(moment, query)
-        rows = [self._partition(moment.image, tp) for tp in _page(matching, query)]
-        return Found(rows, len(matching))
+        found = self._partitions_of_page(moment, query)
+        ends = self._places(moment, query).ends
+        rows = [self._partition(moment.image, tp) for tp in found]
+        return Found(rows, ends[-1] if ends else 0)
 
-    def _matching_partitions(self, moment: Moment, query: Query) -> Sequence[TopicPartition]:
-        """The same until the image or the filter is another: ten thousand are not for each look."""
-        asked = Query(filter=query.filter, stream=query.stream, only=query.only)
-        if self._matching is not None and self._matching[:2] == (moment.image, asked):
-            return self._matching[2]
-        found = list(_matching(moment, asked))
-        self._matching = (moment.image, asked, found)
+    def _partitions_of_page(self, moment: Moment, query: Query) -> Sequence[TopicPartition]:
+        """Only the partitions of streams that are on the page are looked at."""
+        places = self._places(moment, query)
+        start = query.page * query.size
+        first = bisect_right(places.ends, start)
+        skipped = start - (places.ends[first - 1] if first else 0)
+        found: MutableSequence[TopicPartition] = []
+        for name in places.names[first:]:
+            numbers = _numbers(moment, moment.image.streams[name], query.only)
+            wanted = numbers[skipped : skipped + query.size - len(found)]
+            found += [TopicPartition(name, number) for number in wanted]
+            skipped = 0
+            if len(found) == query.size:
+                break
         return found
+
+    def _places(self, moment: Moment, query: Query) -> _Places:
+        """The same until the image or the filter is another."""
+        asked = Query(filter=query.filter, stream=query.stream, only=query.only)
+        placed = self._placed
+        if placed is not None and placed.image is moment.image and placed.asked == asked:
+            return placed
+        names = self._names(moment, asked)
+        node_id = moment.node_id if asked.only == LED_HERE else None
+        count = self._overview_of(moment).count
+        ends = list(accumulate(count(name, asked.only, node_id) for name in names))
+        self._placed = _Places(moment.image, asked, names, ends)
+        return self._placed
 
     def _partition(self, image: Image, tp: TopicPartition) -> Row:
         stream = image.streams[tp.stream]
@@ -197,58 +286,74 @@ class View:
         return row
 
     def _groups(self, moment: Moment, query: Query) -> Found:
-        groups = sorted(
-            (it for it in moment.groups if query.filter in it.group_id),
-            key=lambda it: it.group_id,
-        )
-        return Found([self._group(it) for it in _page(groups, query)], len(groups))
+        groups = _matching_groups(moment, query)
+        rows = [self._group(it, moment.now_ms) for it in _page(groups, query)]
+        return Found(rows, len(groups))
 
-    def _group(self, group: GroupElsewhere) -> Row:
-        lags: list[tuple[int, TopicPartition, int]] = []
-        unknown = 0
-        for tp, offset in group.committed.items():
-            end = self._local.end(tp)
-            if end is None:
-                unknown += 1
-            else:
-                lags.append((max(0, end - offset), tp, offset))
-        lags.sort(key=lambda it: (-it[0], it[1]))
+    def _group(self, group: GroupElsewhere, now_ms: int) -> Row:
+        for _ in self._lagging(group, now_ms):
+            pass
         return {
             "group": group.group_id,
             "state": group.state,
             "members": group.member_count,
             "coordinator": group.coordinator,
             "partitions": len(group.committed),
+            **self._lags[group.group_id][1],
+        }
+
+    def _lagging(self, group: GroupElsewhere, now_ms: int) -> Iterator[int]:
+        """As ``_summing``: a group may have committed in ten thousand partitions, too."""
+        known = self._lags.get(group.group_id)
+        if known is not None and 0 <= now_ms - known[0] < SUMS_MS:
+            return
+        lags = []
+        unknown = 0
+        for number, (tp, offset) in enumerate(group.committed.items(), 1):
+            end = self._local.end(tp)
+            if end is None:
+                unknown += 1
+            else:
+                lags.append((max(0, end - offset), tp, offset))
+            if not number % SUMMED_MAX:
+                yield SUMMED_MAX
+        row: Row = {
             "lag": sum(lag for lag, _, _ in lags),
             "lag_unknown": unknown,
             "furthest": [
                 {"stream": tp.stream, "partition": tp.partition, "offset": offset, "lag": lag}
-                for lag, tp, offset in lags[:LAGGING_MAX]
+                for lag, tp, offset in nsmallest(LAGGING_MAX, lags, key=lambda it: (-it[0], it[1]))
             ],
         }
+        _remember(self._lags, group.group_id, (now_ms, row))
+        yield len(group.committed) % SUMMED_MAX
 
     def _events(self, query: Query) -> Found:
         events = [it for it in self._chronicle.latest(10_000) if query.filter in it.text]
         return Found([it._asdict() for it in _page(events, query)], len(events))
 
 
-def _matching(moment: Moment, query: Query) -> Iterator[TopicPartition]:
-    streams = moment.image.streams
-    for name in sorted(streams):
-        if (query.stream and name != query.stream) or query.filter not in name:
-            continue
-        stream = streams[name]
-        for number, it in enumerate(stream.partitions):
-            if not query.only or _is_wanted(moment, stream, number, it, query.only):
-                yield TopicPartition(name, number)
-
-
-def _is_wanted(
-    moment: Moment, stream: StreamImage, number: int, it: PartitionImage, only: str
-) -> bool:
+def _numbers(moment: Moment, stream: StreamImage, only: str) -> Sequence[int]:
+    """Of the partitions that are shown."""
+    partitions = stream.partitions
+    if not only:
+        return range(len(partitions))
     if only == LED_HERE:
-        return it.leader == moment.node_id
-    return only in wants(stream, number, it)
+        return [number for number, it in enumerate(partitions) if it.leader == moment.node_id]
+    return [
+        number for number, it in enumerate(partitions) if counts_of(stream, number, it).of(only)
+    ]
+
+
+def _matching_groups(moment: Moment, query: Query) -> list[GroupElsewhere]:
+    found = [it for it in moment.groups if query.filter in it.group_id]
+    return sorted(found, key=lambda it: it.group_id)
+
+
+def _remember(known: dict[str, tuple[int, Row]], name: str, told: tuple[int, Row]) -> None:
+    if len(known) >= SUMS_MAX and name not in known:
+        known.clear()
+    known[name] = told
 
 
 def _page(rows: Sequence[T], query: Query) -> Sequence[T]:

@@ -17,7 +17,7 @@ from streamlog.metadata.quota import QUOTA_KEYS, QuotaKey
 from streamlog.server.context import Context
 from streamlog.server.handlers.describe_client_quotas import CLIENT_ID
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 

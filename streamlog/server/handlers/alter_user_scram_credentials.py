@@ -23,7 +23,7 @@ from streamlog.model import ScramName
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 SECRET_BYTES: Final = 32

@@ -21,7 +21,7 @@ from streamlog.server.guards import check_bindings, check_topic
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 

@@ -26,7 +26,7 @@ from streamlog.server.context import Context
 from streamlog.server.guards import check_bindings
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
 from streamlog.server.topology import live_nodes
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 DEFAULT: Final = -1

@@ -18,7 +18,7 @@ from streamlog.metadata.stream import check_writable_by_clients
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic, led_partition
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 

@@ -13,7 +13,7 @@ from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic, stream_named
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 

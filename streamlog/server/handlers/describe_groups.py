@@ -17,7 +17,7 @@ from streamlog.groups.group import State
 from streamlog.groups.requests import DescribedGroup
 from streamlog.server.context import Context
 from streamlog.server.guards import group_refusal
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 _NOT_FOUND_FROM: Final = 6

@@ -13,7 +13,7 @@ from streamlog.metadata.credential import Credentials
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 """The mechanisms as Kafka counts them."""

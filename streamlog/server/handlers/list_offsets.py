@@ -18,7 +18,7 @@ from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVers
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import check_topic, led_partition
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP

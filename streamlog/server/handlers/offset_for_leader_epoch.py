@@ -12,7 +12,7 @@ from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic, led_partition
-from streamlog.server.turns import in_turns
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of
 

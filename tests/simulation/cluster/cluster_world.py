@@ -295,5 +295,5 @@ class ClusterWorld:
                 for stream in image.streams.values()
                 for number, partition in enumerate(stream.partitions)
             ]
-            lines += [f"  {it}" for it in node.registry.statistics()]
+            lines += [f"  {it.statistics()}" for it in node.registry.partitions()]
         return "\n".join(lines)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import aiohttp
 import pytest
+from prometheus_client.registry import Collector
 
 from streamlog.app.admission import Admission
 from streamlog.cli.ledger.http_door import http_door
@@ -44,6 +45,10 @@ async def statuses(site: Site | LedgerSite, given: list[str | None]) -> list[int
         return await asyncio.gather(*map(ask, given))
 
 
+async def no_gauges() -> list[Collector]:
+    return []
+
+
 async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) -> None:
     settings = Settings(
         node={"data_dir": "data"},
@@ -56,7 +61,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
         "127.0.0.1",
         0,
         registry=metrics.registry,
-        gauges=list,
+        gauges=no_gauges,
         readiness=Readiness({}),
         loop_lag_s=lambda: 0.0,
         access=admission.http,

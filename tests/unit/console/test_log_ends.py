@@ -18,7 +18,7 @@ class Elsewhere:
         self.kept = set(kept)
         self.wanted = {A0, A1, GONE}
         self.ends = LogEnds(
-            wanted=lambda: self.wanted, local=self.local, image=lambda: leader.metadata.image
+            wanted=self.wanted_now, local=self.local, image=lambda: leader.metadata.image
         )
 
     def local(self, tp: TopicPartition) -> FakePartition:
@@ -26,9 +26,11 @@ class Elsewhere:
             raise PartitionNotFound(str(tp))
         return self.leader.local[tp]
 
-    @property
-    def known(self) -> dict[TopicPartition, int]:
-        return self.ends.known(self.wanted)
+    async def wanted_now(self) -> set[TopicPartition]:
+        return self.wanted
+
+    async def known(self) -> dict[TopicPartition, int]:
+        return await self.ends.known(self.wanted)
 
 
 async def leader_of_a(node: KafkaNode) -> None:
@@ -41,7 +43,7 @@ async def test_a_replica_in_sync_is_enough() -> None:
     async with KafkaNode() as node, Cluster([]) as cluster:
         await leader_of_a(node)
         here = Elsewhere(node, A0, A1)
-        assert here.known == {A0: 3, A1: 5}
+        assert await here.known() == {A0: 3, A1: 5}
         await here.ends.refresh(cluster)
         assert node.metric("streamlog_requests_total", api="ListOffsets") == 0
 
@@ -50,13 +52,13 @@ async def test_a_leader_is_asked_once_for_all_others() -> None:
     async with KafkaNode() as node, Cluster([]) as cluster:
         await leader_of_a(node)
         here = Elsewhere(node)
-        assert here.known == {}
+        assert await here.known() == {}
         await here.ends.refresh(cluster)
-        assert here.known == {A0: 3, A1: 5}
+        assert await here.known() == {A0: 3, A1: 5}
         assert node.metric("streamlog_requests_total", api="ListOffsets") == 1
         node.local[A0].append([b"x"])
         await here.ends.refresh(cluster)
-        assert here.known == {A0: 4, A1: 5}
+        assert await here.known() == {A0: 4, A1: 5}
 
 
 async def test_a_new_leader_here_that_does_not_know_yet_is_not_believed() -> None:
@@ -64,7 +66,7 @@ async def test_a_new_leader_here_that_does_not_know_yet_is_not_believed() -> Non
         await leader_of_a(node)
         here = Elsewhere(node, A0)
         node.local[A0].high_watermark_known = False
-        assert here.known == {}
+        assert await here.known() == {}
 
 
 async def test_what_cannot_be_asked_is_not_known() -> None:
@@ -75,13 +77,13 @@ async def test_what_cannot_be_asked_is_not_known() -> None:
             await here.ends.refresh(cluster)
             node.metadata.change("a", 1, leader=NO_LEADER)
             await here.ends.refresh(cluster)
-            assert here.known == {A0: 3}
+            assert await here.known() == {A0: 3}
             node.local[A0].leader_epoch = 7
             node.metadata.change("a", 0, leader_epoch=3)
             await here.ends.refresh(cluster)
-            assert here.known == {}, "the leader has another epoch by now"
+            assert await here.known() == {}, "the leader has another epoch by now"
             node.metadata.change("a", 0, leader_epoch=7)
             await here.ends.refresh(cluster)
-            assert here.known == {A0: 3}
+            assert await here.known() == {A0: 3}
         await here.ends.refresh(cluster)
-        assert here.known == {}, "nobody answers"
+        assert await here.known() == {}, "nobody answers"

@@ -12,9 +12,10 @@ import aiohttp
 import pytest
 import uvloop
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
-from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics
+from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics, PartitionTotals
 from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
@@ -59,17 +60,20 @@ class World:
             "127.0.0.1",
             port,
             registry=self.metrics.registry,
-            gauges=lambda: [
-                PartitionGauges(self.partitions, offline=9),
-                ClusterGauges(self.cluster),
-            ],
+            gauges=self.gauges,
             readiness=Readiness({"storage": lambda: None, "nats": lambda: self.problem}),
             loop_lag_s=lambda: 0.25,
             pages=PartitionScrape(statistics=self.statistics, partitions_max=3).routes,
             **more,
         )
 
-    def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+    async def gauges(self) -> list[Collector]:
+        totals = PartitionTotals()
+        for it in self.partitions:
+            totals.add(it)
+        return [PartitionGauges(totals, offline=9), ClusterGauges(self.cluster)]
+
+    async def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         return [it for it in self.partitions if streams is None or it.tp.stream in streams]
 
     async def get(self, path: str) -> tuple[int, str, str]:

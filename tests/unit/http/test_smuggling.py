@@ -47,7 +47,7 @@ class Served:
                 "127.0.0.1",
                 0,
                 registry=CollectorRegistry(),
-                gauges=self.scraped,
+                gauges=self.gauges,
                 readiness=Readiness({}),
                 loop_lag_s=lambda: 0.0,
                 access=HttpAccess(access, token_file=tokens),
@@ -57,6 +57,9 @@ class Served:
             metrics = LedgerMetrics(self.scraped)
             self.site = LedgerSite(door, metrics=metrics, channels=list)
             self.scrapes = 0  # to register them read them once
+
+    async def gauges(self) -> list[Any]:
+        return self.scraped()
 
     def scraped(self) -> list[Any]:
         self.scrapes += 1

@@ -28,7 +28,7 @@ async def test_a_created_stream_is_led_at_once(world: World) -> None:
             partition = registry.partition(tp("s", number))
             assert partition.is_leader
             assert partition.leader_epoch == 0
-        assert len(registry.statistics()) == 3
+        assert len(list(registry.partitions())) == 3
         with pytest.raises(PartitionNotFound):
             registry.partition(tp("s", 3))
         with pytest.raises(PartitionNotFound):
@@ -260,7 +260,7 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_others_go_on(wor
     async with world.node(disk) as registry:
         with pytest.raises(StorageFailed):
             registry.partition(tp("s"))
-        assert set(registry.failures) == {tp("s")}
+        assert set(registry.unopened) == {tp("s")}
         assert await publish(registry.partition(tp("t")), b"x") == 0
     async with world.node() as registry:
         assert await values_of(registry.partition(tp("s"))) == [b"a"]
@@ -299,7 +299,7 @@ async def test_what_could_not_be_opened_for_want_of_room_or_files_is_opened_late
         disk.faults.mend()
         await until(lambda: heard)
         assert heard == [tp("s")]
-        assert not registry.failures
+        assert not registry.unopened
         assert await publish(registry.partition(tp("s")), b"b") == 1
 
 

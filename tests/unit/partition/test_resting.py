@@ -60,7 +60,7 @@ async def test_it_rests_after_its_time_and_wakes_with_the_next_append(world: Wor
         assert await watch.look() == (False, 1)
         assert await watch.look(HOUR_MS - 1) == (False, 1)
         assert await watch.look(1) == (True, 0)
-        assert [it.is_auto_paused for it in registry.statistics()] == [True]
+        assert [it.statistics().is_auto_paused for it in registry.partitions()] == [True]
         assert await publish(partition, b"b") == 1
         await quiet(partition)
         assert await watch.look() == (False, 1)

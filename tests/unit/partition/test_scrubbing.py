@@ -41,7 +41,7 @@ async def test_damage_is_found_without_a_reader(world: World) -> None:
         assert not registry.partition(tp("s")).is_damaged
         assert world.metrics.corrupt_batches._value.get() == 1
         assert world.metrics.scrubbed_bytes._value.get() > 0
-        found = {it.tp.stream: it.is_damaged for it in registry.statistics()}
+        found = {it.tp.stream: it.statistics().is_damaged for it in registry.partitions()}
         assert found == {"s": False, "t": True}
 
 

@@ -1,7 +1,7 @@
 import asyncio
 import time
 
-from streamlog.server.turns import TURN_S, in_turns
+from streamlog.turns import TURN_S, in_turns
 
 
 async def test_others_are_served_between_two_items() -> None:

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from streamlog.console.page.counts import CountsOf
 from streamlog.console.page.findings import CRITICAL, NOTE, WARNING, Finding, findings
 from streamlog.console.page.moment import Moment
+from streamlog.console.page.overview import Overview
 from streamlog.metadata.condition import Facts, judge
 from streamlog.model import TopicPartition
 from tests.page_world import image, moment, partition, stream
@@ -15,7 +15,10 @@ WELL = image(stream("s", partition(), partition()))
 
 
 def found(it: Moment) -> list[Finding]:
-    return findings(it, CountsOf().total(it.image))
+    overview = Overview()
+    overview.follow(it.image)
+    assert overview.work()
+    return findings(it, overview)
 
 
 def test_all_is_well() -> None:

@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
 from streamlog.config import HttpSection
 from streamlog.console.page.moment import Moment
@@ -71,6 +72,7 @@ class World:
             node_id=ONE,
             settings=HttpSection(live_clients_max=2),
             moment=self.moment,
+            survey=self.survey,
             image=lambda: self.image,
             partitions=Nothing(),
             may_stay=self.may_stay,
@@ -94,11 +96,17 @@ class World:
             "127.0.0.1",
             0,
             registry=CollectorRegistry(),
-            gauges=tuple,
+            gauges=self.gauges,
             readiness=Readiness({}),
             loop_lag_s=lambda: 0.0,
             pages=self.routes,
         )
+
+    async def survey(self) -> None:
+        """There is nothing to be found."""
+
+    async def gauges(self) -> list[Collector]:
+        return []
 
     def routes(self) -> list[web.RouteDef]:
         """The page's, with a tail of what is stored here."""

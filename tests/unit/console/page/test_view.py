@@ -2,15 +2,14 @@
 
 import json
 import time
-from dataclasses import replace
-from typing import Any, cast
 
 import pytest
 
 from streamlog.console.page.chronicle import Chronicle
+from streamlog.console.page.moment import Kept
 from streamlog.console.page.query import ROWS_MAX, Query
 from streamlog.console.page.rates import Rates
-from streamlog.console.page.view import View
+from streamlog.console.page.view import SUMMED_MAX, View
 from streamlog.errors import InvalidRequest
 from streamlog.model import NodeId, TopicPartition
 from tests.page_world import LocalPartitions, Progress, image, moment, partition, stream
@@ -114,24 +113,53 @@ def test_what_is_asked_for() -> None:
     assert Query.of({}, show="events").show == "events"
 
 
-class Counted(dict[str, Any]):
-    """Streams, and how often all of them were gone through."""
+class Rows(LocalPartitions):
+    """Counts what is asked of each partition."""
 
-    rounds = 0
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_asked = self.ends_asked = 0
 
-    def items(self) -> Any:
-        self.rounds += 1
-        return super().items()
+    def kept(self, tp: TopicPartition) -> Kept | None:
+        self.kept_asked += 1
+        return super().kept(tp)
+
+    def end(self, tp: TopicPartition) -> int | None:
+        self.ends_asked += 1
+        return super().end(tp)
 
 
-def test_all_streams_are_gone_through_once_for_an_image() -> None:
-    streams = Counted({name: stream(name, partition()) for name in ("b", "a", "c")})
-    it, shown = replace(image(), streams=cast("Any", streams)), view()
-    for page in (0, 1, 0, 1):
-        rows = shown.list(moment(it), Query(page=page, size=2)).rows
-        assert [row["name"] for row in rows] == (["c"] if page else ["a", "b"])
-    assert streams.rounds == 1
-    assert [row["name"] for row in shown.list(moment(it), Query(filter="c")).rows] == ["c"]
-    assert streams.rounds == 2, "another filter"
-    shown.list(moment(replace(it, offset=it.offset + 1)), Query(filter="c"))
-    assert streams.rounds == 3, "another image"
+def test_what_large_streams_and_groups_hold_is_added_up_in_turns() -> None:
+    local = Rows()
+    tps = [TopicPartition("s", number) for number in range(10_000)]
+    group = Progress("g", dict.fromkeys(tps, 4))
+    it = moment(image(stream("s", *[partition()] * 10_000)), groups=[group])
+    shown = view(local)
+    for query in (Query(), Query(show="groups")):
+        longest, before = 0, local.kept_asked + local.ends_asked
+        for _ in shown.prepare(it, query):
+            asked = local.kept_asked + local.ends_asked
+            longest, before = max(longest, asked - before), asked
+        assert longest == SUMMED_MAX
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000)
+    assert shown.list(it, Query()).rows[0]["records"] == 100_000
+    assert shown.list(it, Query(show="groups")).rows[0]["lag"] == 60_000
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000), "it was known by now"
+
+
+def test_pages_of_partitions_begin_where_the_last_one_ended() -> None:
+    well, unwell = partition(), partition(isr=(1,))
+    streams = [
+        stream(f"s{n}", *(unwell if (n + p) % 3 else well for p in range(n + 1))) for n in range(7)
+    ]
+    it, shown = moment(image(*streams)), view()
+    for only in ("", "under_replicated", "led_here", "leaderless"):
+        whole = shown.list(it, Query(show="partitions", only=only, size=200))
+        assert whole.total == len(whole.rows)
+        for size in (1, 2, 3, 5, 200):
+            rows = []
+            for page in range(whole.total // size + 2):
+                rows += shown.list(
+                    it, Query(show="partitions", only=only, page=page, size=size)
+                ).rows
+            assert rows == whole.rows

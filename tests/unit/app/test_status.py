@@ -1,0 +1,133 @@
+"""What looks at every partition of the node lets others have their turn in between."""
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from streamlog.app.status import NodeStatus
+from streamlog.config import Settings
+from streamlog.console.log_ends import LogEnds
+from streamlog.console.partition_gauges import PartitionTotals
+from streamlog.errors import StorageFailed
+from streamlog.groups.group import Group
+from streamlog.groups.progress import progress_of
+from streamlog.groups.records import Committed
+from streamlog.metadata.image import Image
+from streamlog.model import NodeId, TopicPartition
+from tests.page_world import Statistics
+
+COUNT = 1_000
+
+
+class Kept:
+    """A partition; ``asked`` counts what all of them are asked for."""
+
+    asked = 0
+    may_serve_reads = high_watermark_known = True
+    high_watermark = 7
+
+    def __init__(self, number: int) -> None:
+        self.tp = TopicPartition("s", number)
+        self.closed = number == 5
+        self.is_damaged = number % 100 == 1
+        self._failure = StorageFailed("I/O") if number % 100 == 2 else None
+
+    @property
+    def failure(self) -> StorageFailed | None:
+        Kept.asked += 1
+        return self._failure
+
+    def statistics(self) -> Statistics:
+        return Statistics(self.tp)
+
+
+class Node:
+    """Its services, as far as they are asked."""
+
+    def __init__(self) -> None:
+        self.kept = [Kept(number) for number in range(COUNT)]
+        self.unopened = {TopicPartition("t", 0): StorageFailed("lost")}
+        self.group = Group("g")
+        self.group.offsets = {("s", it): Committed(1, -1, "", 0) for it in range(COUNT)}
+        services: Any = SimpleNamespace()
+        self.status = NodeStatus(
+            node_id=NodeId(1),
+            settings=Settings(node={"data_dir": "data"}),  # type: ignore[arg-type]
+            metadata=services,
+            registry=self,  # type: ignore[arg-type]
+            groups=self,  # type: ignore[arg-type]
+            source=services,
+            admin=services,
+            readiness=services,
+            troubles=list,
+            loop_lag=services,
+        )
+        self.ends = LogEnds(wanted=self.wanted, local=self.local, image=lambda: Image("c"))
+
+    def partitions(self) -> Iterator[Kept]:
+        return iter(self.kept)
+
+    async def progress(self, partitions_max: int) -> list[Any]:
+        return list(await progress_of([self.group], partitions_max))
+
+    def statistics(self) -> Any:
+        return SimpleNamespace(states=Counter(Stable=1))
+
+    async def wanted(self) -> list[TopicPartition]:
+        return [it.tp for it in self.kept]
+
+    def local(self, tp: TopicPartition) -> Kept:
+        Kept.asked += 1
+        return self.kept[tp.partition]
+
+    # What is looked at
+
+    async def survey(self) -> None:
+        await self.status.survey()
+        found = self.status._last
+        assert len(found.failures) == COUNT // 100 + 1
+        assert len(found.damaged) == COUNT // 100
+
+    async def totals(self) -> None:
+        totals = await PartitionTotals.of(self.partitions())
+        assert (totals.partitions, totals.failed) == (COUNT - 1, COUNT // 100)
+
+    async def log_ends(self) -> None:
+        assert len(await self.ends.known(await self.wanted())) == COUNT
+
+    async def leaders_asked(self) -> None:
+        assert await self.ends._by_leader() == {}
+
+    async def groups(self) -> None:
+        (found,) = await self.progress(COUNT)
+        assert len(found.committed) == COUNT
+
+
+LOOKS = [Node.survey, Node.totals, Node.log_ends, Node.leaders_asked, Node.groups]
+
+
+@pytest.mark.parametrize("look", LOOKS, ids=lambda it: it.__name__)
+async def test_others_have_their_turns(
+    look: Callable[[Node], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With turns of no time each partition has its own, so that they can be counted."""
+    monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
+    turns = longest = 0
+
+    async def count_turns() -> None:
+        nonlocal turns, longest
+        while True:
+            before = Kept.asked
+            await asyncio.sleep(0)
+            turns, longest = turns + 1, max(longest, Kept.asked - before)
+
+    counting = asyncio.create_task(count_turns())
+    await asyncio.sleep(0)
+    await look(Node())
+    counting.cancel()
+    assert turns >= COUNT - 1
+    assert longest <= 2
