@@ -153,16 +153,30 @@ class ActiveSegment:
     def _cipher(self) -> BatchCipher:
         """By the segment's data key, which is made for its first encrypted batch. Raises as above,
         and EncryptionKeyMissing.
+
+        Where the log was cut below the offset from which on all was encrypted, or encryption was
+        off for a while, all is encrypted from here on: the key says so from now on. What was cut
+        off is gone for good before that, else it would count as forged if it came back.
         """
         segment = self.segment
         try:
             if segment.key is None:
                 segment.key = SegmentKey.made(self._pool, segment.key_path, segment.next_offset)
+            elif segment.key.cipher.since > segment.next_offset:
+                self._sync_file()
+                segment.key = segment.key.bound_from(segment.next_offset)
             return segment.key.cipher
         except OSError as error:
             raise storage_error(error, segment.key_path) from error
         except CorruptFile as error:
             raise StorageFailed(str(error)) from error
+
+    def _sync_file(self) -> None:
+        pooled = self._pool.pin(self.segment.path)
+        try:
+            pooled.file.sync()
+        finally:
+            self._pool.unpin(pooled)
 
     def _write(self, data: bytes | memoryview, position: int) -> None:
         try:

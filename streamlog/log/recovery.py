@@ -9,7 +9,7 @@ import logging
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.errors import CorruptFile
+from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
@@ -49,6 +49,7 @@ from streamlog.record.batch import OFFSET_MAX
 
 logger = logging.getLogger(__name__)
 
+FORGED: Final = "it has records in the clear, and no data key, and all of the stream is encrypted"
 _REWRITE_BYTES: Final = 1024 * 1024
 
 
@@ -218,6 +219,12 @@ class Recovery:
         is_blind = self._manifest.stored is None
         for segment in self._segments[:-1]:
             expected = self._expected.get(segment.base_offset)
+            if self._is_forged(segment):
+                start, end = segment.base_offset, segment.next_offset
+                damage = Damage(0, segment.size_bytes, start, end, FORGED)
+                segment.damages, segment.unverified_bytes = (damage,), 0
+                self.report.damages.append((segment.path, damage))
+                continue
             if expected is not None:
                 segment.ends = expected.ends
                 has_key = segment.base_offset not in self._keyless
@@ -227,6 +234,18 @@ class Recovery:
             is_synced = segment.next_offset <= self._recovery_point
             if is_blind and is_synced and not _ends_in_order(segment):
                 self._damaged(segment, UNKNOWN_BYTES, "records are missing")
+
+    def _is_forged(self, segment: Segment) -> bool:
+        """It has no data key, and records in the clear, where all was encrypted. It was put there,
+        whatever the manifest says, which whoever can do that can write, too. One that has a data
+        key is looked at when it is read.
+        """
+        return (
+            self._settings.encrypts_all
+            and segment.key is None
+            and segment.size_bytes > 0
+            and segment.has_clear_records()
+        )
 
     def _damaged(self, segment: Segment, size_bytes: int, problem: str) -> None:
         """Nothing is believed of a file of another size: it may be another log's, or an older one,
@@ -280,6 +299,7 @@ class Recovery:
             size_bytes=size_bytes,
             interval_bytes=self._settings.index_interval_bytes,
             has_key=has_key,
+            is_hidden=self._settings.encrypts_all,
         )
 
     def _create(self) -> ActiveSegment:
@@ -295,6 +315,12 @@ class Recovery:
         """Read what may be torn; the last segment that is left becomes the active one."""
         at = sum(s.base_offset <= self._recovery_point for s in self._segments)
         unread = self._segments[max(at - 1, 0) :]
+        for segment in unread:
+            if self._is_forged(segment):
+                raise StorageFailed(
+                    f"{segment.path}: {FORGED}; find out who has access to it, and move the folder"
+                    " away to have it fetched again"
+                )
         if len(unread) == 1:
             found = resume(self._pool, unread[0], self._recovery_point)
             if found is not None and not found.key_problem:

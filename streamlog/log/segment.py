@@ -8,7 +8,7 @@ from typing import Final
 
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, FileState, is_full, storage_error
-from streamlog.log.encryption.segment_key import KEY_MISSING, SegmentKey, key_problem
+from streamlog.log.encryption.segment_key import KEY_MISSING, NEVER, SegmentKey, key_problem
 from streamlog.log.end_checksums import (
     OTHER_BATCHES,
     UNKNOWN_ENDS,
@@ -37,6 +37,7 @@ from streamlog.log.scan import (
 )
 from streamlog.log.scrub import IndexCheck, scrub, without_key
 from streamlog.log.slice import DECRYPTED_BYTES_MAX, FileSlice
+from streamlog.record.batch import ENCRYPTED, HEADER_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -97,8 +98,9 @@ class Segment:
         size_bytes: int,
         interval_bytes: int,
         has_key: bool = False,
+        is_hidden: bool = False,
     ) -> None:
-        """``has_key``: there is a file of its data key."""
+        """``has_key``: there is a file of its data key. ``is_hidden``: all of it is encrypted."""
         self.stem_path = stem_path
         self.path = stem_path + LOG_SUFFIX
         self.base_offset = base_offset
@@ -115,7 +117,10 @@ class Segment:
         self.unverified_end = next_offset  # ... and should end at this offset
         self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
         self.times: Index = IndexFile(pool, self.time_index_path, TIME_ENTRY)
-        self.key = SegmentKey(pool, self.key_path) if has_key else None  # of encrypted batches
+        self.key: SegmentKey | None = None  # of encrypted batches
+        if has_key:
+            since_max = base_offset if is_hidden else NEVER
+            self.key = SegmentKey(pool, self.key_path, since_max=since_max)
         self._pool = pool
         self._hints: dict[int, int] = {}  # base offset -> position, where reads ended
         self._lock = threading.Lock() if size_bytes else None  # of ``verify``
@@ -156,6 +161,20 @@ class Segment:
         """What an active segment has in files, and not only in memory, since the last sync."""
         is_new = self.key is not None and self.key.is_unsynced
         return (self.path, self.key_path) if is_new else (self.path,)
+
+    def has_clear_records(self) -> bool:
+        """Some batch with records is not encrypted; by the headers. Raises OSError."""
+        pooled = self._pool.pin(self.path)
+        try:
+            places = scan(pooled.file, 0, self.size_bytes, self.base_offset, check_crc=False)
+            return any(
+                isinstance(it, BatchPlace)
+                and not it.attributes & ENCRYPTED
+                and it.end_position - it.position > HEADER_BYTES
+                for it in places
+            )
+        finally:
+            self._pool.unpin(pooled)
 
     @property
     def verified(self) -> bool:

@@ -36,6 +36,8 @@ class LogSettings:
     """None: records go by retention alone."""
     encrypts: bool = False
     """What is written from now on is encrypted; what was written stays as it is."""
+    encrypts_all: bool = False
+    """... and so has been all that was written before: what is in the clear was put there."""
 
     @property
     def overhead_bytes(self) -> int:

@@ -118,7 +118,9 @@ class ImageDelta:
                 self._created(record, offset)
             case StreamUpdated():
                 known = self._known(record.config.name, offset)
-                self._streams = self._streams.set(known.name, replace(known, config=record.config))
+                once_clear = known.once_clear or not record.config.encrypted
+                changed = replace(known, config=record.config, once_clear=once_clear)
+                self._streams = self._streams.set(known.name, changed)
                 self.touched.add(known.name)
             case StreamDeleted():
                 self._deleted(record, offset)
@@ -265,7 +267,8 @@ class ImageDelta:
         name = record.config.name
         if name in self._streams:
             raise CorruptData(f"metadata record at {offset} creates {name!r} a second time")
-        stream = StreamImage(record.config, record.stream_id, record.created_ms, ())
+        once_clear = record.once_clear or not record.config.encrypted
+        stream = StreamImage(record.config, record.stream_id, record.created_ms, (), once_clear)
         self._streams = self._streams.set(name, stream)
         self.names = self.names.set(record.stream_id.bytes, name)
         self.touched.add(name)

@@ -107,6 +107,8 @@ class StreamImage:
     stream_id: UUID
     created_ms: int
     partitions: tuple[PartitionImage, ...]
+    once_clear: bool = True
+    """Records may be in the clear, on the disk; False: it has been encrypted since it was made."""
 
     @property
     def name(self) -> str:

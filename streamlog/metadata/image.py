@@ -211,8 +211,9 @@ class Image:
         for name in sorted(self.streams):
             stream = self.streams[name]
             yield StreamCreated(
-                stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms
-            )
+                stream_id=stream.stream_id, config=stream.config, created_ms=stream.created_ms,
+                once_clear=stream.once_clear and stream.config.encrypted,
+            )  # fmt: skip
             for number, partition in enumerate(stream.partitions):
                 yield partition_changed(name, number, partition)
 

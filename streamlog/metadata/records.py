@@ -184,6 +184,8 @@ class StreamCreated(MetadataRecord):
     stream_id: UUID
     config: StreamConfig
     created_ms: int
+    once_clear: bool = False
+    """Some of it may have been stored before the stream was encrypted; said by snapshots alone."""
 
     @property
     def needed_level(self) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from dataclasses import replace
 from typing import Any, Final
 
 from streamlog.config import LogSection
@@ -95,7 +96,10 @@ class Opener:
             here.tp,
             here.stream.stream_id,
             here.incarnation,
-            log_settings(here.stream.config, self._settings),
+            replace(
+                log_settings(here.stream.config, self._settings),
+                encrypts_all=not here.stream.once_clear,
+            ),
             self._checkpoints.get(here.tp),
         )
 

@@ -2,6 +2,7 @@
 
 import logging
 import time
+from dataclasses import replace
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import StorageFailed, StorageFull, StreamlogError
@@ -535,7 +536,9 @@ class Partition:
         defaults = self._surroundings.defaults
         self.state.sync = sync_policy(config, defaults)
         self.state.compression = Compression.named(config.compression)
-        self._log.settings = log_settings(config, defaults)
+        settings = log_settings(config, defaults)
+        always = config.encrypted and self._log.settings.encrypts_all
+        self._log.settings = replace(settings, encrypts_all=always)
         self.syncing.keep()
 
     async def purge(self, up_to_offset: int, *, timeout_s: float = COMMIT_S) -> int:

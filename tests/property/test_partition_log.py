@@ -319,11 +319,14 @@ class LogMachine(RuleBasedStateMachine):
 class EncryptedLogMachine(LogMachine):
     """Likewise, but what is appended is encrypted or not, as somebody likes it at that moment."""
 
-    settings = replace(SETTINGS, encrypts=True)
+    settings = replace(SETTINGS, encrypts=True, encrypts_all=True)
 
     @rule(encrypts=st.booleans())
     def switch(self, encrypts: bool) -> None:
-        self.log.settings = self.settings = replace(SETTINGS, encrypts=encrypts)
+        always = encrypts and self.settings.encrypts_all
+        self.log.settings = self.settings = replace(
+            SETTINGS, encrypts=encrypts, encrypts_all=always
+        )
 
     @rule()
     def append_in_the_dark(self) -> None:

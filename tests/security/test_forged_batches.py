@@ -11,13 +11,14 @@ from crc32c import crc32c
 
 from pyspark_streamlog.piece import OpenedPieces
 from streamlog.backup.piece import opened_batch
-from streamlog.errors import CorruptBatch, EncryptionKeyMissing
+from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
 from streamlog.log.compaction.reading import read_batches
 from streamlog.log.disk import OsDisk
 from streamlog.log.dump import DumpedBatch, DumpedDamage, dump
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.log.verify import Finding, verify
 from streamlog.record.batch import batches, read_header
@@ -46,6 +47,11 @@ def forged_in(folder: Path, encrypted_from: int) -> Path:
     sync(log)
     log.close()
     (path,) = folder.glob("*.log")
+    return replaced_in(path)
+
+
+def replaced_in(path: Path) -> Path:
+    """The batch at ``FORGED`` is another one, in the clear."""
     data, position = bytearray(path.read_bytes()), 0
     for header, batch in batches(bytes(data)):
         if header.base_offset == FORGED:
@@ -113,6 +119,115 @@ def test_no_reader_hands_it_out(tmp_path: Path, read: Reader, encrypted_from: in
 def test_what_was_there_before_encryption_is_read(tmp_path: Path, read: Reader) -> None:
     """The batch at ``FORGED`` is from before it, too, and as good as any in a log in the clear."""
     assert read(forged_in(tmp_path, FORGED + 1)) == [*range(OFFSETS)]
+
+
+@pytest.mark.parametrize("read", [by_a_node, by_compaction, by_a_backup, by_spark])
+def test_what_is_written_again_behind_a_cut_is_bound(tmp_path: Path, read: Reader) -> None:
+    """Encryption began at 5, and then the log was cut at 3: from there on all is encrypted."""
+    log = opened(tmp_path, CLEAR, 0)
+    for offset in range(OFFSETS):
+        log.settings = HIDDEN if offset >= 5 else CLEAR
+        append(log, [b"%d" % offset * 60])
+    log.truncate_to(3)
+    for offset in range(3, OFFSETS):
+        append(log, [b"%d" % offset * 60])
+    sync(log)
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    assert read(path) == [*range(OFFSETS)]
+    with pytest.raises(CorruptBatch, match=rf"offset {FORGED} is in the clear, .* offset 3 on"):
+        read(replaced_in(path))
+
+
+def test_where_encryption_is_turned_on_again_is_bound(tmp_path: Path) -> None:
+    log = opened(tmp_path, HIDDEN, 0)
+    append(log, [b"x"])
+    log.truncate_to(0)
+    for offset in range(OFFSETS):
+        log.settings = HIDDEN if offset >= 1 else CLEAR
+        append(log, [b"%d" % offset * 60])
+    sync(log)
+    log.close()
+    (path,) = tmp_path.glob("*.log")
+    assert by_a_node(path) == [*range(OFFSETS)]
+    with pytest.raises(CorruptBatch, match=rf"offset {FORGED} is in the clear, .* offset 1 on"):
+        by_a_node(replaced_in(path))
+
+
+ALWAYS = replace(HIDDEN, segment_bytes=300, encrypts_all=True)
+"""The stream has been encrypted since it was made, which the cluster's metadata say."""
+
+
+def segments_of(folder: Path, settings: LogSettings = ALWAYS) -> list[Path]:
+    """The files of a log of several segments, closed."""
+    log = opened(folder, settings, 0)
+    for offset in range(OFFSETS):
+        append(log, [b"%d" % offset * 60])
+    sync(log)
+    log.close()
+    return sorted(folder.glob("*.log"))
+
+
+def put_in_the_clear(path: Path, offset: int) -> None:
+    """A whole segment, without its data key, and without what the manifest knows of it."""
+    path.write_bytes(hand_batch([HandRecord(b"forged" * 9)], offset))
+    for beside in (".key", ".index", ".timeindex"):
+        path.with_suffix(beside).unlink(missing_ok=True)
+    (path.parent / MANIFEST_NAME).unlink()
+
+
+def read_at(log: PartitionLog, offset: int) -> bytes:
+    with log.read(offset, 1 << 20, OFFSETS) as part:
+        return part.read()
+
+
+def test_a_segment_in_the_clear_is_damage_where_all_was_encrypted(tmp_path: Path) -> None:
+    paths = segments_of(tmp_path)
+    assert len(paths) == OFFSETS
+    put_in_the_clear(paths[2], 2)
+    log = opened(tmp_path, replace(ALWAYS, encrypts_all=False))
+    assert b"forged" in read_at(log, 2), "nobody could tell by the folder alone"
+    log.close()
+    log = opened(tmp_path, ALWAYS)
+    with pytest.raises(CorruptBatch, match="damaged"):
+        read_at(log, 2)
+    assert read_at(log, 1)
+    assert read_at(log, 3)
+    (damage,) = (it for segment in log.segments for it in segment.damages)
+    assert (damage.offset, damage.end_offset) == (2, 3)
+    assert "in the clear" in damage.problem
+    log.close()
+
+
+def test_nothing_is_appended_behind_a_forged_end(tmp_path: Path) -> None:
+    put_in_the_clear(segments_of(tmp_path)[-1], OFFSETS - 1)
+    for synced in (OFFSETS, 0):  # however much whoever did that has said to be synced
+        with pytest.raises(StorageFailed, match="in the clear, and no data key"):
+            opened(tmp_path, ALWAYS, synced)
+
+
+def test_the_key_of_a_segment_that_may_be_in_the_clear_opens_no_other(tmp_path: Path) -> None:
+    """Whoever has the disk has such keys, too: of streams that were encrypted later."""
+    other = segments_of(tmp_path / "other", replace(ALWAYS, encrypts_all=False))[2]
+    log = opened(tmp_path / "other", HIDDEN)
+    next(it for it in log.segments if it.base_offset == 2).key.unbind()  # type: ignore[union-attr]
+    log.close()
+    path = segments_of(tmp_path / "ours")[2]
+    put_in_the_clear(path, 2)
+    path.with_suffix(".key").write_bytes(other.with_suffix(".key").read_bytes())
+    log = opened(path.parent, ALWAYS)
+    with pytest.raises(CorruptFile, match="all from offset 2 on was encrypted"):
+        read_at(log, 2)
+    log.close()
+
+
+def test_a_log_that_is_wholly_encrypted_is_opened_as_ever(tmp_path: Path) -> None:
+    segments_of(tmp_path)
+    for synced in (OFFSETS, 3, 0):
+        log = opened(tmp_path, ALWAYS, synced)
+        assert [bool(read_at(log, offset)) for offset in range(OFFSETS)] == [True] * OFFSETS
+        assert not any(it.damages for it in log.segments)
+        log.close()
 
 
 def test_commands_tell_it(tmp_path: Path) -> None:

@@ -181,7 +181,7 @@ class Life:
         known = self._checkpoints.get(TP)
         self.log = PartitionLog.open(
             DATA_DIR / "streams" / "s" / "0",
-            replace(SETTINGS, encrypts=encrypts),
+            replace(SETTINGS, encrypts=encrypts, encrypts_all=encrypts),
             disk=disk,
             files=self._files,
             log_start_offset=known.log_start,

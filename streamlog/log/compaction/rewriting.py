@@ -68,12 +68,15 @@ class Rewriting:
     def _cipher(self, first: Segment) -> BatchCipher:
         """By the data key of the segment whose place the new one takes: that file stays where it
         is, so there is no moment at which segment and key are not of each other. One that has none
-        gets it now; a segment in the clear does not mind.
+        gets it now; a segment in the clear does not mind, which there is only where not all of the
+        log is encrypted.
         """
         if first.key is None:
-            data_key, wrapped = self._pool.keys.new_data_key(first.next_offset)
+            always = self._settings.encrypts_all
+            since = first.base_offset if always else first.next_offset
+            data_key, wrapped = self._pool.keys.new_data_key(since)
             self._disk.write_small(first.key_path, key_file.encode(wrapped))
-            cipher = BatchCipher(data_key, first.next_offset)
+            cipher = BatchCipher(data_key, since)
             first.key = SegmentKey(self._pool, first.key_path, cipher)
         return first.key.cipher
 

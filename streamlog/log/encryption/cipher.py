@@ -54,6 +54,10 @@ class BatchCipher:
         self._gcm = AESGCM(data_key)
         self._since = since
 
+    @property
+    def since(self) -> int:
+        return self._since
+
     def encrypted(self, batch: Buffer) -> bytes:
         """One whole batch, as it goes to the disk."""
         view = memoryview(batch)

@@ -15,10 +15,21 @@ KEY_MISSING: Final = "its segment's data key is missing"
 class SegmentKey:
     """A segment's data key, in a file beside it, and the cipher by it once somebody needs that."""
 
-    __slots__ = ("_cipher", "_pool", "is_doubtful", "is_unsynced", "path")
+    __slots__ = ("_cipher", "_pool", "_since_max", "is_doubtful", "is_unsynced", "path")
 
-    def __init__(self, pool: FilePool, path: str, cipher: BatchCipher | None = None) -> None:
+    def __init__(
+        self,
+        pool: FilePool,
+        path: str,
+        cipher: BatchCipher | None = None,
+        *,
+        since_max: int = NEVER,
+    ) -> None:
+        """``since_max``: from there on all is encrypted, so a file that allows for batches in the
+        clear behind it is another segment's.
+        """
         self.path = path
+        self._since_max = since_max
         self.is_unsynced = False  # its file was written since the last ticket
         self.is_doubtful = False  # its file was replaced, and a power cut may undo that
         self._pool = pool
@@ -43,6 +54,11 @@ class SegmentKey:
         if self._cipher is None:
             wrapped = self.wrapped()
             data_key = self._pool.keys.unwrapped(wrapped, self.path)
+            if wrapped.since > self._since_max:
+                raise CorruptFile(
+                    f"{self.path}: encryption begins at offset {wrapped.since} by it, and all from"
+                    f" offset {self._since_max} on was encrypted"
+                )
             self._cipher = BatchCipher(data_key, wrapped.since)
         return self._cipher
 
@@ -50,10 +66,19 @@ class SegmentKey:
         """From now on batches of the segment may be in the clear. The file is synced; whoever asks
         makes a new object for it. Blocking. Raises as ``cipher``.
         """
+        self._write_since(NEVER)
+
+    def bound_from(self, since: int) -> "SegmentKey":
+        """From there on no batch of the segment may be in the clear. Likewise."""
+        return SegmentKey(self._pool, self.path, BatchCipher(self._write_since(since), since))
+
+    def _write_since(self, since: int) -> bytes:
+        """The data key."""
         keys = self._pool.keys
-        wrapped = keys.wrapped(keys.unwrapped(self.wrapped(), self.path), NEVER)
-        self._pool.disk.write_small(self.path, key_file.encode(wrapped))
+        data_key = keys.unwrapped(self.wrapped(), self.path)
+        self._pool.disk.write_small(self.path, key_file.encode(keys.wrapped(data_key, since)))
         self._pool.forget(self.path)
+        return data_key
 
     def wrapped(self) -> WrappedKey:
         """As it is on the disk. Raises CorruptFile, OSError."""

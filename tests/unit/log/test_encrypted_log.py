@@ -25,6 +25,7 @@ from tests.log_folder import (
 from tests.simulation.disk import SimDisk
 
 HIDDEN = replace(SMALL, encrypts=True)
+ALWAYS = replace(HIDDEN, encrypts_all=True)
 SECRET = b"nobody is to read this"
 
 
@@ -34,7 +35,7 @@ def keys_on(disk: SimDisk) -> list[str]:
 
 def opened_with(disk: SimDisk, keys: KeyRing, **known: int) -> PartitionLog:
     files = FilePool(disk, 16, keys)
-    return PartitionLog.open(FOLDER, HIDDEN, disk=disk, files=files, **known)
+    return PartitionLog.open(FOLDER, ALWAYS, disk=disk, files=files, **known)
 
 
 def filled(disk: SimDisk, count: int = 40) -> list[bytes]:

@@ -11,6 +11,7 @@ from streamlog.log.disk import OsFile
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
+from streamlog.metadata.image import Image
 from streamlog.partition.registry import Registry
 from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
@@ -164,3 +165,36 @@ class HeldDisk(FailingDisk):
                 self.reached.set()
                 assert self.go_on.wait(10)
         return super().create(path)
+
+
+async def test_a_log_hears_whether_all_of_it_is_encrypted(world: World) -> None:
+    """From the metadata, which say so of a stream that was encrypted when it was made; once it was
+    not, that is never said again, after a snapshot of the metadata, too.
+    """
+    world.keys = KeyRing({"k1": K1}, "k1")
+
+    def heard(registry: Registry) -> list[bool]:
+        return [registry.partition(tp(it)).state.log.settings.encrypts_all for it in ("s", "later")]
+
+    async with world.node(**SMALL) as registry:
+        await fill(world, registry)
+        await world.create("later")
+        await world.update("later", encrypted=True)
+        assert heard(registry) == [True, False]
+    async with world.node(**SMALL) as registry:
+        assert heard(registry) == [True, False]
+        assert await values_of(registry.partition(tp("s"))) == VALUES
+    image = world.image
+    restored = Image(image.cluster_id).restored(
+        image.records(), offset=image.offset, epoch=image.epoch
+    )
+    assert {it.name: it.once_clear for it in restored.streams.values()} == {
+        "s": False,
+        "later": True,
+    }
+    async with world.node(**SMALL) as registry:
+        for encrypted in (False, True):
+            await world.update("s", encrypted=encrypted)
+            assert heard(registry) == [False, False]
+    async with world.node(**SMALL) as registry:
+        assert heard(registry) == [False, False]
