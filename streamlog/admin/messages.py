@@ -37,6 +37,7 @@ LOOKS_AT_ONCE: Final = 20_000
 """... before others have their turn of the event loop."""
 LOOKED_AT_ONCE: Final = 4_000_000
 """Offsets looked through before others have their turn, at about a nanosecond each."""
+_WITHOUT_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
 TRIES_MAX: Final = 8
 """Of one lookup: what the index named may have been taken away when it is read."""
 
@@ -88,14 +89,21 @@ class StoredMessage:
 
 
 def stored_message(record: Record) -> StoredMessage:
-    """The first header is the subject; a second called ``reply`` is the message's reply subject."""
+    """The first header is the subject; a second called ``reply`` is the message's reply subject.
+
+    A Kafka producer's headers, and those of an envelope, are any bytes. Line ends in them become
+    blanks: they would begin headers of their own in a message of NATS, or end them all.
+    """
     headers = list(record.headers)
     subject = ""
     if headers and headers[0][0] == "subject":
-        subject = (headers.pop(0)[1] or b"").decode(errors="replace")
+        subject = _in_a_line(headers.pop(0)[1] or b"").decode(errors="replace")
         if headers and headers[0][0] == "reply":
             headers.pop(0)
-    block = b"".join(b"%b: %b\r\n" % (name.encode(), value or b"") for name, value in headers)
+    block = b"".join(
+        b"%b: %b\r\n" % (_in_a_line(name.encode()), _in_a_line(value or b""))
+        for name, value in headers
+    )
     return StoredMessage(
         subject=subject,
         sequence=record.offset + 1,
@@ -103,6 +111,10 @@ def stored_message(record: Record) -> StoredMessage:
         header_block=b"NATS/1.0\r\n%b\r\n" % block if block else b"",
         data=record.value or b"",
     )
+
+
+def _in_a_line(text: bytes) -> bytes:
+    return text.translate(_WITHOUT_LINE_ENDS)
 
 
 async def find_message(partition: ReadablePartition, query: MessageQuery) -> StoredMessage:

@@ -24,7 +24,14 @@ from streamlog.ledger.core.entry import KIND_HEADER
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import DeliverRequest
 from streamlog.ledger.delivery import Delivery
-from streamlog.ledger.protocol import END_HEADER, ack_json, error_json, message_of, subject
+from streamlog.ledger.protocol import (
+    END_HEADER,
+    ack_json,
+    error_json,
+    may_answer_at,
+    message_of,
+    subject,
+)
 from streamlog.ledger.readers import check_reader, now_ms
 
 logger = logging.getLogger(__name__)
@@ -222,7 +229,11 @@ class Doors:
 
 def _of(channel: Channel, handler: Handler) -> Callable[[Msg], Awaitable[None]]:
     async def handle(message: Msg) -> None:
-        await handler(channel, message)
+        if may_answer_at(message.reply):
+            await handler(channel, message)
+        else:
+            extra = {"subject": message.subject, "reply": message.reply}
+            logger.warning("a request is not answered at such a subject", extra=extra)
 
     return handle
 

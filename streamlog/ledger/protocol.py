@@ -49,6 +49,7 @@ ALIVE_S: Final = 5.0
 SILENCE_S: Final = 15.0
 """Who hears nothing for so long takes the other side for gone."""
 
+_PREFIX: Final = "ledger"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,100}")
 _NODE: Final = re.compile(r"[A-Za-z0-9_@-]{1,100}(\.[A-Za-z0-9_@-]{1,100})*")
 
@@ -59,7 +60,15 @@ def subject(channel: str, verb: str, node: str = "") -> str:
         raise InvalidRequest(f"{channel!r} is no channel's name: letters, digits, - and _")
     if node and not _NODE.fullmatch(node):
         raise InvalidRequest(f"{node!r} is no node's name: letters, digits, -, _, @ and dots")
-    return f"ledger.{channel}.{verb}.{node}" if node else f"ledger.{channel}.{verb}"
+    return ".".join((_PREFIX, channel, verb, node) if node else (_PREFIX, channel, verb))
+
+
+def may_answer_at(reply: str) -> bool:
+    """Whether an answer may be published under a reply subject of the asker's choice. Blocks that
+    are delivered to a door come back as records in other blocks, which are delivered in turn, for
+    ever; and what begins with ``$`` NATS obeys.
+    """
+    return not reply.startswith((f"{_PREFIX}.", "$"))
 
 
 def message_of(payload: bytes, headers: Mapping[str, str] | None) -> Message:

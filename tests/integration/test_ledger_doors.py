@@ -120,6 +120,25 @@ async def test_a_delivery_that_cannot_be_is_refused_with_a_reason(
             return
 
 
+async def test_blocks_are_delivered_to_no_door(world: World, nc: Client) -> None:
+    """They would be records again, in blocks that are delivered in turn: the ledger would grow for
+    ever of one request.
+    """
+    await fill(world, 3)
+    for door in ("ledger.c.broadcast", "ledger.c.broadcast.node-1", "$JS.API.STREAM.NAMES"):
+        await nc.publish("ledger.c.deliver", b'{"start": 0}', reply=door)
+        await nc.publish("ledger.c.info", b"", reply=door)
+        await nc.publish("ledger.c.broadcast", b"not taken", reply=door)
+    await nc.flush()
+    await world.client.info("c")
+    await world.client.broadcast("c", b"4")
+    await world.client.broadcast("c", b"5")
+    await world.client.broadcast("c", b"6")
+    await world.served.height(3)
+    values = [value for block in await world.served.values() for value in block]
+    assert values[-3:] == [b"4", b"5", b"6"], values
+
+
 async def test_a_block_that_is_larger_than_a_message_comes_in_parts(world: World) -> None:
     await fill(world, 6, 900_000)
     verifier, ring = Verifier(channel="c"), Keyring([SIGNER.identity])

@@ -239,3 +239,21 @@ def test_a_record_that_was_no_message() -> None:
     found = stored_message(Record(0, TIME_MS, b"k", None, ()))
     assert (found.subject, found.header_block, found.data) == ("", b"", b"")
     assert set(found.json()) == {"subject", "seq", "time"}
+
+
+def test_a_header_of_a_record_begins_no_other_header() -> None:
+    """Kafka's producers, and envelopes, may have any bytes in a header."""
+    hostile = b"x\r\nNats-Sequence: 9\r\n\r\nbody"
+    headers = (
+        ("subject", b"s" + hostile),
+        ("a", hostile),
+        ("b\r\nNats-Rollup", b"all"),
+        ("c", None),
+    )
+    found = stored_message(Record(0, 1, None, b"value", headers))
+    assert found.subject == "sx  Nats-Sequence: 9    body"
+    lines = found.header_block.split(b"\r\n")
+    assert lines == [
+        b"NATS/1.0", b"a: x  Nats-Sequence: 9    body", b"b  Nats-Rollup: all", b"c: ", b"", b"",
+    ]  # fmt: skip
+    assert b"\n" not in found.header_block.replace(b"\r\n", b"")
