@@ -1,10 +1,12 @@
 """What holds for every test, whatever it is about."""
 
 import gc
+import io
+import logging
 import signal
 import sys
 import warnings
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Final
 
@@ -81,3 +83,14 @@ def _let_go() -> None:
             gc.collect()
     finally:
         sys.unraisablehook = before
+
+
+@pytest.fixture
+def output() -> Iterator[io.StringIO]:
+    """For ``configure_logs``, which changes what all tests log to."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield io.StringIO()
+    logging.captureWarnings(False)
+    root.handlers[:] = handlers
+    root.setLevel(level)

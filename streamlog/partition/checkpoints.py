@@ -4,11 +4,11 @@ They only ever lag: a recovery point says what is synced at least, a log start w
 least, a high watermark what is committed at least, a first dirty offset what has been compacted at
 least (there is no line where nothing has), an erasure offset how far a log's file of erasures knows
 them (likewise), so that its loss is noticed. A line about a name must never outlive the stream that
-had it: ``forget`` comes before a new folder of that name.
+had it: ``Upkeep.forget_strangers`` comes before a new folder of that name.
 """
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -100,12 +100,6 @@ class Checkpoints:
             if lines != _lines(written, i):
                 file.write(lines)
         self._written = dict(offsets)
-
-    def forget(self, tps: Iterable[TopicPartition]) -> None:
-        """No line speaks of ``tps`` any more. Raises OSError."""
-        gone = set(tps)
-        if not gone.isdisjoint(self._written):
-            self.write({tp: o for tp, o in self._written.items() if tp not in gone})
 
 
 def _lines(offsets: Mapping[TopicPartition, Offsets], column: int) -> dict[TopicPartition, int]:

@@ -24,8 +24,7 @@ async def take(
 
     An answer to what is no longer asked does nothing. Raises what the leader answered, CorruptData
     where its answer cannot be right, NotLeader where it has records of a later leader, StorageFull,
-    StorageFailed. What was appended is to be synced
-    before the next fetch.
+    StorageFailed. What was appended is to be synced before the next fetch.
     """
     following, fetched = partition.following, answer.fetched
     if not following.fits(asked):

@@ -6,7 +6,6 @@ import json
 import logging
 import sys
 import unicodedata
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,16 +26,6 @@ UNSEEN = {"Cc", "Cf", "Cs", "Zl", "Zp"}
 
 def is_obeyed(text: str) -> bool:
     return any(unicodedata.category(it) in UNSEEN - {"Cs"} and it not in "\n\t" for it in text)
-
-
-@pytest.fixture
-def output() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield io.StringIO()
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 @pytest.mark.parametrize("form", ["json", "console"])

@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Literal
 
 import pytest
@@ -13,16 +12,6 @@ from streamlog.app.logs import configure_logs
 from streamlog.authority.audit import Audit
 
 logger = logging.getLogger("streamlog.test")
-
-
-@pytest.fixture
-def output() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield io.StringIO()
-    logging.captureWarnings(False)
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def lines(output: io.StringIO) -> list[dict[str, object]]:

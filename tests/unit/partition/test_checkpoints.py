@@ -68,16 +68,6 @@ def test_what_was_read_outlives_a_power_cut() -> None:
         assert again.get(A) == read.get(A)
 
 
-def test_a_forgotten_name_is_gone_from_the_files(tmp_path: Path) -> None:
-    checkpoints = at(tmp_path)
-    checkpoints.write({A: Offsets(5, 1, 6), B: Offsets(7, 0, 7)})
-    checkpoints.forget([A])
-    assert A not in checkpoints
-    again = at(tmp_path)
-    assert A not in again
-    assert again.get(B) == Offsets(7, 0, 7)
-
-
 @pytest.mark.parametrize("name", [HIGH_WATERMARK, LOG_START, RECOVERY_POINT])
 @pytest.mark.parametrize(
     "content",
