@@ -36,7 +36,7 @@ LABEL org.opencontainers.image.title="streamlog" \
       org.opencontainers.image.description="NATS in, Kafka out, Spark over" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN useradd --system --uid 10001 streamlog \
-    && install -d -o streamlog -g streamlog /var/lib/streamlog
+    && install -d -m 0700 -o streamlog -g streamlog /var/lib/streamlog
 COPY --from=build /opt/streamlog /opt/streamlog
 ENV PATH=/opt/streamlog/bin:$PATH \
     PYTHONDONTWRITEBYTECODE=1 \

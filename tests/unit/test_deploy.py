@@ -323,6 +323,32 @@ def test_selectors_find_the_pods() -> None:
     assert manifest("NetworkPolicy")["spec"]["podSelector"]["matchLabels"] == labels
 
 
+@pytest.mark.parametrize(
+    ("kind", "name", "doors"),
+    [("StatefulSet", "streamlog", {"kafka"}), ("Deployment", "nats", {"nats"})],
+)
+def test_a_door_at_which_nobody_is_asked_is_for_few(kind: str, name: str, doors: set[str]) -> None:
+    """Who reaches NATS may do to streams whatever the socket API lets them do: both have a lock."""
+    template = manifest(kind, name)["spec"]["template"]
+    policy = manifest("NetworkPolicy", name)["spec"]
+    assert policy["podSelector"]["matchLabels"] == template["metadata"]["labels"]
+    assert policy["policyTypes"] == ["Ingress"]
+    nodes = {
+        "podSelector": {"matchLabels": manifest("StatefulSet")["spec"]["selector"]["matchLabels"]}
+    }
+    to_all = {
+        port["port"] for rule in policy["ingress"] if "from" not in rule for port in rule["ports"]
+    }
+    to_few = {
+        port["port"] for rule in policy["ingress"] if "from" in rule for port in rule["ports"]
+    }
+    (few,) = (rule["from"] for rule in policy["ingress"] if "from" in rule)
+    assert nodes in few and len(few) == 2
+    named = {port["name"] for it in template["spec"]["containers"] for port in it["ports"]}
+    assert (to_few, to_all) == (doors, {"http"})
+    assert named == doors | {"http"}
+
+
 def pod_environment(container: dict[str, Any], index: int) -> dict[str, str]:
     """As Kubernetes makes it for one pod; a value refers to those before it."""
     fields = {
@@ -354,7 +380,7 @@ def test_a_pod_is_configured(
     assert service == manifest("Service")["metadata"]["name"]
     assert (me.host, me.port) == (f"streamlog-{number}.{service}", settings.kafka.port)
     mounts = {it["name"]: it["mountPath"] for it in container["volumeMounts"]}
-    assert mounts["data"] == str(settings.node.data_dir)
+    assert Path(mounts["data"]) == settings.node.data_dir.parent, "a volume's own folder is root's"
     assert container["args"][-1] == f"{mounts['config']}/node.toml"
     assert is_understood(container["args"])
     ports = {it["name"]: it["containerPort"] for it in container["ports"]}
@@ -423,6 +449,14 @@ def test_a_pod_may_do_little(pod: dict[str, Any], container: dict[str, Any]) -> 
     assert container["securityContext"]["readOnlyRootFilesystem"] is True
     assert container["securityContext"]["allowPrivilegeEscalation"] is False
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_the_images_data_folder_is_for_its_own_account() -> None:
+    """A new volume has the rights of the image's folder."""
+    dockerfile = (ROOT / "Dockerfile").read_text()
+    assert re.search(
+        r"install -d -m 0700 -o streamlog \S+ \S+ /var/lib/streamlog$", dockerfile, re.M
+    )
 
 
 def test_no_variable_of_kubernetes_is_taken_for_a_setting(pod: dict[str, Any]) -> None:
