@@ -121,9 +121,9 @@ class FakeMetadata:
             self._keep(TopicPartition(config.name, index))
         return self.image.stream(config.name), decision.changes
 
-    async def delete_stream(self, name: str) -> None:
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
         partitions = self.image.stream(name).partitions
-        self._apply(controller.delete_stream(self.image, name))
+        self._apply(controller.delete_stream(self.image, name, stream_id))
         for index in range(len(partitions)):
             partition = self._local.pop(TopicPartition(name, index))
             partition.wake()

@@ -17,6 +17,8 @@ class Session(NamedTuple):
     """What the client calls itself; proved by nothing."""
     is_node: bool = False
     """Proved to be a node of this cluster. Always False where authentication is off."""
+    ends_s: float | None = None
+    """By the monotonic clock: nothing is told after that. None: with the connection."""
 
     @property
     def is_known(self) -> bool:

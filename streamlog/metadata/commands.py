@@ -70,6 +70,8 @@ class DeleteStream(Command):
     """For good."""
 
     name: str
+    stream_id: UUID | None = None
+    """Only if it has this id: another one may have got the name since somebody looked."""
 
 
 class MovePartition(Command):

@@ -252,10 +252,12 @@ class MetadataService:
         await self._wait_for_leaders(stream, granted.offset)
         return stream
 
-    async def delete_stream(self, name: str) -> None:
-        """The stream is gone; nobody finds it here, nor is it listened for, after this."""
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
+        """The stream is gone; nobody finds it here, nor is it listened for, after this. With
+        ``stream_id``, raises UnknownTopicId where another one has the name.
+        """
         known = self.image.streams.get(name)
-        granted = await self._settled(DeleteStream(name=name), name)
+        granted = await self._settled(DeleteStream(name=name, stream_id=stream_id), name)
         if known is not None:
             await self._wait_for_leaders(known, granted.offset)
 

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
+from uuid import UUID
 
 from streamlog.access.session import NOBODY, Session
 from streamlog.authority.access import Access
@@ -207,7 +208,8 @@ class Metadata(Protocol):
 
         Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
 
-    async def delete_stream(self, name: str) -> None: ...
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
+        """``stream_id``: only if it has this id. Raises StreamNotFound, UnknownTopicId."""
 
     async def request(self, command: Command) -> Granted:
         """Carried out by the controller, wherever that is; this node knows of it afterwards."""

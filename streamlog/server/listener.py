@@ -9,6 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from streamlog.access.failures import place_of
 from streamlog.errors import ConfigError
 from streamlog.server.channel import Channel
 from streamlog.server.closings import Closings
@@ -40,7 +41,7 @@ class Listener:
         self._running = False  # run() has begun
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
         self._connections: dict[Connection, asyncio.Task[None]] = {}
-        self._hosts: Counter[str] = Counter()  # connections by the address they come from
+        self._hosts: Counter[str] = Counter()  # connections by the place they come from
         settings = context.settings
         self._newcomers = Newcomers(settings.newcomers_max, settings.newcomer_timeout_ms)
         self._room = ReceiveRoom(settings.receive_bytes_max, settings.receive_bytes_per_client_max)
@@ -150,7 +151,8 @@ class Listener:
         if len(self._connections) >= settings.connections_max:
             self._refuse(sock, peer, "limit", settings.connections_max)
             return
-        if self._hosts[host] >= settings.connections_per_address_max:
+        place = place_of(host)
+        if self._hosts[place] >= settings.connections_per_address_max:
             self._refuse(sock, peer, "address limit", settings.connections_per_address_max)
             return
         sock.setblocking(False)
@@ -176,8 +178,8 @@ class Listener:
         )
         self._context.metrics.connections.inc()
         self._connections[connection] = task = tasks.create_task(connection.run())
-        self._hosts[host] += 1
-        task.add_done_callback(lambda _: self._forget(connection, channel, host))
+        self._hosts[place] += 1
+        task.add_done_callback(lambda _: self._forget(connection, channel, place))
 
     def _channel(self, sock: socket.socket) -> Channel:
         """Raises OSError."""
@@ -199,13 +201,13 @@ class Listener:
         if (told := self._closings.told(closed)) is not None:
             logger.warning("connection closed", extra=told)
 
-    def _forget(self, connection: Connection, channel: Channel, host: str) -> None:
+    def _forget(self, connection: Connection, channel: Channel, place: str) -> None:
         self._newcomers.settle(channel.end)
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
+        self._hosts[place] -= 1
+        if not self._hosts[place]:
+            del self._hosts[place]
         self._context.metrics.connections.dec()
 
 

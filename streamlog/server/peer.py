@@ -2,6 +2,7 @@ import logging
 import time
 from typing import Final
 
+from streamlog.access.failures import place_of
 from streamlog.access.session import Session
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.server.context import Context
@@ -34,7 +35,6 @@ class Peer:
         self._has_shown = self._has_proved = self._has_logged_in = False
         self._is_tolerated: bool | None = None if context.security_optional else False
         """None: it is not known yet."""
-        self._ends_s: float | None = None  # monotonic
 
     @property
     def host(self) -> str:
@@ -44,9 +44,9 @@ class Peer:
     @property
     def answerable(self) -> str:
         """Who has to answer for what this connection takes: the principal, or before a login the
-        address."""
+        address, with all others of its IPv6 network."""
         session = self.context.session
-        return str(session.principal) if session.is_known else session.host
+        return str(session.principal) if session.is_known else place_of(session.host)
 
     @property
     def is_refused(self) -> bool:
@@ -67,7 +67,8 @@ class Peer:
             raise LoginRequired(f"{api.name} before a login")
         if self._is_tolerated is None:
             self._tolerate(api)
-        if self._ends_s is not None and time.monotonic() >= self._ends_s:
+        ends_s = self.context.session.ends_s
+        if ends_s is not None and time.monotonic() >= ends_s:
             raise LoginRequired(f"{api.name} after the session's end: log in again in time")
 
     def show(self, subject: str) -> None:
@@ -139,7 +140,8 @@ class Peer:
     def _become(self, proved: Proved) -> None:
         principal, is_node, lifetime_ms = proved
         self._has_proved = True
-        session = self.context.session._replace(principal=principal, is_node=is_node)
-        self._with(session)
+        ends_s = time.monotonic() + lifetime_ms / 1000 if lifetime_ms else None
+        self._with(
+            self.context.session._replace(principal=principal, is_node=is_node, ends_s=ends_s)
+        )
         self.is_let_in = True
-        self._ends_s = time.monotonic() + lifetime_ms / 1000 if lifetime_ms else None

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from uuid import UUID
 
 from streamlog.access.session import Session
 from streamlog.authority.access import Access
@@ -80,8 +81,8 @@ class SeenMetadata:
     ) -> StreamImage:
         return await self._all.alter_stream(name, changes, assignments)
 
-    async def delete_stream(self, name: str) -> None:
-        await self._all.delete_stream(name)
+    async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
+        await self._all.delete_stream(name, stream_id)
 
     async def request(self, command: Command) -> Granted:
         return await self._all.request(command)

@@ -70,7 +70,7 @@ def decide(
                 image, config, live=live, assignments=command.assignments
             )
         case commands.DeleteStream():
-            decision = streams.delete_stream(image, command.name)
+            decision = streams.delete_stream(image, command.name, command.stream_id)
         case commands.RegisterNode():
             decision = nodes.register(image, command, live, heard_of)
         case commands.Heartbeat():

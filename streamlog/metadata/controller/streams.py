@@ -5,7 +5,12 @@ from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from streamlog.errors import InvalidRequest, InvalidStreamConfig, StreamExists
+from streamlog.errors import (
+    InvalidRequest,
+    InvalidStreamConfig,
+    StreamExists,
+    UnknownTopicId,
+)
 from streamlog.metadata.circles import check_circle
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, Place, available_nodes, known_node
@@ -125,10 +130,15 @@ def _check_cluster(image: Image, config: StreamConfig) -> None:
         )
 
 
-def delete_stream(image: Image, name: str) -> Decision:
-    """The end of a stream. Raises StreamNotFound, InvalidStreamName."""
+def delete_stream(image: Image, name: str, stream_id: UUID | None = None) -> Decision:
+    """The end of a stream; with ``stream_id``, of that one alone. Raises StreamNotFound,
+    InvalidStreamName, UnknownTopicId.
+    """
     check_writable_by_clients(name)
-    return Decision((StreamDeleted(name=name, stream_id=image.stream(name).stream_id),))
+    known = image.stream(name).stream_id
+    if stream_id not in (None, known):
+        raise UnknownTopicId(f"no stream has the id {stream_id}: {name!r} is another one by now")
+    return Decision((StreamDeleted(name=name, stream_id=known),))
 
 
 def _add(

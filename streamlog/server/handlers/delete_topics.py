@@ -39,7 +39,7 @@ async def _delete(name: str | None, topic_id: UUID | None, context: Context) -> 
         if stream is None:
             raise StreamNotFound(f"there is no stream {name!r}")
         check_topic(Operation.DELETE, name, context)
-        await context.metadata.delete_stream(name)
+        await context.metadata.delete_stream(name, topic_id)
     except StreamlogError as error:
         return _result(name, topic_id, code_of(error), str(error))
     return _result(name, stream.stream_id, ErrorCode.none, None)

@@ -229,6 +229,9 @@ class _Gathering:
         self._enough = min(request.min_bytes, self._max_bytes)
         # A peer that vanished without a word must not be waited for longer than a silent one.
         self._max_wait_ms = min(request.max_wait_ms, settings.idle_timeout_ms)
+        if context.session.ends_s is not None:  # what comes after that is not for this session
+            left_ms = int((context.session.ends_s - time.monotonic()) * 1000)
+            self._max_wait_ms = max(0, min(self._max_wait_ms, left_ms))
         self._found_bytes = 0
         self._final = False
         self._waits = False

@@ -1,6 +1,6 @@
 """Every API but Fetch, asked over a socket, in every version offered."""
 
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -476,3 +476,24 @@ async def test_no_coordinator_before_the_node_has_registered(node: KafkaNode) ->
     async with RawClient(node.port) as client:
         answer = await client.ask(FIND_COORDINATOR, 2, {"key": "g"})
     assert answer["error_code"] == 15
+
+
+async def test_a_topic_that_was_created_anew_is_not_deleted_by_the_id_of_the_former(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody else is quicker than the request on its way to the controller."""
+    await node.add_stream("flights")
+    known = node.metadata.image.stream("flights").stream_id
+    delete = node.metadata.delete_stream
+
+    async def late(name: str, stream_id: UUID | None = None) -> None:
+        await delete(name)
+        await node.add_stream(name)
+        await delete(name, stream_id)
+
+    monkeypatch.setattr(node.metadata, "delete_stream", late)
+    request = {"topics": [{"name": None, "topic_id": known}], "timeout": 1}
+    async with RawClient(node.port) as client:
+        answer = await client.ask(DELETE_TOPICS, 6, request)
+    assert [it["error_code"] for it in answer["responses"]] == [100]
+    assert node.metadata.image.stream("flights").stream_id != known

@@ -13,6 +13,7 @@ from streamlog.client.connection import Connection
 from streamlog.client.security import Security
 from streamlog.errors import ConfigError, NodeUnreachable
 from streamlog.server.listener import Listener
+from streamlog.server.peer import Peer
 from streamlog.wire import control
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header
@@ -284,3 +285,33 @@ async def test_a_client_that_leaves_is_no_news_by_tls(
                 await next_one.request(METADATA, ALL_TOPICS)
         assert node.metric("streamlog_connections_closed_total", reason="failure") == 0
         assert [it.message for it in caplog.records if it.levelname != "DEBUG"] == []
+
+
+def tcp_pair() -> tuple[socket.socket, socket.socket]:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        theirs = socket.create_connection(listening.getsockname())
+        return listening.accept()[0], theirs
+
+
+async def test_addresses_of_one_ipv6_network_share_a_limit() -> None:
+    """Whoever has one address of IPv6 has 2**64 of them."""
+    async with KafkaNode(connections_per_address_max=2) as node:
+        admitted: list[str] = []
+        async with asyncio.TaskGroup() as tasks:
+            pairs = [tcp_pair() for _ in range(4)]
+            hosts = ("2001:db8::1", "2001:db8::2", "2001:db8::3:4", "2001:db8:0:1::1")
+            for (ours, _), host in zip(pairs, hosts, strict=True):
+                before = len(node.listener._connections)
+                node.listener._admit(ours, host, 1, tasks)
+                if len(node.listener._connections) > before:
+                    admitted.append(host)
+            for _, theirs in pairs:
+                theirs.close()
+        assert admitted == [hosts[0], hosts[1], hosts[3]]
+    assert not node.listener._hosts
+
+
+def test_what_one_ipv6_network_holds_is_counted_together(node: KafkaNode) -> None:
+    places = {Peer(node.context, f"2001:db8::{number:x}").answerable for number in range(9)}
+    assert len(places) == 1
+    assert Peer(node.context, "10.0.0.7").answerable == "10.0.0.7"

@@ -22,7 +22,7 @@ from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode
-from tests.raw_client import RawClient
+from tests.raw_client import RawClient, at, wanted
 from tests.signed_tokens import AUDIENCE, ISSUER, key_set, token
 
 ALL = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
@@ -455,3 +455,19 @@ async def test_unknown_users_look_like_those_that_are_known(node: KafkaNode) -> 
         scram, known = authenticator.of_plain(name)
         assert (scram, known.credentials[0].iterations) == (Scram.SHA_512, 5_000), "by the time"
     assert await shown("nobody", Scram.SHA_256) == await shown("known-1", Scram.SHA_256)
+
+
+async def test_a_long_poll_ends_with_the_session(tmp_path: Path) -> None:
+    """What is stored later is not for whoever asked before the end."""
+    settings = sasl(tmp_path, "PLAIN", session_lifetime_ms=200)
+    async with KafkaNode(sasl=settings) as node:
+        node.metadata.add_user("alice", "secret")
+        partition = await node.add_stream("flights")
+        async with RawClient(node.port) as client:
+            await log_in(client, "PLAIN", plain.encode_message("alice", "secret"))
+            asked = client.send_fetch(wanted(at(0), max_wait_ms=60_000))
+            answer = await client.fetched(asked)  # in the time that a client is patient
+            assert not answer.partitions[0].records
+            partition.append([b"later"])
+            client.send_fetch(wanted(at(0)))
+            assert await client.closed()
