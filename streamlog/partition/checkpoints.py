@@ -67,6 +67,8 @@ class Checkpoints:
             for name in (HIGH_WATERMARK, LOG_START, RECOVERY_POINT, FIRST_DIRTY, ERASURES)
         )
         self._written: dict[TopicPartition, Offsets] = {}
+        self._unread: set[int] = set()
+        """Files that were missing or damaged, and have not been written since."""
 
     def __contains__(self, tp: TopicPartition) -> bool:
         return tp in self._written
@@ -78,27 +80,42 @@ class Checkpoints:
         """A copy of what the files say."""
         return dict(self._written)
 
+    @property
+    def are_stored(self) -> bool:
+        """The files can be read, and say what they said last."""
+        return not self._unread
+
     def load(self) -> None:
         """Read the files; a damaged one counts as empty, and that is said. Raises OSError.
 
         What they say counts as durable: a process that was killed may have renamed one, no more.
         """
         self._disk.sync_directory(str(self._data_dir))
-        columns = [_load(file) for file in self._files]
+        read = [_load(file) for file in self._files]
+        columns = [column or {} for column in read]
         names = {tp for column in columns for tp in column}
         self._written = {tp: Offsets(*(column.get(tp, 0) for column in columns)) for tp in names}
+        self._unread = {i for i, column in enumerate(read) if column is None}
+        if names:
+            self._unread |= {i for i, column in enumerate(columns[:_WHOLE]) if not column}
 
     def write(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
-        """Replace those files whose content changes. Raises OSError."""
+        """Replace those files whose content changes, or was missing or damaged. Raises OSError."""
         written = self._written
         is_same_set = offsets.keys() == written.keys()
         for i, file in enumerate(self._files[:_WHOLE]):
-            if not is_same_set or any(offsets[tp][i] != was[i] for tp, was in written.items()):
+            if (
+                not is_same_set
+                or i in self._unread
+                or any(offsets[tp][i] != was[i] for tp, was in written.items())
+            ):
                 file.write({tp: values[i] for tp, values in offsets.items()})
+                self._unread.discard(i)
         for i, file in enumerate(self._files[_WHOLE:], _WHOLE):
             lines = _lines(offsets, i)
-            if lines != _lines(written, i):
+            if i in self._unread or lines != _lines(written, i):
                 file.write(lines)
+                self._unread.discard(i)
         self._written = dict(offsets)
 
 
@@ -106,10 +123,11 @@ def _lines(offsets: Mapping[TopicPartition, Offsets], column: int) -> dict[Topic
     return {tp: known[column] for tp, known in offsets.items() if known[column]}
 
 
-def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int]:
+def _load(file: OffsetCheckpoint) -> dict[TopicPartition, int] | None:
+    """None: it is damaged."""
     try:
         return file.read()
     except CorruptFile as error:
         effect = _DAMAGED[file.path.name]
         logger.error("checkpoint damaged", extra={"problem": str(error), "effect": effect})
-        return {}
+        return None

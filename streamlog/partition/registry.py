@@ -380,6 +380,7 @@ class Registry:
         )
         is_cut = result.log_end_offset < opening.offsets.kept_end
         partition.following.is_short = is_cut or result.recovery.lost_end
+        self._upkeep.opened(partition)
         if result.segment_count > 1:
             self._scrubbing.opened(partition)
 

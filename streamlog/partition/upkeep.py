@@ -57,6 +57,15 @@ class Upkeep:
         )
         self._writing = asyncio.Lock()
 
+    def opened(self, partition: Partition) -> None:
+        """A process that was killed may have synced more than the checkpoints say, and their files
+        may have been lost. If the log stays idle nothing else would bring them up to date, and each
+        start would read it again. Where the log has less they stay: they are how a start knows.
+        """
+        known = self._checkpoints.get(partition.tp)
+        if not partition.following.is_short and _offsets(partition) != known:
+            self.offsets_changed(partition)
+
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)
 
@@ -193,7 +202,7 @@ class Upkeep:
         return self._checkpoints.get(partition.tp).log_start
 
     async def _checkpoint(self) -> None:
-        if self._changed or self._dropped:
+        if self._changed or self._dropped or not self._checkpoints.are_stored:
             await self.write_checkpoints()
 
     async def _sync(self) -> None:

@@ -13,9 +13,11 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
-from streamlog.log.checkpoint import encode_checkpoint
+from streamlog.log.checkpoint import OffsetCheckpoint, encode_checkpoint
+from streamlog.log.disk import OsDisk
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
+from streamlog.partition.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from tests.failing_disk import FailingDisk
 from tests.partition_world import Told, World, publish, run_of, tp, values_of
 from tests.replica_world import until
@@ -216,6 +218,37 @@ async def test_a_lost_folder_is_known_until_the_controller_has_heard_of_it(world
         partition = registry.partition(tp("s"))
         assert partition.following.is_short
         assert (partition.log_start_offset, partition.log_end_offset) == (0, 0)
+
+
+@pytest.mark.parametrize("content", [None, b"1\n"])
+@pytest.mark.parametrize("name", [HIGH_WATERMARK, LOG_START, RECOVERY_POINT])
+async def test_a_lost_checkpoint_is_written_again_though_nothing_is_appended(
+    world: World, name: str, content: bytes | None
+) -> None:
+    """Else each start reads an idle log from its first segment on."""
+    async with world.node() as registry:
+        await world.create("s")
+        await world.create("t")  # which stays empty
+        await publish(registry.partition(tp("s")), b"a", b"b")
+    file = world.data_dir / name
+    before = file.read_bytes()
+    if content is None:
+        file.unlink()
+    else:
+        file.write_bytes(content)
+    async with world.node():
+        pass
+    assert file.read_bytes() == before
+
+
+async def test_what_a_start_has_synced_is_noted(world: World) -> None:
+    """Another start without an append in between does not read it again."""
+    registry = await world.started()
+    await world.create("s")
+    await publish(registry.partition(tp("s")), b"a", b"b")
+    assert not (world.data_dir / RECOVERY_POINT).exists()  # killed before the first checkpoint
+    await world.registry().open(world.image)
+    assert OffsetCheckpoint(world.data_dir / RECOVERY_POINT, OsDisk()).read() == {tp("s"): 2}
 
 
 async def test_lost_committed_records_are_told(
