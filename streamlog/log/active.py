@@ -220,8 +220,26 @@ class ActiveSegment:
             raise
         self.indexes_are_stored = True
 
+    def mend_indexes(self) -> None:
+        """Use those that the segment was found to need when it was verified. Raises OSError.
+
+        At the start the stored ones were believed after a few samples. Lookups by time and
+        retention rest on them, and they are stored again at the next stop.
+        """
+        segment, rebuilt = self.segment, self.segment.rebuilt
+        if rebuilt is None:
+            return
+        indexer = rebuilt.indexer
+        for place in list(segment.since(rebuilt.end_position, rebuilt.next_offset)):
+            indexer.add_place(place)
+        self.indexer, segment.rebuilt = indexer, None
+        segment.offsets, segment.times = indexer.offsets, indexer.times
+        segment.max_timestamp_ms = indexer.max_timestamp_ms
+        self.indexes_are_stored = self.is_resting = False
+
     def rest(self) -> None:
         """Have the indexes in files alone, until the next batch. Raises OSError."""
+        self.mend_indexes()
         if self.segment.size_bytes and not self.is_resting:
             self.write_indexes()
             self.segment.open_indexes()
@@ -265,6 +283,7 @@ class ActiveSegment:
 
     def seal(self) -> None:
         """Nothing more is written. Raises OSError, and may be tried again then."""
+        self.mend_indexes()
         if not self.is_resting:
             self.write_indexes()
         segment = self.segment

@@ -1,4 +1,5 @@
 import logging
+from functools import partial
 from pathlib import Path
 
 from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, Unavailable
@@ -362,11 +363,23 @@ class PartitionLog:
         if offset < segment.base_offset:
             segment = self._segments.floor(offset)
         try:
-            if segment.unverified_bytes:
-                verify(segment)
+            if segment.unverified_bytes or segment.rebuilt is not None:
+                self._verify(segment, verify)
             return segment.slice(offset, max_bytes, upper_offset)
         except OSError as error:
             raise storage_error(error, segment.path) from error
+
+    def _verify(self, segment: Segment, verify: Verify) -> None:
+        """By ``verify``, and with its indexes. Raises OSError, and what ``verify`` does."""
+        verify(segment)
+        if segment.rebuilt is None:
+            return
+        if segment is self._active.segment:
+            self._active.mend_indexes()
+            return
+        # It was sealed while it was verified, with the indexes that were wrong.
+        segment.rebuilt, segment.unverified_bytes = None, segment.size_bytes
+        verify(segment)
 
     def nothing(self) -> FileSlice:
         """An empty slice."""
@@ -387,8 +400,9 @@ class PartitionLog:
         ``verify`` that raises, and comes again. Raises CorruptData, Unavailable.
         """
         start, segments = self.log_start_offset, self._segments
+        mending = partial(self._verify, verify=verify)
         with storage_errors(self._directory):
-            return first_record_since(segments, timestamp_ms, start, upper_offset, verify=verify)
+            return first_record_since(segments, timestamp_ms, start, upper_offset, verify=mending)
 
     def latest_timestamp(
         self, upper_offset: int, *, verify: Verify = Segment.verify
@@ -396,7 +410,9 @@ class PartitionLog:
         """The first record of the latest time below ``upper_offset``; as above."""
         start = self.log_start_offset
         with storage_errors(self._directory):
-            return latest_record(self._segments, start, upper_offset, verify=verify)
+            return latest_record(
+                self._segments, start, upper_offset, verify=partial(self._verify, verify=verify)
+            )
 
     def first_timestamp_ms(self) -> int | None:
         """The time of the first record, if there is one; damaged batches are passed over."""
@@ -443,6 +459,7 @@ class PartitionLog:
             return self.log_start_offset
         segments = list(self._segments)
         with storage_errors(self._directory):
+            self._active.mend_indexes()
             count = expired_count(
                 segments,
                 self.settings,
@@ -622,6 +639,7 @@ class PartitionLog:
                     ticket.run()
                     self.finish_sync(ticket)
             with telling_of("log closed without indexes", self._directory):
+                self._active.mend_indexes()
                 if not self._active.indexes_are_stored:
                     self._active.write_indexes()
         self.failure = self.failure or "the log is closed"

@@ -7,8 +7,8 @@ from typing import Final
 from streamlog.errors import CorruptFile
 from streamlog.log.disk import DiskFile
 from streamlog.log.files import FilePool
-from streamlog.log.index import OFFSET_ENTRY, TIME_ENTRY, IndexEntries
-from streamlog.log.indexer import Indexer
+from streamlog.log.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
+from streamlog.log.indexer import NO_TIMESTAMP, Indexer
 from streamlog.log.scan import BatchPlace, Damage, base_offset_at, next_whole, scan
 from streamlog.log.scrub import IndexCheck
 from streamlog.log.segment import Segment
@@ -79,7 +79,7 @@ def resume(pool: FilePool, segment: Segment, recovery_point: int) -> Rescan | No
     pooled = pool.pin(segment.path)
     try:
         if entry is not None:
-            if not _samples_fit(pooled.file, segment, offsets):
+            if not _samples_fit(pooled.file, segment, offsets, times):
                 return None
             found.end_position = entry[1]
             found.next_offset = base_offset_at(pooled.file, entry[1])
@@ -110,7 +110,12 @@ def _walk_headers(file: DiskFile, segment: Segment, found: Rescan) -> bool:
     return times is None or segment.base_offset + times[1] < found.next_offset
 
 
-def _samples_fit(file: DiskFile, segment: Segment, offsets: IndexEntries) -> bool:
+def _samples_fit(
+    file: DiskFile, segment: Segment, offsets: IndexEntries, times: IndexEntries
+) -> bool:
+    """Also what the time index tells of the batches that are looked at anyway: its latest time up
+    to each of them.
+    """
     entries = list(offsets)
     for relative, position in entries[:: len(entries) // _SAMPLES_MAX + 1]:
         base_offset = base_offset_at(file, position)
@@ -118,6 +123,12 @@ def _samples_fit(file: DiskFile, segment: Segment, offsets: IndexEntries) -> boo
         if not isinstance(place, BatchPlace):
             return False
         if place.next_offset - 1 != segment.base_offset + relative:
+            return False
+        latest_ms, last_offset = times.floor(SECOND, relative) or (NO_TIMESTAMP, -1)
+        is_its_own = last_offset == relative
+        if latest_ms < place.max_timestamp_ms or (
+            is_its_own and latest_ms > place.max_timestamp_ms
+        ):
             return False
     return True
 

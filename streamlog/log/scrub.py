@@ -81,21 +81,26 @@ class IndexCheck:
         self.indexer.add_place(place)
         self._audit.add(place)
 
+    def contradictions(self) -> dict[str, str]:
+        """What is wrong so far, by path: of a segment that grows the files may know more by now."""
+        if self._offsets is not None and not self._audit.offsets_are_true:
+            self.problems[self._offset_path] = "an entry points to no such batch"
+        if self._times is not None and not self._audit.times_are_true:
+            self.problems[self._time_path] = "an entry tells a wrong time"
+        return {path: problem for path, problem in self.problems.items() if problem != MISSING}
+
     def finish(self, *, sealed: bool) -> dict[str, str]:
         """What is wrong, by path.
 
         Only a sealed segment's indexes must be there and reach its end.
         """
         self._audit.finish()
-        if self._offsets is not None and not self._audit.offsets_are_true:
-            self.problems[self._offset_path] = "an entry points to no such batch"
-        if self._times is not None and not self._audit.times_are_true:
-            self.problems[self._time_path] = "an entry tells a wrong time"
+        found = self.contradictions()
         if sealed:
             self.indexer.note_time()
             self._check_ends()
             return self.problems
-        return {path: problem for path, problem in self.problems.items() if problem != MISSING}
+        return found
 
     def _check_ends(self) -> None:
         ours, theirs = self.indexer, self._offsets

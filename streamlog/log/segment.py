@@ -4,7 +4,7 @@ import errno
 import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, CorruptBatch, CorruptData
 from streamlog.log.disk import DiskFile, FileState, is_full, storage_error
@@ -58,6 +58,14 @@ def tell_damage(path: str, damage: Damage) -> None:
     )
 
 
+class Rebuilt(NamedTuple):
+    """True indexes of the batches up to a position of a segment that grows."""
+
+    indexer: Indexer
+    end_position: int
+    next_offset: int
+
+
 class Segment:
     """Reads from one segment. Its log's owner alone uses it, but for ``verify``.
 
@@ -80,6 +88,7 @@ class Segment:
         "next_offset",
         "offsets",
         "path",
+        "rebuilt",
         "sealed",
         "size_bytes",
         "stem_path",
@@ -113,6 +122,7 @@ class Segment:
         self.ends = UNKNOWN_ENDS  # of a sealed segment, as it was stored
         self.compared: FileState | None = None  # the file that was last found to have these
         self.damages: tuple[Damage, ...] = ()  # in order; what is in them is never served
+        self.rebuilt: Rebuilt | None = None  # those in use were found wrong; see ``ActiveSegment``
         self.unverified_bytes = size_bytes  # the first so many bytes are not yet checked
         self.unverified_end = next_offset  # ... and should end at this offset
         self.offsets: Index = IndexFile(pool, self.index_path, OFFSET_ENTRY)
@@ -265,8 +275,12 @@ class Segment:
             self.max_timestamp_ms = check.indexer.max_timestamp_ms
             problems = check.finish(sealed=True)
             self.mend_indexes(check.indexer, problems)
-            for path, problem in problems.items():
-                logger.warning("index rebuilt", extra={"file": path, "problem": problem})
+        else:
+            problems = check.contradictions()
+            if problems:
+                self.rebuilt = Rebuilt(check.indexer, size_bytes, end_offset)
+        for path, problem in problems.items():
+            logger.warning("index rebuilt", extra={"file": path, "problem": problem})
         end = self.size_bytes + 1 if sealed else self.unverified_bytes  # it may have been cut
         self.damages = tuple(damage for damage in damages if damage.position < end)
         self.unverified_bytes = 0
@@ -455,9 +469,13 @@ class Segment:
 
     def head(self) -> Iterator[BatchPlace]:
         """The batches from the first one on, up to a damage; verified or not. Raises OSError."""
+        yield from self.since(0, self.base_offset)
+
+    def since(self, position: int, base_offset: int) -> Iterator[BatchPlace]:
+        """Likewise from the batch that begins there on."""
         pooled = self._pool.pin(self.path)
         try:
-            yield from self._headers(pooled.file, 0, self.base_offset)
+            yield from self._headers(pooled.file, position, base_offset)
         finally:
             self._pool.unpin(pooled)
 
@@ -564,6 +582,7 @@ class Segment:
         self.next_offset = next_offset
         self.unverified_bytes = min(self.unverified_bytes, position)
         self.unverified_end = min(self.unverified_end, next_offset)
+        self.rebuilt = None  # whoever cuts it makes its indexes anew
         self.damages = tuple(d for d in self.damages if d.position < position)
         self._hints.clear()
 

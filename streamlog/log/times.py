@@ -29,11 +29,11 @@ def latest_time(segment: Segment) -> int | None:
     if segment.max_timestamp_ms is None and segment.size_bytes:
         if not segment.verified and segment.has_other_ends():
             return None
-        times = [place.max_timestamp_ms for place in segment.tail()]
+        latest = max((place.max_timestamp_ms for place in segment.tail()), default=NO_TIMESTAMP)
         indexed = _time_of_index(segment)
-        if indexed is not None:
-            times.append(indexed)
-        segment.max_timestamp_ms = max(times, default=None)
+        if indexed is None or indexed < latest:  # a whole one ends with the latest time
+            latest = max((place.max_timestamp_ms for place in segment.head()), default=NO_TIMESTAMP)
+        segment.max_timestamp_ms = max(latest, NO_TIMESTAMP if indexed is None else indexed)
     return segment.max_timestamp_ms
 
 
@@ -56,8 +56,12 @@ def first_record_since(
     Has the segments that it reads verified. Raises OSError, CorruptData, Unavailable.
     """
     for segment in segments:
+        if segment.base_offset >= upper_offset:
+            break
+        if not segment.sealed:  # its latest time comes from its index
+            verify(segment)
         latest = latest_time(segment)
-        if latest is None or latest < timestamp_ms or segment.base_offset >= upper_offset:
+        if latest is None or latest < timestamp_ms:
             continue
         verify(segment)
         found = _first_since(segment, timestamp_ms, offset, upper_offset)
@@ -78,6 +82,8 @@ def latest_record(
     for segment in segments:
         if segment.base_offset >= upper_offset:
             break
+        if not segment.sealed:
+            verify(segment)
         latest = latest_time(segment)
         if latest is not None and segment.base_offset < offset:
             verify(segment)
