@@ -36,6 +36,13 @@ class _Audit:
         self._offset_entry = next(self._offsets, None)
         self._time_entry = next(self._times, None)
         self._latest_ms = NO_TIMESTAMP
+        self._told_ms = NO_TIMESTAMP
+        self._to_be_told_ms = NO_TIMESTAMP
+
+    @property
+    def lacks_times(self) -> bool:
+        """With each offset entry comes one for the latest time, unless there is one."""
+        return self._told_ms < self._to_be_told_ms
 
     def add(self, place: BatchPlace) -> None:
         last_offset = place.next_offset - 1 - self._base_offset
@@ -47,8 +54,11 @@ class _Audit:
         if timed is not None and timed[1] <= last_offset:
             self.times_are_true &= timed == (place.max_timestamp_ms, last_offset)
             self.times_are_true &= timed[0] > self._latest_ms
+            self._told_ms = timed[0]
             self._time_entry = next(self._times, None)
         self._latest_ms = max(self._latest_ms, place.max_timestamp_ms)
+        if entry is not None and entry[0] == last_offset:
+            self._to_be_told_ms = self._latest_ms
 
     def finish(self) -> None:
         """An entry that no batch has claimed is wrong."""
@@ -87,6 +97,8 @@ class IndexCheck:
             self.problems[self._offset_path] = "an entry points to no such batch"
         if self._times is not None and not self._audit.times_are_true:
             self.problems[self._time_path] = "an entry tells a wrong time"
+        elif self._times is not None and self._offsets is not None and self._audit.lacks_times:
+            self.problems[self._time_path] = "its end is missing"
         return {path: problem for path, problem in self.problems.items() if problem != MISSING}
 
     def finish(self, *, sealed: bool) -> dict[str, str]:

@@ -185,6 +185,13 @@ def test_a_wrong_time_index_of_the_active_segment(disk: SimDisk, misled: bytes) 
     assert disk.content(ACTIVE) == misled
 
 
+def test_the_same_where_nobody_asks_for_a_time(disk: SimDisk, misled: bytes) -> None:
+    log = reopen(disk)
+    log.segments.last.verify()
+    log.close()
+    assert disk.content(ACTIVE) == misled
+
+
 def test_the_same_after_more_was_appended(disk: SimDisk, misled: bytes) -> None:
     log = reopen(disk)
     for i in range(COUNT, COUNT + 9):
@@ -203,6 +210,7 @@ def test_the_same_of_a_log_at_rest(disk: SimDisk, misled: bytes, is_read: bool) 
     if is_read:
         log.segments.last.verify()
     assert log.rest()
+    assert not is_read or disk.content(ACTIVE) == misled
     check(log)
     assert log.rest()
     check(log)
@@ -233,6 +241,24 @@ def test_the_same_where_it_is_sealed_while_it_is_verified(
     check(misled_log)
     misled_log.close()
     assert disk.content(ACTIVE).startswith(misled)
+
+
+@pytest.mark.parametrize("look", ["since", "latest"])
+def test_an_active_segment_that_seems_older_than_it_is(disk: SimDisk, look: str) -> None:
+    """The clock went back, and the entry of the latest time is lost."""
+    log = open_log(disk, GROWING)
+    for i in range(COUNT):
+        append(log, timestamp_ms=1_000 + STEP_MS * i if i < 154 else 9_999 if i == 154 else 1_500)
+    log.close()
+    data = disk.content(ACTIVE)
+    assert list(TIME_ENTRY.iter_unpack(data))[-1] == (9_999, 154)
+    disk.replace(ACTIVE, data[: -TIME_ENTRY.size])
+    log = reopen(disk)
+    assert log.recovery.scanned_segments == 0
+    if look == "since":
+        assert log.offset_for_timestamp(5_000, COUNT) == (154, 9_999)
+    else:
+        assert log.latest_timestamp(COUNT) == (154, 9_999)
 
 
 def test_another_logs_time_index_is_noticed_at_the_start(disk: SimDisk) -> None:
