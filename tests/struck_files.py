@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 import nats
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.cli.cluster.controller import Controller, ask
@@ -105,6 +105,8 @@ class Field:
         self.copies = copies
         self.cases = {f"case-{i:05d}": case for i, case in enumerate(cases)}
         self.acked: dict[str, dict[int, bytes]] = {name: {} for name in (*self.cases, TWIN, OTHER)}
+        self.start = 0
+        """What is below was purged of all streams."""
         self.nothing_to_strike: list[Case] = []
 
     @property
@@ -146,6 +148,14 @@ class Field:
         finally:
             await client.close()
         await asyncio.to_thread(self.wait_checkpointed)
+
+    def purge(self, start: int) -> None:
+        """Kafka's DeleteRecords, of all streams."""
+        admin = AdminClient({"bootstrap.servers": self.cluster.servers, "log_level": 0})
+        asked = admin.delete_records([TopicPartition(name, 0, start) for name in self.acked])
+        for future in asked.values():
+            assert future.result(PATIENCE_S).low_watermark == start
+        self.start = start
 
     def _create(self) -> None:
         admin = AdminClient({"bootstrap.servers": self.cluster.servers, "log_level": 0})
@@ -286,11 +296,16 @@ class Field:
     def _odd(self, name: str, logs: Sequence[ReplicaLog]) -> list[str]:
         problems = [problem for log in logs for problem in holes(log)]
         for log in logs:
-            if log.records and log.start:
+            if log.records and log.start > self.start:
                 problems.append(f"{log.name}: starts at {log.start}")
-            if {record.offset: record.value for record in log.records} != self.acked[name]:
+            found = {it.offset: it.value for it in log.records if it.offset >= self.start}
+            if found != self._kept(name):
                 problems.append(f"{log.name}: has not what was acknowledged")
         return problems
+
+    def _kept(self, name: str) -> dict[int, bytes]:
+        """What was acknowledged, and not purged."""
+        return {at: value for at, value in self.acked[name].items() if at >= self.start}
 
     def unread(self, names: Sequence[str]) -> dict[str, str]:
         """What a stock consumer does not get as it was acknowledged, by case."""
@@ -304,10 +319,12 @@ class Field:
                 "log_level": 0,
             }
         )
+        kept = {name: self._kept(name) for name in names}
         found: dict[str, dict[int, bytes]] = {name: {} for name in names}
         errors: dict[str, str] = {}
+        starts: dict[str, int] = {}
         try:
-            consumer.assign([TopicPartition(name, 0, 0) for name in names])
+            consumer.assign([TopicPartition(name, 0, self.start) for name in names])
             deadline = time.monotonic() + PATIENCE_S
             missing = set(names)
             while missing and time.monotonic() < deadline:
@@ -316,17 +333,32 @@ class Field:
                         errors[message.topic()] = str(message.error())
                     else:
                         found[message.topic()][message.offset()] = message.value()
-                missing = {name for name in missing if len(found[name]) < len(self.acked[name])}
+                missing = {name for name in missing if len(found[name]) < len(kept[name])}
+            for name in names:
+                starts[name] = self._start_of(name, consumer)
         finally:
             consumer.close()
         return {
             str(self.cases.get(name, name)): (
-                f"{errors.get(name, '')} {len(found[name])} of {len(self.acked[name])}; wrong at "
-                f"{[at for at, value in self.acked[name].items() if found[name].get(at) != value]}"
+                f"{errors.get(name, '')} from {starts[name]} on {len(found[name])} of "
+                f"{len(kept[name])}; wrong at "
+                f"{[at for at, value in kept[name].items() if found[name].get(at) != value]}"
             )
             for name in names
-            if found[name] != self.acked[name]
+            if found[name] != kept[name] or starts[name] != self.start
         }
+
+    @staticmethod
+    def _start_of(name: str, consumer: Consumer) -> int:
+        """As the leader tells it; a client may have to learn first who that is."""
+        deadline = time.monotonic() + PATIENCE_S
+        while True:
+            try:
+                start, _ = consumer.get_watermark_offsets(TopicPartition(name, 0), PATIENCE_S)
+                return int(start)
+            except KafkaException:
+                if time.monotonic() > deadline:
+                    raise
 
     def findings(self, besides: Iterable[str]) -> list[str]:
         """What ``streamlog log verify`` says of the victim's streams, but not of these."""
