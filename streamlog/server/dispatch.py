@@ -57,11 +57,14 @@ from streamlog.server.late_answer import LateAnswer
 from streamlog.server.peer import Peer
 from streamlog.server.poll import Poll
 from streamlog.server.quotas import UNCOUNTED, Charge
+from streamlog.turns import stepwise
 from streamlog.wire import control, registry
 from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
+AT_ONCE_BYTES: Final = 4 * 1024
+"""A request that is longer is read in turns."""
 _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
@@ -164,7 +167,10 @@ async def answer(
     if api.key == registry.PRODUCE:
         produced = await produce.handle(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
-    asked = control.read_request(cursor, api, version)
+    if len(request) <= AT_ONCE_BYTES:
+        asked = control.read_request(cursor, api, version)
+    else:
+        asked = await stepwise(control.read_request_in_steps(cursor, api, version))
     values = await _values(header, asked, peer, poll)
     if api.key in acts.ADMINISTRATIVE:
         acts.tell(api, asked, values, context)
@@ -173,7 +179,7 @@ async def answer(
         charge.request()
         throttle_ms = charge.throttle_ms
         values = {**values, "throttle_time": throttle_ms}
-    encoded = control.encode_response(api, version, values)
+    encoded = await stepwise(control.encode_response_in_steps(api, version, values))
     answered = [frame(response_header, encoded)]
     return Answer(answered, throttle_ms=throttle_ms, is_last=peer.is_refused)
 

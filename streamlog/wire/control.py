@@ -4,14 +4,14 @@ Durations are milliseconds and error codes are numbers. A handler writes the ans
 version; what an older one does not have is left out.
 """
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import Any, Final
 
 from kio.index import UnknownEntity, load_request_schema, load_response_schema
 
 from streamlog.errors import UnsupportedVersion
 from streamlog.wire.cursor import Cursor
-from streamlog.wire.entity import entity
+from streamlog.wire.entity import Entity, entity
 from streamlog.wire.registry import Api
 
 Message = Mapping[str, Any]
@@ -27,12 +27,28 @@ def read_request(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
 
     No more than ELEMENTS_MAX are read.
     """
+    codec = _request_codec(api, version)
+    cursor.limit(ELEMENTS_MAX)
+    return codec.read(cursor)
+
+
+def read_request_in_steps(
+    cursor: Cursor, api: Api, version: int
+) -> Generator[None, None, dict[str, Any]]:
+    """Likewise, of a large request; yields again and again, so that others have their turn."""
+    codec = _request_codec(api, version)
+    cursor.limit(ELEMENTS_MAX)
+    if codec.read_steps is None:
+        return codec.read(cursor)
+    found: dict[str, Any] = yield from codec.read_steps(cursor)
+    return found
+
+
+def _request_codec(api: Api, version: int) -> Entity:
     try:
-        schema = load_request_schema(api.key, version)
+        return entity(load_request_schema(api.key, version))
     except UnknownEntity:
         raise UnsupportedVersion(f"{api.name} version {version} is too old") from None
-    cursor.limit(ELEMENTS_MAX)
-    return entity(schema).read(cursor)
 
 
 def encode_request(api: Api, version: int, values: Message) -> bytes:
@@ -44,6 +60,19 @@ def encode_request(api: Api, version: int, values: Message) -> bytes:
 def read_response(cursor: Cursor, api: Api, version: int) -> dict[str, Any]:
     """Raises MalformedFrame."""
     return entity(load_response_schema(api.key, version)).read(cursor)
+
+
+def encode_response_in_steps(
+    api: Api, version: int, values: Message
+) -> Generator[None, None, bytes]:
+    """As ``encode_response``; yields after some items of an array."""
+    out = bytearray()
+    codec = entity(load_response_schema(api.key, version))
+    if codec.write_steps is None:
+        codec.write(out, values)
+    else:
+        yield from codec.write_steps(out, values)
+    return bytes(out)
 
 
 def encode_response(api: Api, version: int, values: Message) -> bytes:

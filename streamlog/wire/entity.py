@@ -5,7 +5,7 @@ does not give takes the schema's default, else zero, empty or null.
 """
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import MISSING, fields
 from functools import cache
 from types import NoneType, UnionType
@@ -24,14 +24,21 @@ from streamlog.wire.cursor import (
 
 Read = Callable[[Cursor], Any]
 Write = Callable[[bytearray, Any], None]
+ReadSteps = Callable[[Cursor], Generator[None, None, Any]]
+WriteSteps = Callable[[bytearray, Any], Generator[None, None, None]]
+
+STEP_ITEMS: Final = 32
+"""Items of an array that are read or written between two yields."""
 
 
 class Entity(NamedTuple):
-    """The codec of a struct."""
+    """The codec of a struct. Of one without arrays there are no steps."""
 
     read: Callable[[Cursor], dict[str, Any]]
     write: Callable[[bytearray, Mapping[str, Any]], None]
     names: frozenset[str]
+    read_steps: ReadSteps | None
+    write_steps: WriteSteps | None
 
 
 class _Field(NamedTuple):
@@ -40,12 +47,17 @@ class _Field(NamedTuple):
     default: Any
     read: Read
     write: Write
+    read_steps: ReadSteps | None
+    write_steps: WriteSteps | None
 
 
 class _Kind(NamedTuple):
     read: Read
     write: Write
     default: Any
+    read_steps: ReadSteps | None = None
+    """Reads the same, and yields now and then, so that others have their turn in between."""
+    write_steps: WriteSteps | None = None
 
 
 def _number(code: str) -> _Kind:
@@ -136,13 +148,39 @@ def _array(item: _Kind | Entity, flexible: bool, nullable: bool) -> _Kind:
         for value in values or ():
             item.write(out, value)
 
-    return _Kind(read, write, None if nullable else ())
+    def read_steps(cursor: Cursor) -> Generator[None, None, list[Any] | None]:
+        length = (
+            cursor.nullable_array_length(flexible) if nullable else cursor.array_length(flexible)
+        )
+        if length is None:
+            return None
+        values = []
+        for number in range(length):
+            steps = item.read_steps
+            values.append(item.read(cursor) if steps is None else (yield from steps(cursor)))
+            if number % STEP_ITEMS == STEP_ITEMS - 1:
+                yield
+        return values
+
+    def write_steps(out: bytearray, values: Any) -> Generator[None, None, None]:
+        if not nullable and values is None:
+            raise BrokenInvariant("null where an array must be")
+        out += encode_array_length(None if values is None else len(values), flexible)
+        for number, value in enumerate(values or ()):
+            if item.write_steps is None:
+                item.write(out, value)
+            else:
+                yield from item.write_steps(out, value)
+            if number % STEP_ITEMS == STEP_ITEMS - 1:
+                yield
+
+    return _Kind(read, write, None if nullable else (), read_steps, write_steps)
 
 
 def _struct(inner: Entity, nullable: bool) -> _Kind:
     """Before one that may be null a byte says whether it is: -1, else 1 (KIP-893)."""
     if not nullable:
-        return _Kind(inner.read, inner.write, {})
+        return _Kind(inner.read, inner.write, {}, inner.read_steps, inner.write_steps)
 
     def read(cursor: Cursor) -> dict[str, Any] | None:
         mark = cursor.i8()
@@ -195,13 +233,28 @@ def entity(schema: type[Any]) -> Entity:
         kind = _kind(declared.type, declared.metadata.get("kafka_type"), flexible)
         default = kind.default if declared.default is MISSING else _plain(declared.default)
         tag = declared.metadata.get("tag")
-        built = _Field(declared.name, tag, default, kind.read, kind.write)
+        built = _Field(
+            declared.name,
+            tag,
+            default,
+            kind.read,
+            kind.write,
+            kind.read_steps,
+            kind.write_steps,
+        )
         if tag is None:
             plain.append(built)
         else:
             tagged[tag] = built
     names = frozenset(declared.name for declared in fields(schema))
-    return Entity(_reader(plain, tagged, flexible), _writer(plain, tagged, flexible), names)
+    has_steps = any(field.read_steps is not None for field in plain)
+    return Entity(
+        _reader(plain, tagged, flexible),
+        _writer(plain, tagged, flexible),
+        names,
+        _step_reader(plain, tagged, flexible) if has_steps else None,
+        _step_writer(plain, tagged, flexible) if has_steps else None,
+    )
 
 
 def _plain(default: Any) -> Any:
@@ -218,16 +271,33 @@ def _reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> R
     def read(cursor: Cursor) -> dict[str, Any]:
         values = {field.name: field.read(cursor) for field in plain}
         if flexible:
-            values.update((field.name, _fresh(field.default)) for field in tagged.values())
-            for _ in range(cursor.tag_count()):
-                field = tagged.get(cursor.uvarint())
-                content = cursor.within(cursor.uvarint())
-                if field is not None:
-                    values[field.name] = field.read(content)
-                    cursor.passed(content)
+            _read_tags(cursor, tagged, values)
         return values
 
     return read
+
+
+def _step_reader(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> ReadSteps:
+    def read(cursor: Cursor) -> Generator[None, None, dict[str, Any]]:
+        values = {}
+        for field in plain:
+            steps = field.read_steps
+            values[field.name] = field.read(cursor) if steps is None else (yield from steps(cursor))
+        if flexible:
+            _read_tags(cursor, tagged, values)
+        return values
+
+    return read
+
+
+def _read_tags(cursor: Cursor, tagged: dict[int, _Field], values: dict[str, Any]) -> None:
+    values.update((field.name, _fresh(field.default)) for field in tagged.values())
+    for _ in range(cursor.tag_count()):
+        field = tagged.get(cursor.uvarint())
+        content = cursor.within(cursor.uvarint())
+        if field is not None:
+            values[field.name] = field.read(content)
+            cursor.passed(content)
 
 
 def _writer(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> Write:
@@ -236,6 +306,22 @@ def _writer(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> W
     def write(out: bytearray, values: Mapping[str, Any]) -> None:
         for field in plain:
             field.write(out, values.get(field.name, field.default))
+        if flexible:
+            _write_tags(out, in_order, values)
+
+    return write
+
+
+def _step_writer(plain: list[_Field], tagged: dict[int, _Field], flexible: bool) -> WriteSteps:
+    in_order = [tagged[tag] for tag in sorted(tagged)]
+
+    def write(out: bytearray, values: Mapping[str, Any]) -> Generator[None, None, None]:
+        for field in plain:
+            value = values.get(field.name, field.default)
+            if field.write_steps is None:
+                field.write(out, value)
+            else:
+                yield from field.write_steps(out, value)
         if flexible:
             _write_tags(out, in_order, values)
 

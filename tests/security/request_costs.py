@@ -1,8 +1,10 @@
 """What requests cost by their size: the time that a node spends on each kind, and how it grows.
 
-``python -m tests.security.request_costs`` asks a node in this process, without sockets: Kafka's
-APIs by dispatch, the management API by its verbs. Times are of the processor, the best of three.
-The exponent is that of the size by which the time grows: 1 is linear. What takes little has none.
+``python -m tests.security.request_costs`` asks a node in this process: all of Kafka's APIs by
+dispatch, all verbs of the management API, all routes of HTTP over a socket. Times are of the
+processor, the best of three: of the whole request, and of the longest time for which it held the
+event loop, which is what others wait for. The exponent is that of the size by which the time grows:
+1 is linear. What takes little has none. Kinds that take less than ``SHOWN_S`` are counted only.
 """
 
 import asyncio
@@ -12,16 +14,28 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import fields, is_dataclass
 from types import SimpleNamespace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, get_args, get_origin
+from uuid import UUID
+
+from kio.index import load_request_schema
 
 from streamlog.access.rulebook import NO_RULES
 from streamlog.access.session import Session
 from streamlog.admin.verbs import Verbs
 from streamlog.authority.audit import Audit
 from streamlog.authority.authority import Authority
-from streamlog.errors import StreamlogError
+from streamlog.config import HttpSection
+from streamlog.console.page.page import Page
+from streamlog.console.partition_gauges import PartitionGauges, PartitionTotals
+from streamlog.console.partition_scrape import PartitionScrape
+from streamlog.console.readiness import Readiness
+from streamlog.console.site import Site
+from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.model import NodeId, TopicPartition
 from streamlog.sections import AccessSection
+from streamlog.turns import in_turns
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
@@ -50,11 +64,14 @@ from streamlog.wire.registry import (
     OFFSET_FOR_LEADER_EPOCH,
     PRODUCE,
     SYNC_GROUP,
+    Api,
 )
 from tests.kafka_node import KafkaNode
+from tests.page_world import Statistics, image, moment, partition, stream
 from tests.restricted import Asker
 
 SIZES: Final = (250, 1_000, 4_000)
+SHOWN_S: Final = 0.005
 SHORT_S: Final = 0.005
 """A kind whose largest request takes less needs no exponent."""
 STREAMS: Final = 20
@@ -63,22 +80,31 @@ STREAMS: Final = 20
 Ask = Callable[[], Awaitable[object]]
 
 
+class Cost(NamedTuple):
+    """Of one request, in CPU time."""
+
+    seconds: float
+    held_s: float
+    """The longest time between two turns of others."""
+
+
 class Row(NamedTuple):
     """One kind of request."""
 
     listener: str
     kind: str
-    seconds: tuple[float, ...]
+    costs: tuple[Cost, ...]
 
     @property
     def exponent(self) -> float:
-        first, last = self.seconds[0], self.seconds[-1]
+        first, last = self.costs[0].seconds, self.costs[-1].seconds
         return math.log(last / first) / math.log(SIZES[-1] / SIZES[0])
 
     def line(self) -> str:
-        times = " | ".join(f"{it * 1000:.1f}" for it in self.seconds)
-        grows = "" if self.seconds[-1] < SHORT_S else f"{self.exponent:.2f}"
-        return f"| {self.listener} | {self.kind} | {times} | {grows} |"
+        times = " | ".join(f"{it.seconds * 1000:.1f}" for it in self.costs)
+        held = max(it.held_s for it in self.costs) * 1000
+        grows = "" if self.costs[-1].seconds < SHORT_S else f"{self.exponent:.2f}"
+        return f"| {self.listener} | {self.kind} | {times} | {held:.1f} | {grows} |"
 
 
 def kafka_bodies(size: int) -> dict[tuple[int, int], Mapping[str, Any]]:
@@ -248,30 +274,104 @@ def management_bodies(size: int) -> dict[str, tuple[str, Any]]:
     }
 
 
-async def seconds(ask: Ask) -> float:
-    """CPU time, the best of three; no turn of the event loop is longer."""
-    best = math.inf
+async def cost(ask: Ask) -> Cost:
+    """The best of three."""
+    costs = []
     for _ in range(3):
+        held_s = [0.0]
+        watching = asyncio.create_task(_watch(held_s))
+        await asyncio.sleep(0)
         began = time.process_time()
         with contextlib.suppress(StreamlogError):  # refused at the wire
-            await ask()
-        best = min(best, time.process_time() - began)
-    return best
+            await asyncio.create_task(_asked(ask))
+        seconds = time.process_time() - began
+        await asyncio.sleep(0)
+        watching.cancel()
+        costs.append(Cost(seconds, max(held_s)))
+    return Cost(min(it.seconds for it in costs), min(it.held_s for it in costs))
+
+
+async def _asked(ask: Ask) -> None:
+    """In a task of its own, as a connection is."""
+    await ask()
+
+
+async def _watch(held_s: list[float]) -> None:
+    """A turn each time that there is one."""
+    at = time.process_time()
+    while True:
+        await asyncio.sleep(0)
+        now = time.process_time()
+        held_s.append(now - at)
+        at = now
+
+
+def any_body(schema: type[Any], size: int) -> dict[str, Any]:
+    """Of an API that has no request above: so many items in each list, or a long text."""
+    has_lists = any(_item(field.type) is not None for field in fields(schema))
+    return {
+        field.name: _any_value(field.type, field.metadata.get("kafka_type"), size, has_lists)
+        for field in fields(schema)
+    }
+
+
+def _any_value(annotation: Any, kind: str | None, size: int, has_lists: bool) -> Any:
+    item = _item(annotation)
+    if item is not None:
+        if is_dataclass(item):
+            return [any_body(item, 1) for _ in range(size)]
+        return [_scalar(kind, number, 8) for number in range(size)]
+    if is_dataclass(annotation):
+        return any_body(annotation, 1)
+    return _scalar(kind, 1, 8 if has_lists or size == 1 else 7 * size)
+
+
+def _item(annotation: Any) -> Any:
+    """What a list is of; None of anything else."""
+    found = [annotation, *get_args(annotation)]
+    return next((get_args(it)[0] for it in found if get_origin(it) is tuple), None)
+
+
+def _scalar(kind: str | None, number: int, length: int) -> Any:
+    match kind:
+        case "string":
+            return f"{number:0{length}}"
+        case "bytes" | "records":
+            return b"x" * length
+        case "uuid":
+            return UUID(int=number)
+        case "bool":
+            return False
+        case _:
+            return number % 100
+
+
+def kafka_requests(size: int) -> dict[str, tuple[Api, int, Mapping[str, Any]]]:
+    """One of each API that there is, by its name."""
+    found = {
+        APIS[key].name: (APIS[key], version, it)
+        for (key, version), it in kafka_bodies(size).items()
+    }
+    for api in APIS.values():
+        if api.name not in found:
+            schema = load_request_schema(api.key, api.version_max)
+            found[api.name] = (api, api.version_max, any_body(schema, size))
+    found["Metadata of all"] = (APIS[METADATA], 12, {"topics": None})
+    return found
 
 
 async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
     listener = f"Kafka, {'with' if rules else 'without'} rights"
     asker = Asker(node.context, *rules, audit=Audit())
-    found: dict[tuple[int, int], list[float]] = {}
+    found: dict[str, list[Cost]] = {}
     for size in SIZES:
-        for (key, version), body in kafka_bodies(size).items():
-            api = APIS[key]
+        for kind, (api, version, body) in kafka_requests(size).items():
             data = encode_request_header(api, version, 7, "costs")
             data += control.encode_request(api, version, body)
-            took = await seconds(lambda data=data: asker.ask(data))  # type: ignore[misc]
-            found.setdefault((key, version), []).append(took)
+            took = await cost(lambda data=data: asker.ask(data))  # type: ignore[misc]
+            found.setdefault(kind, []).append(took)
     asker.close()
-    return [Row(listener, APIS[key].name, tuple(it)) for (key, _), it in found.items()]
+    return [Row(listener, kind, tuple(it)) for kind, it in found.items()]
 
 
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
@@ -281,13 +381,116 @@ async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
     verbs = for_all.seen_by(authority.access_of(Session()))
     verbs.streams.freshness.catch_up = _at_once  # type: ignore[method-assign]
     listener = f"NATS, {'without' if restricted else 'with'} rights"
-    found: dict[str, list[float]] = {}
+    found: dict[str, list[Cost]] = {}
     for size in SIZES:
-        for kind, (verb, body) in management_bodies(size).items():
+        for kind, (verb, body) in management_requests(verbs, size).items():
             data = b"[" * size if body is None else json.dumps(body).encode()
-            took = await seconds(lambda verb=verb, data=data: verbs.reply(verb, data, {}))  # type: ignore[misc]
+            took = await cost(lambda verb=verb, data=data: verbs.reply(verb, data, {}))  # type: ignore[misc]
             found.setdefault(kind, []).append(took)
     return [Row(listener, kind, tuple(it)) for kind, it in found.items()]
+
+
+def management_requests(verbs: Verbs, size: int) -> dict[str, tuple[str, Any]]:
+    """Those above, and of each verb one with many fields, which it does not know."""
+    many = {f"f{number}": [{}] for number in range(size)}
+    others = {f"{verb}: unknown fields": (it, many) for verb, it in all_verbs(verbs).items()}
+    return {**management_bodies(size), **others}
+
+
+def all_verbs(verbs: Verbs) -> dict[str, str]:
+    """As they are asked, by their names."""
+    routes = verbs._routes
+    return {
+        **{verb: verb for verb in routes._plain},
+        **{verb: f"{verb}.s" for verb in routes._of_stream},
+        **{verb: f"{verb}.s.c" for verb in routes._of_consumer},
+    }
+
+
+def http_requests(path: str, size: int) -> dict[str, bytes]:
+    """Of one route: what aiohttp takes of long lines, many headers and bodies, and what not."""
+    kinds = {
+        "query": ("?" + "&".join(f"a{number}=1" for number in range(size)), "", b""),
+        "a long value": (f"?filter={'x' * size}", "", b""),
+        "escapes": (f"?filter={'%41' * size}", "", b""),
+        "headers": ("", "".join(f"X-{number}: 1\r\n" for number in range(size)), b""),
+        "cookies": ("", f"Cookie: {'c=1; ' * size}\r\n", b""),
+        "Authorization": ("", f"Authorization: Basic {'YTpi' * size}\r\n", b""),
+        "a body": ("", f"Content-Length: {100 * size}\r\n", b"x" * 100 * size),
+        "JSON": ("", f"Content-Length: {size}\r\n", b"[" * size),
+    }
+    return {
+        kind: f"GET {path}{query} HTTP/1.1\r\nHost: localhost\r\n{headers}"
+        "Connection: close\r\n\r\n".encode()
+        + body
+        for kind, (query, headers, body) in kinds.items()
+    }
+
+
+async def http_rows(node: KafkaNode) -> list[Row]:
+    site, routes = await http_site(node)
+    await site.start()
+
+    async def ask(data: bytes) -> None:
+        reader, writer = await asyncio.open_connection("127.0.0.1", site.port)
+        with contextlib.suppress(ConnectionError, TimeoutError):
+            writer.write(data)
+            async with asyncio.timeout(0.5):  # events do not end
+                await reader.read()
+        writer.transport.abort()
+
+    found: dict[str, list[Cost]] = {}
+    for size in SIZES:
+        for path in routes:
+            for kind, data in http_requests(path, size).items():
+                took = await cost(lambda data=data: ask(data))  # type: ignore[misc]
+                found.setdefault(f"{path}: {kind}", []).append(took)
+    await site.stop()
+    return [Row("HTTP", kind, tuple(it)) for kind, it in found.items()]
+
+
+async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
+    """All that a node serves, and the paths; of a cluster of many streams."""
+    known = image(*(stream(f"s-{number}", partition()) for number in range(SIZES[-1])))
+    kept = [Statistics(TopicPartition(name, 0)) for name in known.streams]
+
+    async def survey() -> None:
+        pass
+
+    async def statistics(_: object) -> list[Any]:
+        return list(kept)
+
+    async def gauges() -> list[Any]:
+        totals = PartitionTotals()
+        async for it in in_turns(kept):
+            totals.add(it)
+        return [PartitionGauges(totals, offline=0)]
+
+    nobody: Any = SimpleNamespace(partitions=tuple, partition=_nowhere)
+    page = Page(
+        node_id=NodeId(1),
+        settings=HttpSection(),
+        moment=lambda _: moment(known),
+        survey=survey,
+        image=lambda: known,
+        partitions=nobody,
+    )
+    scrape = PartitionScrape(statistics=statistics, partitions_max=10_000)
+    pages = [*page.routes(), *scrape.routes()]
+    site = Site(
+        "127.0.0.1",
+        0,
+        registry=node.metrics.registry,
+        gauges=gauges,
+        readiness=Readiness({}),
+        loop_lag_s=lambda: 0.0,
+        pages=lambda: pages,
+    )
+    return site, [*(it.path for it in pages), "/metrics", "/healthz", "/readyz", "/nowhere"]
+
+
+def _nowhere(tp: TopicPartition) -> Any:
+    raise PartitionNotFound(str(tp))
 
 
 async def _no_states(*_: object, **__: object) -> dict[object, object]:
@@ -311,14 +514,17 @@ async def main() -> None:
         *await kafka_rows(node, "describe topic *", "read topic *", "read group *"),
         *await management_rows(node, restricted=True),
         *await management_rows(node, restricted=False),
+        *await http_rows(node),
     ]
     await node.listener.stop()
     node.close()
     sizes = " | ".join(f"{it:,} items (ms)" for it in SIZES)
-    print(f"| listener | request | {sizes} | exponent |")
-    print("|---|---|" + "---:|" * (len(SIZES) + 1))
-    for row in sorted(rows, key=lambda it: -it.seconds[-1]):
+    print(f"| listener | request | {sizes} | held the loop (ms) | exponent |")
+    print("|---|---|" + "---:|" * (len(SIZES) + 2))
+    shown = [row for row in rows if max(it.seconds for it in row.costs) >= SHOWN_S]
+    for row in sorted(shown, key=lambda it: -it.costs[-1].seconds):
         print(row.line())
+    print(f"\nAnd {len(rows) - len(shown)} kinds that took less than {SHOWN_S * 1000:g} ms.")
 
 
 if __name__ == "__main__":

@@ -23,13 +23,15 @@ from streamlog.server.node_configs import shown_node_configs
 from streamlog.server.refusal import Refused, told
 from streamlog.server.shown_config import ShownConfig
 from streamlog.server.topic_configs import shown_topic_configs
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context) -> Message:
     image = await newest_image(context)
     resources = {(it["resource_type"], it["resource_name"]): it for it in request["resources"]}
-    return {"results": [_result(it, request, image, context) for it in resources.values()]}
+    asked = in_turns(resources.values())
+    return {"results": [_result(it, request, image, context) async for it in asked]}
 
 
 def _result(resource: Message, request: Message, image: Image, context: Context) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from streamlog.metadata.stream import check_stream_name, is_internal
 from streamlog.server.context import Context
 from streamlog.server.refusal import Refused, told
 from streamlog.server.topology import OPERATIONS_UNKNOWN, live_nodes, shown_partition
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 PARTITIONS_MAX: Final = 2_000
@@ -27,11 +28,11 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     limit = min(request["response_partition_limit"], PARTITIONS_MAX)
     fault = _fault(limit, cursor)
     if fault is not None:
-        return {"topics": [_error(name, fault) for name in names]}
+        return {"topics": [_error(name, fault) async for name in in_turns(names)]}
     if cursor is not None:
         names = [name for name in names if name >= cursor["topic_name"]]
     topics: list[dict[str, Any]] = []
-    for name in names:
+    async for name in in_turns(names):
         if limit == 0:
             return {"topics": topics, "next_cursor": {"topic_name": name, "partition_index": 0}}
         first = 0

@@ -15,6 +15,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.access.rules import Operation
 from streamlog.server.context import Context
 from streamlog.server.guards import group_refusal
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 _GROUP: Final = 0
@@ -27,7 +28,7 @@ _NOBODY: Final[Message] = {"node_id": -1, "host": "", "port": -1}
 async def handle(request: Message, version: int, context: Context) -> Message:
     kind = request.get("key_type", _GROUP)
     keys = request["coordinator_keys"] if version >= 4 else [request["key"]]
-    coordinators = [{"key": key, **await _find(kind, key, context)} for key in keys]
+    coordinators = [{"key": it, **await _find(kind, it, context)} async for it in in_turns(keys)]
     return {"coordinators": coordinators} if version >= 4 else coordinators[0]
 
 

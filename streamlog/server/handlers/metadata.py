@@ -22,6 +22,7 @@ from streamlog.server.topology import (
     shown_nodes,
     shown_partition,
 )
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 
@@ -30,9 +31,10 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     asked = request["topics"]
     if asked is None or (version == 0 and not asked):
         live = live_nodes(image)
-        topics = [_topic(name, stream, live) for name, stream in image.streams.items()]
+        streams = image.streams.items()
+        topics = [_topic(name, stream, live) async for name, stream in in_turns(streams)]
     else:
-        topics = list(_asked_topics(asked, version, image))
+        topics = [it async for it in in_turns(_asked_topics(asked, version, image))]
     return {
         "brokers": list(shown_nodes(context)),
         "cluster_id": image.cluster_id,

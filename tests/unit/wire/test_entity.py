@@ -13,8 +13,15 @@ from kio.serial import entity_reader, entity_writer
 from streamlog.errors import MalformedFrame
 from streamlog.wire.control import encode_request
 from streamlog.wire.cursor import Cursor
-from streamlog.wire.entity import entity
-from streamlog.wire.registry import APIS, DESCRIBE_TOPIC_PARTITIONS, FETCH, METADATA, PRODUCE
+from streamlog.wire.entity import STEP_ITEMS, entity
+from streamlog.wire.registry import (
+    APIS,
+    DESCRIBE_TOPIC_PARTITIONS,
+    FETCH,
+    LIST_OFFSETS,
+    METADATA,
+    PRODUCE,
+)
 
 ID = UUID("00112233-4455-6677-8899-aabbccddeeff")
 
@@ -72,6 +79,53 @@ def example(schema: Any, salt: int) -> dict[str, Any]:
 def _args(annotation: Any) -> list[Any]:
     inner = getattr(annotation, "__args__", ())
     return [annotation, *(arg for part in inner for arg in _args(part))]
+
+
+def ended(steps: Any) -> tuple[Any, int]:
+    """What they come to, and how often they yielded."""
+    count = 0
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return end.value, count
+        count += 1
+
+
+@pytest.mark.parametrize("schema", SCHEMAS)
+@pytest.mark.parametrize("salt", range(5))
+def test_in_steps_the_same_is_read_and_written(schema: Any, salt: int) -> None:
+    codec, values, data = entity(schema), example(schema, salt), bytearray()
+    codec.write(data, values)
+    if codec.read_steps is None or codec.write_steps is None:
+        assert not [
+            it for it in fields(schema) if "tuple" in str(it.type) and "tag" not in it.metadata
+        ]
+        return
+    again = bytearray()
+    ended(codec.write_steps(again, values))
+    assert again == data
+    cursor = Cursor(bytes(data))
+    assert ended(codec.read_steps(cursor))[0] == codec.read(Cursor(bytes(data)))
+    assert cursor.remaining == 0
+
+
+def test_a_large_request_has_a_step_for_each_few_items() -> None:
+    """Also where they are all in one topic."""
+    codec = entity(load_request_schema(LIST_OFFSETS, 7))
+    partitions = [{"partition_index": number, "timestamp": 1} for number in range(3_200)]
+    for topics in (
+        [{"name": "t", "partitions": partitions}],
+        [{"name": f"t{number}", "partitions": partitions[:1]} for number in range(3_200)],
+    ):
+        data, again = bytearray(), bytearray()
+        codec.write(data, {"replica_id": -1, "topics": topics})
+        assert codec.read_steps is not None
+        assert codec.write_steps is not None
+        read, count = ended(codec.read_steps(Cursor(bytes(data))))
+        assert count == 3_200 // STEP_ITEMS
+        assert ended(codec.write_steps(again, read))[1] == 3_200 // STEP_ITEMS
+        assert again == data
 
 
 @pytest.mark.parametrize("schema", SCHEMAS)
