@@ -80,9 +80,12 @@ class FakeMetadata:
         name: str,
         changes: tuple[SettingChange, ...],
         assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
     ) -> StreamImage:
         before = self.image.streams.get(name)
-        await self.request(AlterStream(name=name, changes=changes, assignments=assignments))
+        await self.request(
+            AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
+        )
         stream = self.image.stream(name)
         assert before is not None
         for index in range(len(before.partitions), len(stream.partitions)):

@@ -78,8 +78,10 @@ class Member:
         granted = await self.request(CreateStream(config=config))
         return self.image.stream(config.name), granted.result["created"]
 
-    async def update_stream(self, config: StreamConfig) -> StreamImage:
-        await self.request(UpdateStream(config=config))
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        await self.request(UpdateStream(config=config, seen=seen))
         return self.image.stream(config.name)
 
     async def delete_stream(self, name: str) -> None:

@@ -28,8 +28,10 @@ class SeenMetadata:
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]:
         return await self._all.create_stream(config)
 
-    async def update_stream(self, config: StreamConfig) -> StreamImage:
-        return await self._all.update_stream(config)
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        return await self._all.update_stream(config, seen)
 
     async def delete_stream(self, name: str) -> None:
         await self._all.delete_stream(name)

@@ -56,7 +56,9 @@ class Metadata(Protocol):
     @property
     def controller_id(self) -> NodeId | None: ...
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...
-    async def update_stream(self, config: StreamConfig) -> StreamImage: ...
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage: ...
     async def delete_stream(self, name: str) -> None: ...
     async def request(self, command: Command) -> Granted: ...
     async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
@@ -108,9 +110,11 @@ class Streams:
             if getattr(known, lasting.name) and not asked[lasting.jetstream]:
                 raise Refused(invalid_config(lasting.told))
         config = self._honoured(asked)
+        seen = None
         if self._access is not None:
             check_update(self._access, known, config)
-        return await self._info(await self._metadata.update_stream(config))
+            seen = known
+        return await self._info(await self._metadata.update_stream(config, seen))
 
     async def info(self, name: str, fields: Fields) -> dict[str, Any]:
         pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)

@@ -55,6 +55,8 @@ class UpdateStream(Command):
     """Another configuration; more partitions are added, other replicas are placed."""
 
     config: StreamConfig
+    seen: StreamConfig | None = None
+    """Upon which it was judged whether the caller may: what it would bind now must not be more."""
 
 
 class AlterStream(Command):
@@ -64,6 +66,8 @@ class AlterStream(Command):
     changes: tuple[SettingChange, ...]
     assignments: tuple[tuple[NodeId, ...], ...] = ()
     """Who keeps each partition that is new by this; empty: the controller chooses."""
+    seen: StreamConfig | None = None
+    """As above."""
 
 
 class DeleteStream(Command):

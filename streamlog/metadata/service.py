@@ -229,9 +229,11 @@ class MetadataService:
         await self._wait_for_leaders(stream, granted.offset)
         return stream, granted.result["created"]
 
-    async def update_stream(self, config: StreamConfig) -> StreamImage:
-        """The stream as it is now."""
-        granted = await self._settled(UpdateStream(config=config), config.name)
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage:
+        """The stream as it is now. ``seen``: upon which it was judged that this is allowed."""
+        granted = await self._settled(UpdateStream(config=config, seen=seen), config.name)
         stream = self.image.stream(config.name)
         await self._wait_for_leaders(stream, granted.offset)
         return stream
@@ -241,12 +243,14 @@ class MetadataService:
         name: str,
         changes: tuple[SettingChange, ...],
         assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
     ) -> StreamImage:
         """The stream as it is now.
 
         ``assignments``: who keeps each new partition, where that is not left to the controller.
+        ``seen``: as above.
         """
-        command = AlterStream(name=name, changes=changes, assignments=assignments)
+        command = AlterStream(name=name, changes=changes, assignments=assignments, seen=seen)
         granted = await self._settled(command, name)
         stream = self.image.stream(name)
         await self._wait_for_leaders(stream, granted.offset)

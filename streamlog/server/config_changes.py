@@ -83,11 +83,12 @@ def _check(resource: Message) -> None:
 
 async def _alter(name: str, changes: Changes, validate_only: bool, context: Context) -> None:
     check_topic(Operation.ALTER_CONFIGS, name, context)
+    seen = None
     if context.access is not None and any(it.setting in BINDING_SETTINGS for it in changes):
-        known = context.metadata.image.stream(name).config
-        check_bindings(altered(known, changes), context, known)
+        seen = (await newest_image(context)).stream(name).config
+        check_bindings(altered(seen, changes), context, seen)
     if validate_only:
         image = await newest_image(context)
         controller.update_stream(image, altered(image.stream(name).config, changes))
     else:
-        await context.metadata.alter_stream(name, changes)
+        await context.metadata.alter_stream(name, changes, seen=seen)

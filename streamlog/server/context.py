@@ -203,8 +203,10 @@ class Metadata(Protocol):
         name: str,
         changes: tuple[SettingChange, ...],
         assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
     ) -> StreamImage:
         """``assignments``: who keeps each new partition, where that is not left to the controller.
+        ``seen``: upon which it was judged that the caller may.
 
         Raises StreamNotFound, InvalidStreamConfig, InvalidSubject."""
 

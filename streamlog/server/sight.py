@@ -78,8 +78,9 @@ class SeenMetadata:
         name: str,
         changes: tuple[SettingChange, ...],
         assignments: tuple[tuple[NodeId, ...], ...] = (),
+        seen: StreamConfig | None = None,
     ) -> StreamImage:
-        return await self._all.alter_stream(name, changes, assignments)
+        return await self._all.alter_stream(name, changes, assignments, seen)
 
     async def delete_stream(self, name: str, stream_id: UUID | None = None) -> None:
         await self._all.delete_stream(name, stream_id)

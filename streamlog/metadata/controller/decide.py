@@ -63,8 +63,10 @@ def decide(
                 image, config, new_id=new_id, now_ms=now_ms, live=live, assignments=assignments
             )
         case commands.UpdateStream():
+            streams.check_seen(image, command.config.name, command.seen)
             decision = streams.update_stream(image, command.config, live=live)
         case commands.AlterStream():
+            streams.check_seen(image, command.name, command.seen)
             config = altered(image.stream(command.name).config, command.changes)
             decision = streams.update_stream(
                 image, config, live=live, assignments=command.assignments

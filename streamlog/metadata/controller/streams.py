@@ -11,6 +11,7 @@ from streamlog.errors import (
     StreamExists,
     UnknownTopicId,
 )
+from streamlog.metadata.bindings import bound_subjects
 from streamlog.metadata.circles import check_circle
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, Place, available_nodes, known_node
@@ -52,6 +53,20 @@ def create_stream(
     draft.records.append(StreamCreated(stream_id=new_id, config=config, created_ms=now_ms))
     _add(draft, config, range(config.partitions), Placement(draft), assignments)
     return draft.decision(created=True)
+
+
+def check_seen(image: Image, name: str, seen: StreamConfig | None) -> None:
+    """A node has judged by ``seen`` whether a change is allowed. If two changes are asked for at
+    once, each may be allowed, and both together not. Raises StreamNotFound, InvalidStreamConfig.
+    """
+    if seen is None:
+        return
+    known = image.stream(name).config
+    sizes = known.partitions, known.replicas
+    same = sizes == (seen.partitions, seen.replicas)
+    if not same or bound_subjects(known) != bound_subjects(seen):
+        text = f"{name!r} was changed in the same moment: look at it, and ask again"
+        raise InvalidStreamConfig(text)
 
 
 def update_stream(

@@ -78,4 +78,5 @@ async def _add(topic: Message, image: Image, validate_only: bool, context: Conte
         config = altered(known, changes)
         controller.update_stream(image, config, assignments=assignments)
     else:
-        await context.metadata.alter_stream(name, changes, assignments)
+        seen = None if context.access is None else known
+        await context.metadata.alter_stream(name, changes, assignments, seen)
