@@ -285,6 +285,7 @@ class Node:
                 "cluster": self._why_no_lease,
                 "ingest": self._why_not_listening,
                 "replicas": self._why_behind,
+                "partitions": self._why_partitions_failed,
                 "nats": self._why_no_nats,
                 **{name: partial(self._why_unfit, name) for name in DISABLING},
             }
@@ -577,7 +578,18 @@ class Node:
             return None
         behind = self._metadata.image.out_of_sync(self._data_dir.node_id)
         self._has_caught_up = not behind
-        return f"catching up: {behind} partitions are not in sync yet" if behind else None
+        behind -= len(self._registry.failures)  # those do not catch up
+        return f"catching up: {_partitions(behind)} not in sync yet" if behind > 0 else None
+
+    def _why_partitions_failed(self) -> str | None:
+        """Of a node that has started: whoever restarts the next one must not take it for in sync.
+        What fails later on is on the page; others lead it.
+        """
+        failures = self._registry.failures
+        if self._has_caught_up or self._life.starting or not failures:
+            return None
+        tp, why = next(iter(failures.items()))
+        return f"{_partitions(len(failures))} not written until this is mended: {tp}: {why}"
 
     def _why_unfit(self, name: str) -> str | None:
         found = (it for it in self._troubles() if it.name == name and it.is_disabling)
@@ -589,3 +601,7 @@ class Node:
             why = f" ({complaint})" if complaint else ""
             return f"not connected to NATS: nothing is taken in, reads go on{why}"
         return str(self._admin.complaint) if self._admin.complaint else None
+
+
+def _partitions(number: int) -> str:
+    return "1 partition is" if number == 1 else f"{number} partitions are"

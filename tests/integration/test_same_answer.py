@@ -405,3 +405,31 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
         wait_until(lambda: everyone.check().code == 0, "it does not come back")
         everyone.mark()
         everyone.agree(WELL)
+
+
+def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
+    """It does not catch up, and does not say so."""
+    row = Row(
+        ready=("partitions", f"1 partition is not written until this is mended: {STREAM}"),
+        page=f"critical: 1 partition cannot be written on this node, such as {STREAM}",
+        others="warning: 1 partition not in sync on every replica",
+        doctor=("FAILED   node: node 1 is not ready: partitions: 1 partition is not written",),
+        log="partition offline stream=orders partition=0",
+        alerts=frozenset({"PartitionsAreOffline", "PartitionsAreUnderReplicated"}),
+        check=(f"{STREAM}/0 is not in sync on node 1",),
+    )
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        cluster.kill(1)
+        folder = cluster[1].data_dir / "streams" / STREAM / "0"
+        kept = folder.rename(tmp_path / "kept")
+        folder.write_text("no folder")
+        everyone.mark()
+        cluster[1].spawn()
+        everyone.agree(row)
+        cluster.kill(1)
+        folder.unlink()
+        kept.rename(folder)
+        cluster.start(1)
+        everyone.mark()
+        everyone.agree(WELL)

@@ -18,6 +18,8 @@ SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
 NAMED_MAX: Final = 3
 """Partitions that a sentence names."""
 LOOP_LAG_S: Final = 0.5
+SAID_ELSEWHERE: Final = frozenset({"cluster", "partitions"})
+"""Parts that are not ready of which other findings tell more."""
 
 
 class Finding(NamedTuple):
@@ -83,7 +85,7 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
         elif part == "metadata":
             remedy = "Mend the disk and restart the node; the others go on without it"
             yield Finding(CRITICAL, f"{this} takes no part in the quorum: {reason}", remedy)
-        elif part != "cluster" and part not in DISABLING:
+        elif part not in SAID_ELSEWHERE and part not in DISABLING:
             yield Finding(NOTE, f"{this} is not ready: {reason}", "Wait; it is said when it lasts")
     for trouble in it.troubles:
         severity = CRITICAL if trouble.is_urgent else WARNING
