@@ -12,6 +12,7 @@ import subprocess
 import urllib.parse
 import urllib.request
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
@@ -48,10 +49,8 @@ class Row(NamedTuple):
     """Likewise of the pages of the others."""
     doctor: tuple[str, ...] = ()
     """Lines of ``doctor`` on node 1, which fails if there are any."""
-    log: str = ""
-    """A line of its log that is worth a warning; empty: there is none."""
-    others_log: str = ""
-    """Of node 2's; empty: there may be any."""
+    log: str | None = ""
+    """A line of its log that is worth a warning; empty: there is none; None: there may be any."""
     alerts: frozenset[str] = frozenset()
     check: tuple[str, ...] = ()
     """Lines of ``cluster check``, which fails if there are any."""
@@ -154,17 +153,18 @@ class Everyone:
         return [it.group(0) for it in _WARNED.finditer(text)]
 
     def agree(self, row: Row, *asked: int) -> None:
-        """Wait until each says what ``row`` has. ``asked``: nodes that the commands are given."""
+        """Wait until each says what ``row`` has. ``asked``: only these; others may hang."""
         node = self.cluster[1]
         others = [it for it in self.cluster.running() if it is not node]
+        if asked:
+            others = [it for it in others if it.number in asked]
         _wait(lambda: _is_ready_as(self.ready(1), row.ready), lambda: self.ready(1))
         assert node.http("/healthz")[0] == 200
         _wait(lambda: _has(self.page(1), row.page), lambda: self.page(1))
         for other in others:
-            _wait(lambda it=other: _has(self.page(it.number), row.others), lambda: self.page(2))  # type: ignore[misc]
-        _wait(lambda: _has(self.log(1), row.log), lambda: self.log(1))
-        if row.others_log:
-            _wait(lambda: _has(self.log(2), row.others_log), lambda: self.log(2))
+            number = other.number
+            _wait(partial(self._page_has, number, row.others), partial(self.page, number))
+        _wait(lambda: row.log is None or _has(self.log(1), row.log), lambda: self.log(1))
         _wait(lambda: _says(self.check(*asked), row.check), lambda: self.check(*asked))
         told = self.nodes(*asked)
         assert re.search(rf"^ +1 .* {re.escape(row.state)} +(yes|no) ", told.text, re.M), told
@@ -173,6 +173,9 @@ class Everyone:
         if self.alerts is not None:
             firing = self.alerts.firing
             _wait(lambda: firing() - BY_THE_WAY == row.alerts, firing)
+
+    def _page_has(self, number: int, wanted: str) -> bool:
+        return _has(self.page(number), wanted)
 
     def ready(self, number: int) -> tuple[int, dict[str, str]]:
         """The status of ``/readyz`` and its reasons; 0 where nobody answers."""

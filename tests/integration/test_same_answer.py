@@ -205,7 +205,7 @@ def test_nobody_can_say_whose_clock_is_wrong(tmp_path: Path) -> None:
         assert cluster.controller() == 2
         wait_until(lambda: _says_warning(everyone), "its page says nothing")
         assert everyone.ready(1) == (200, {})
-        assert any(row.log in it for it in everyone.log(1))
+        wait_until(lambda: any(str(row.log) in it for it in everyone.log(1)), "nor does its log")
         assert everyone.check().code == 0
         if everyone.alerts is not None:
             wait_until(lambda: "ClockIsWrong" in everyone.alerts.firing(), "no alert")  # type: ignore[union-attr]
@@ -309,6 +309,14 @@ def test_hangup(tmp_path: Path) -> None:
         assert led(cluster, 1) == 2
 
 
+def receive(sock: socket.socket) -> bytes:
+    """A whole answer: OpenSSL takes what is left of it for a fault when the connection ends."""
+    answer = bytearray()
+    while len(answer) < 4 or len(answer) < 4 + int.from_bytes(answer[:4], "big"):
+        answer += sock.recv(4096)
+    return bytes(answer)
+
+
 def leave(sock: socket.socket) -> None:
     sock.close()
 
@@ -346,7 +354,7 @@ def test_clients_leave(
                     sock = context.wrap_socket(sock, server_hostname="localhost")
                 sock.sendall(said)
                 if said:
-                    assert sock.recv(4)
+                    assert receive(sock)
                 end(sock)
         everyone.agree(WELL)
 
@@ -383,7 +391,7 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
     row = Row(
         page=" is gone -> Start it",
         others=" is gone -> Start it",
-        log="node=3",
+        log=None,
         alerts=frozenset({"NodeIsGone", "NodeIsNotScraped", "PartitionsAreUnderReplicated"}),
         check=("node 3 is not alive", f"{STREAM}/0 is not in sync on node 3"),
     )
@@ -393,12 +401,14 @@ def test_another_node_is_dead_or_hangs(tmp_path: Path) -> None:
         cluster.kill(3)
         refused = ("FAILED   network: voter 3 ", "Connection refused", "-> start the node")
         everyone.agree(row._replace(doctor=refused), 1, 2)
+        assert "node is gone node=3" in "".join(everyone.log(1) + everyone.log(2))
         cluster.start(3)
         everyone.mark()
         everyone.agree(WELL)
         cluster[3].pause()
         hangs = ("FAILED   network: voter 3 ", "whether the process hangs")
         everyone.agree(row._replace(doctor=hangs), 1, 2)
+        assert "session over node=3" in "".join(everyone.log(1) + everyone.log(2))
         own = everyone.doctor(3)
         assert own.code == 1 and "FAILED   node: node 3 does not answer" in own.text
         cluster[3].resume()
