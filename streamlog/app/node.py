@@ -578,14 +578,14 @@ class Node:
             return None
         behind = self._metadata.image.out_of_sync(self._data_dir.node_id)
         self._has_caught_up = not behind
-        behind -= len(self._registry.failures)  # those do not catch up
+        behind -= len(self._registry.unopened)  # those do not catch up
         return f"catching up: {_partitions(behind)} not in sync yet" if behind > 0 else None
 
     def _why_partitions_failed(self) -> str | None:
         """Of a node that has started: whoever restarts the next one must not take it for in sync.
         What fails later on is on the page; others lead it.
         """
-        failures = self._registry.failures
+        failures = self._registry.unopened
         if self._has_caught_up or self._life.starting or not failures:
             return None
         tp, why = next(iter(failures.items()))

@@ -28,9 +28,6 @@ REMEDIES: Final = MappingProxyType(
         "stop failed": "the next start recovers what is missing; look at the error",
         "stop took too long": "the next start recovers; raise node.stop_timeout_ms if it is short",
         "stopping at once": NOTHING,
-        "this node cannot lead": "see its /readyz",
-        "this node is not well": "see its page",
-        "this node needs care": "see its page",
         "a part of the status page failed": _BUG,
         "the status page was not told of a change": _BUG,
         # metadata
@@ -94,7 +91,7 @@ REMEDIES: Final = MappingProxyType(
             "it lies in orphans/: remove it when nobody misses it"
         ),
         "folder's mark damaged": _DISK,
-        "deleted folder remains": _FIRST_THEN_RESTART,
+        "removed files remain": _FIRST_THEN_RESTART,
         "log starts are not written": "purges wait, nothing is deleted meanwhile; " + _DISK,
         "purged files remain": NOTHING,
         "checkpoint damaged": "nothing: logs are read in its place; look at the disk",

@@ -18,6 +18,8 @@ SEVERITIES: Final = (CRITICAL, WARNING, NOTE)
 NAMED_MAX: Final = 3
 """Partitions that a sentence names."""
 LOOP_LAG_S: Final = 0.5
+STARTING: Final = "starting"
+"""The role of a node that has not read its metadata yet."""
 SAID_ELSEWHERE: Final = frozenset({"cluster", "partitions"})
 """Parts that are not ready of which other findings tell more."""
 
@@ -44,6 +46,8 @@ def findings(moment: Moment, overview: Overview) -> list[Finding]:
 
 def _of_quorum(it: Moment) -> Iterator[Finding]:
     voters = _listed(it.voters)
+    if it.role == STARTING:
+        return
     if it.controller is None:
         yield Finding(
             CRITICAL,
@@ -79,6 +83,8 @@ def _of_quorum(it: Moment) -> Iterator[Finding]:
 def _of_this_node(it: Moment) -> Iterator[Finding]:
     this = f"Node {it.node_id} (this one)"
     for part, reason in it.reasons.items():
+        if part == "nats" and "node" in it.reasons:
+            continue  # its turn is yet to come, or over
         if part == "nats":
             remedy = it.nats_remedy or "start nats-server, or mend nats.servers; the log says more"
             yield Finding(CRITICAL, f"{this}: {reason}", _begun(remedy))
@@ -117,6 +123,8 @@ def _of_this_node(it: Moment) -> Iterator[Finding]:
 
 def _of_nodes(it: Moment) -> Iterator[Finding]:
     for node_id, node in sorted(it.image.nodes.items()):
+        if node_id == it.node_id and "node" in it.reasons:
+            continue  # of before it has registered, or it is said that it is stopping
         yield from _of_node(node_id, node, has_controller=it.controller is not None)
         if node_id != it.node_id:  # what this one knows of itself is said already
             yield from _of_unfit_node(node_id, node)

@@ -88,6 +88,17 @@ def test_partitions_are_counted_and_some_named() -> None:
     assert all(finding.remedy for finding in found(it))
 
 
+def test_a_node_that_starts_does_not_call_itself_gone() -> None:
+    """Nor NATS, which it has not tried yet, nor the quorum before it has read its metadata."""
+    reasons = {"node": "the node is starting: partitions", "nats": "not connected to NATS"}
+    (finding,) = found(moment(image(node_1={"fenced": True}), reasons=reasons))
+    assert (finding.severity, "starting: partitions" in finding.what) == (NOTE, True)
+    (finding,) = found(
+        moment(image(), reasons=reasons, role="starting", controller=None, voters=())
+    )
+    assert finding.severity == NOTE
+
+
 def test_the_worst_comes_first() -> None:
     ahead = judge(Facts(clock_ahead_s=9.0))
     it = moment(image(node_2={"draining": True}, node_3={"fenced": True}), troubles=ahead)
