@@ -9,7 +9,7 @@ from typing import Final
 
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import binary, free_port
-from benchmarks.trio import HOST, Member, wait_for_port, wait_ready
+from benchmarks.trio import HOST, WHOLE_TIMEOUT_S, Member, wait_for_port, wait_ready
 
 END_TIMEOUT_S: Final = 60.0
 
@@ -45,10 +45,10 @@ class LoneNode:
         assert self._node.process is not None, "started"
         return int(self._node.process.pid)
 
-    def start(self) -> None:
+    def start(self, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
         """Return when it is ready."""
         self._node.start()
-        wait_ready(self._node, HOST, self._http)
+        wait_ready(self._node, HOST, self._http, timeout_s)
 
     def end(self) -> None:
         """A clean stop."""

@@ -209,14 +209,14 @@ def wait_for_port(port: int, host: str = HOST) -> None:
         time.sleep(POLL_S)
 
 
-def wait_ready(node: Member, host: str, http_port: int) -> None:
+def wait_ready(node: Member, host: str, http_port: int, timeout_s: float = WHOLE_TIMEOUT_S) -> None:
     """Wait until a streamlog node says that it can do its work."""
-    deadline = time.monotonic() + WHOLE_TIMEOUT_S
+    deadline = time.monotonic() + timeout_s
     while not _is_ready(host, http_port):
         if node.process is None or node.process.poll() is not None:
             raise BenchmarkError(f"the node ended; see {node.log}")
         if time.monotonic() > deadline:
-            raise BenchmarkError(f"no node is ready at {host} within {WHOLE_TIMEOUT_S:.0f} s")
+            raise BenchmarkError(f"no node is ready at {host} within {timeout_s:.0f} s")
         time.sleep(POLL_S)
 
 

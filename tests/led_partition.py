@@ -198,7 +198,7 @@ class FakePartition:
     def read_beside(self, name: str) -> bytes:
         return self.beside.get(name, b"")
 
-    def write_beside(self, name: str, data: bytes) -> None:
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self.beside[name] = data
 
     def commit(self) -> None:

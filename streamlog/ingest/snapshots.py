@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
@@ -17,6 +18,15 @@ LOOK_S: Final = 2.0
 """How often it is looked whether a snapshot has become old."""
 BEHIND_BYTES: Final = 64 * 1024 * 1024
 """A start may have to read about that much of a log, which takes a fraction of a second."""
+NOTHING_BYTES: Final = 1024 * 1024
+"""A start reads the last messages of each log anyway. A snapshot that has no id, and saves it no
+more than so much, costs more than it spares: a node may have very many logs with a little in each.
+"""
+SAVED_AT_ONCE: Final = 64
+"""Snapshots that one thread writes in one go at a stop."""
+SAVERS: Final = 4
+SAVE_S: Final = 6.0
+"""After which a stop writes no more of them: the next start reads those logs instead."""
 SHARE: Final = 20
 """Writing takes at most one part in so many of the time, however large windows are."""
 
@@ -58,8 +68,10 @@ class KeptPartition(Protocol):
     def read_beside(self, name: str) -> bytes:
         """A small file in its folder; empty if there is none. Blocks. Raises StreamlogError."""
 
-    def write_beside(self, name: str, data: bytes) -> None:
-        """Replace it as a whole, durably. Blocks. Raises StreamlogError."""
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace it as a whole, and durably, unless that is not asked for. Blocks. Raises
+        StreamlogError.
+        """
 
 
 class Kept(NamedTuple):
@@ -80,7 +92,7 @@ class Kept(NamedTuple):
 
 
 class Snapshots:
-    """``run`` writes those that are due, ``save`` those that are not written; ``recall`` reads."""
+    """``run`` writes those that are due, ``save`` those that a stop should; ``recall`` reads."""
 
     def __init__(self, take_grown: Callable[[], Iterable[Kept]]) -> None:
         """``take_grown`` tells of those that have grown since it was asked last."""
@@ -101,10 +113,44 @@ class Snapshots:
             await asyncio.sleep((time.monotonic() - started) * SHARE)
 
     async def save(self, all_kept: Iterable[Kept]) -> None:
-        """Those of them of which not all is written: nothing more will be appended."""
-        for kept in all_kept:
-            if self._saved.get(kept.partition.tp) != kept.partition.log_end_offset:
-                await self._save(kept)
+        """Those of them that are worth it: nothing more will be appended.
+
+        They are not synced. A node that stops syncs its logs, and most often its whole file system,
+        after this; and of a snapshot that a power cut has torn, nothing is used.
+        """
+        due = [it for it in all_kept if self._saved.get(it.partition.tp) != _end(it)]
+        parts = deque(due[at : at + SAVED_AT_ONCE] for at in range(0, len(due), SAVED_AT_ONCE))
+        ends = time.monotonic() + SAVE_S
+
+        async def work() -> None:
+            while parts and time.monotonic() < ends:
+                await self._save_some(parts.popleft())
+
+        async with self._writing:
+            await asyncio.gather(*(work() for _ in range(SAVERS)))
+        if parts:
+            extra = {"partitions": sum(map(len, parts)), "seconds": SAVE_S}
+            logger.warning(
+                "snapshots of message ids are left out: the next start reads", extra=extra
+            )
+
+    async def _save_some(self, some: list[Kept]) -> None:
+        taken = [(kept, it) for kept in some if (it := _taken(kept)) is not None]
+        due = [(kept, it) for kept, it in taken if self._is_worth_it(kept, it)]
+        if not due:
+            return
+        encoded = await asyncio.to_thread(lambda: [encode(it) for _, it in due])
+        # Where an append failed meanwhile, it took ids back out of the slots.
+        known = [(*it, data) for it, data in zip(due, encoded, strict=True) if it[0].is_known]
+        for kept, snapshot, error in await asyncio.to_thread(_written, known):
+            if error is not None:
+                _warn("snapshot of message ids is not written", kept.partition.tp, error)
+            else:
+                self._saved[kept.partition.tp] = snapshot.known_offset
+
+    def _is_worth_it(self, kept: Kept, snapshot: Snapshot) -> bool:
+        has_ids = snapshot.last is not None or any(ids for _, ids in snapshot.slots)
+        return has_ids or self._bytes_behind(kept) > NOTHING_BYTES
 
     async def recall(self, kept: Kept, since_ms: int) -> int:
         """Have the sequencer know what the snapshot does; up to which offset that is all.
@@ -145,6 +191,27 @@ class Snapshots:
                 _warn("snapshot of message ids is not written", partition.tp, error)
             else:
                 self._saved[partition.tp] = snapshot.known_offset
+
+
+def _end(kept: Kept) -> int:
+    return kept.partition.log_end_offset
+
+
+def _written(
+    known: list[tuple[Kept, Snapshot, bytes]],
+) -> list[tuple[Kept, Snapshot, StreamlogError | None]]:
+    """What became of each that is still known: others have been written meanwhile. Blocks."""
+    done: list[tuple[Kept, Snapshot, StreamlogError | None]] = []
+    for kept, snapshot, data in known:
+        if not kept.is_known:
+            continue
+        try:
+            kept.partition.write_beside(FILE_NAME, data, durable=False)
+        except StreamlogError as error:
+            done.append((kept, snapshot, error))
+        else:
+            done.append((kept, snapshot, None))
+    return done
 
 
 def _taken(kept: Kept) -> Snapshot | None:

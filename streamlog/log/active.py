@@ -237,6 +237,14 @@ class ActiveSegment:
         segment.max_timestamp_ms = indexer.max_timestamp_ms
         self.indexes_are_stored = self.is_resting = False
 
+    def store_indexes(self) -> None:
+        """For the next start, where they are not stored yet. A segment that is too short for an
+        offset entry has a few batches, whose headers are read anyway: files would spare nothing,
+        and a node may have very many such logs. Raises OSError.
+        """
+        if not self.indexes_are_stored and len(self.indexer.offsets):
+            self.write_indexes()
+
     def rest(self) -> None:
         """Have the indexes in files alone, until the next batch. Raises OSError."""
         self.mend_indexes()

@@ -2,9 +2,10 @@
 
 import contextlib
 
-from streamlog.log.disk import Disk, storage_error
+from streamlog.log.disk import Disk, storage_error, write_all
 from streamlog.log.encryption.envelope import enveloped, is_enveloped, opened
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.layout import TEMPORARY_SUFFIX
 
 
 class Beside:
@@ -27,15 +28,36 @@ class Beside:
             raise storage_error(error, path) from error
         return opened(data, self._keys, path) if is_enveloped(data) else data
 
-    def write(self, name: str, data: bytes, *, encrypts: bool = False) -> None:
-        """Replace it as a whole, durably."""
+    def write(
+        self, name: str, data: bytes, *, encrypts: bool = False, durable: bool = True
+    ) -> None:
+        """Replace it as a whole. Not ``durable``: a power cut may leave the old one, none, or one
+        that is torn, so that the file must tell that by itself.
+        """
         path = f"{self.directory}/{name}"
         if encrypts:
             data = enveloped(data, self._keys)
         try:
-            self._disk.write_small(path, data)
+            if durable:
+                self._disk.write_small(path, data)
+            else:
+                self._replace(path, data)
         except OSError as error:
             raise storage_error(error, path) from error
+
+    def _replace(self, path: str, data: bytes) -> None:
+        temporary = path + TEMPORARY_SUFFIX
+        try:
+            file = self._disk.create(temporary)
+            try:
+                write_all(file, data, 0)
+            finally:
+                file.close()
+            self._disk.rename(temporary, path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                self._disk.unlink(temporary)
+            raise
 
     def remove(self, name: str) -> None:
         """If it is there. A power cut may bring it back."""

@@ -192,9 +192,15 @@ class OsDisk:
         os.unlink(path)  # noqa: PTH108  (thousands at a time)
 
     def read_small(self, path: str) -> bytes:
-        with Path(path).open("rb") as file:
-            check_small(path, os.fstat(file.fileno()).st_size)
-            return file.read()
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)  # a start reads thousands
+        try:
+            check_small(path, size := os.fstat(fd).st_size)
+            data = os.read(fd, size + 1)
+            while len(data) < size and (more := os.read(fd, size + 1 - len(data))):
+                data += more
+            return data
+        finally:
+            os.close(fd)
 
     def write_small(self, path: str, data: bytes) -> None:
         check_small(path, len(data))

@@ -1,6 +1,7 @@
 import logging
 from functools import partial
 from pathlib import Path
+from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, Unavailable
 from streamlog.log.active import ActiveSegment
@@ -13,13 +14,13 @@ from streamlog.log.intake import from_offset, next_batch, next_run
 from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.manifest import Synced
 from streamlog.log.quarantine import keep_aside
-from streamlog.log.recovery import Recovered, Recovery
+from streamlog.log.recovery import DeferredSyncs, Recovered, Recovery
 from streamlog.log.report import telling_of
 from streamlog.log.retention import expired_count
 from streamlog.log.scan import BatchPlace
 from streamlog.log.segment import Segment
 from streamlog.log.segments import Segments
-from streamlog.log.settings import LogSettings
+from streamlog.log.settings import UNLIMITED, LogSettings
 from streamlog.log.slice import FileSlice
 from streamlog.log.sync import SyncTicket, Unsynced
 from streamlog.log.times import (
@@ -35,11 +36,24 @@ from streamlog.log.truncation import cut_segment
 logger = logging.getLogger(__name__)
 
 
+_NEVER_MS: Final = 2**63
+
+
+class _Retained(NamedTuple):
+    """So long nothing is to go of a log that is still in that state."""
+
+    settings: LogSettings
+    state: tuple[int, int, int, int]
+    """Its start and end, the high watermark, how many segments there are."""
+    until_ms: int
+
+
 class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active", "_directory", "_disk", "_first_time", "_pool", "_segments", "_unsynced",
+        "_active", "_directory", "_disk", "_first_time", "_pool", "_retained", "_segments",
+        "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
         "log_end_offset", "log_start_offset", "manifest", "recovery", "recovery_limit",
         "recovery_point", "settings",
@@ -74,6 +88,7 @@ class PartitionLog:
         self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
         self._unsynced.epochs = not recovered.epochs_are_stored
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
+        self._retained: _Retained | None = None  # by the last look
 
     @classmethod
     def open(
@@ -85,6 +100,7 @@ class PartitionLog:
         files: FilePool,
         log_start_offset: int = 0,
         recovery_point: int = 0,
+        syncs: DeferredSyncs | None = None,
     ) -> "PartitionLog":
         """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable."""
         recovery = Recovery(
@@ -94,6 +110,7 @@ class PartitionLog:
             files=files,
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
+            syncs=syncs,
         )
         try:
             return cls(str(directory), settings, disk, files, recovery.run())
@@ -457,6 +474,12 @@ class PartitionLog:
         """
         if not self.settings.is_limited:
             return self.log_start_offset
+        state = self.log_start_offset, self.log_end_offset, high_watermark, len(self._segments)
+        known = self._retained
+        is_same = known is not None and (known.settings, known.state) == (self.settings, state)
+        is_known = is_same and self._active.segment.rebuilt is None
+        if known is not None and is_known and now_ms <= known.until_ms:
+            return self.log_start_offset
         segments = list(self._segments)
         with storage_errors(self._directory):
             self._active.mend_indexes()
@@ -467,7 +490,17 @@ class PartitionLog:
                 high_watermark=high_watermark,
                 latest_time=latest_time,
             )
+            self._retained = None if count else self._retained_now(state)
         return max(self.log_start_offset, segments[count - 1].next_offset if count else 0)
+
+    def _retained_now(self, state: tuple[int, int, int, int]) -> "_Retained | None":
+        """Nothing goes of the log as it is until its first segment is too old. Raises OSError."""
+        if self.settings.retention_ms == UNLIMITED:
+            return _Retained(self.settings, state, _NEVER_MS)
+        time_ms = latest_time(self._segments.first)
+        if time_ms is None:  # as far as can be told now
+            return None
+        return _Retained(self.settings, state, time_ms + self.settings.retention_ms)
 
     def _remove_below(self, offset: int, *, is_kept: bool = False) -> list[str]:
         """Remove the segments wholly below ``offset``, oldest first; a crash leaves no hole."""
@@ -517,7 +550,7 @@ class PartitionLog:
         self._segments.replace(old, new)
         for segment in old:
             self._unsynced.segments.pop(segment, None)
-        self._first_time = None
+        self._first_time = self._retained = None
 
     def truncate_to(self, offset: int) -> None:
         """Forget the batches that end above ``offset``, durably.
@@ -640,7 +673,6 @@ class PartitionLog:
                     self.finish_sync(ticket)
             with telling_of("log closed without indexes", self._directory):
                 self._active.mend_indexes()
-                if not self._active.indexes_are_stored:
-                    self._active.write_indexes()
+                self._active.store_indexes()
         self.failure = self.failure or "the log is closed"
         self._segments.let_go()

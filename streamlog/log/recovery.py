@@ -6,6 +6,7 @@ one is made, so that the log is in one piece: reads of its offsets end with an e
 
 import contextlib
 import logging
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
@@ -67,6 +68,46 @@ class Recovered:
     report: RecoveryReport
 
 
+class DeferredSyncs:
+    """For logs that are opened together, on a file system of which all was synced since the process
+    ended that wrote to them last: what it has renamed or removed is durable, and their folders need
+    no sync. What recoveries write again, ``run`` syncs for all of them at once; until then none of
+    these logs may be used.
+    """
+
+    def __init__(self) -> None:
+        self._paths: dict[str, list[str]] = {}
+
+    def add(self, directory: str, paths: list[str]) -> None:
+        """Files in there are to be synced; the folder as well."""
+        if paths:
+            self._paths[directory] = paths
+
+    def run(self, disk: Disk, files: FilePool, sync_all: Callable[[], bool]) -> dict[str, OSError]:
+        """``sync_all``: whether the file system is synced now; else each file is. What failed, by
+        folder. Blocking.
+        """
+        failed: dict[str, OSError] = {}
+        if self._paths and not sync_all():
+            for directory, paths in self._paths.items():
+                try:
+                    sync_files(disk, files, directory, paths)
+                except OSError as error:
+                    failed[directory] = error
+        return failed
+
+
+def sync_files(disk: Disk, files: FilePool, directory: str, paths: Iterable[str]) -> None:
+    """Content, then names. Raises OSError."""
+    for path in paths:
+        pooled = files.pin(path)
+        try:
+            pooled.file.sync()
+        finally:
+            files.unpin(pooled)
+    disk.sync_directory(directory)
+
+
 class Recovery:
     """Opens one log. Its methods raise OSError, ``run`` Unavailable, too."""
 
@@ -79,8 +120,12 @@ class Recovery:
         files: FilePool,
         log_start_offset: int,
         recovery_point: int,
+        syncs: "DeferredSyncs | None" = None,
     ) -> None:
+        """``syncs``: see there."""
         self.report = RecoveryReport()
+        self._syncs = syncs
+        self._unsynced: list[Segment] = []
         self._directory = directory
         self._pool = files
         self._disk = disk
@@ -101,8 +146,9 @@ class Recovery:
     def run(self) -> Recovered:
         """Read, cut, rebuild, sync."""
         self._disk.make_directory(self._directory)
-        # What a killed process has renamed or removed counts from now on.
-        self._disk.sync_directory(self._directory)
+        if self._syncs is None:
+            # What a killed process has renamed or removed counts from now on.
+            self._disk.sync_directory(self._directory)
         self._bound_recovery_point()
         self._find_segments()
         self._check_files()
@@ -117,10 +163,13 @@ class Recovery:
             active = self._create()
         self._require_keys(active.segment)
         if active.segment.next_offset < self._recovery_point:
+            self._sync_now()
             self._limit.lower(active.segment.next_offset)
         segments = Segments(self._segments)
         self._store_manifest(segments)
         epochs, stored = self._recover_epochs(active.segment.next_offset)
+        if self._syncs is not None:
+            self._syncs.add(self._directory, self._paths_of(self._unsynced))
         _tell(self._directory, self.report, self._told)
         return Recovered(
             segments=segments,
@@ -282,6 +331,7 @@ class Recovery:
         if not is_needed:
             return
         start, end = self._log_start_offset, active.next_offset
+        self._sync_now()
         try:
             self._manifest.write(Manifest(start, active.base_offset, end, sealed))
         except OSError as error:
@@ -336,7 +386,9 @@ class Recovery:
         assert found is not None
         self._count_cut(unread)
         self._remove(list(reversed(unread)))
-        self._sync(scanned)
+        self._unsynced = scanned
+        if self._syncs is None or unread or self.report.cut_at is not None:
+            self._sync_now()
         return self._activate(scanned[-1], found)
 
     def _rescan(self, segment: Segment, *, is_last: bool) -> Rescan:
@@ -418,16 +470,15 @@ class Recovery:
         finally:
             self._pool.unpin(pooled)
 
-    def _sync(self, segments: list[Segment]) -> None:
+    def _sync_now(self) -> None:
         """What a killed process left in the page cache counts as synced from now on."""
+        segments, self._unsynced = self._unsynced, []
+        if segments:
+            sync_files(self._disk, self._pool, self._directory, self._paths_of(segments))
+
+    def _paths_of(self, segments: list[Segment]) -> list[str]:
         keys = [segment.key.path for segment in segments if segment.key is not None]
-        for path in (*(segment.path for segment in segments), *keys):
-            pooled = self._pool.pin(path)
-            try:
-                pooled.file.sync()
-            finally:
-                self._pool.unpin(pooled)
-        self._disk.sync_directory(self._directory)
+        return [*(segment.path for segment in segments), *keys]
 
     def _resume(self, segment: Segment, found: Rescan) -> ActiveSegment:
         """The stored indexes are believed; the batches are verified when they are first read."""
@@ -461,10 +512,11 @@ class Recovery:
     def _recover_epochs(self, end_offset: int) -> tuple[LeaderEpochs, bool]:
         """The epochs, and whether the checkpoint has just these."""
         path = f"{self._directory}/{EPOCHS_NAME}"
-        epochs, data = None, b""
+        epochs, data, known = None, b"", None
         with contextlib.suppress(FileNotFoundError, CorruptFile):
             data = self._disk.read_small(path)
             epochs = LeaderEpochs.decode(data, path)
+            known = epochs.entries
         if epochs is not None:
             epochs.truncate(min(end_offset, self._epochs_read_from))
             before = self._epoch_before(self._epochs_read_from)
@@ -478,7 +530,12 @@ class Recovery:
             epochs = epochs_of_batches(self._pool, [it for it in self._segments if not it.is_lost])
             if end_offset > self._segments[0].base_offset:
                 self.report.rebuilt.append(path)
+        is_true = known is not None and epochs.entries[: len(known)] == known
         epochs.advance_start(max(self._log_start_offset, self._segments[0].base_offset))
+        if self._syncs is not None and (is_true or not data):
+            # The file lacks epochs, as it does after any append of a new one, and all that it has
+            # is so. The next sync of the log stores them, together with those of other logs.
+            return epochs, epochs.encode() == data or not (data or epochs.entries)
         return epochs, self._store(epochs, path, data)
 
     def _compare_ends(self) -> None:

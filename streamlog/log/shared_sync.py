@@ -52,10 +52,15 @@ class SharedSync:
             return None
 
     @property
-    def is_advisable(self) -> bool:
-        return not self._has_failed and time.monotonic() >= self._not_before
+    def is_usable(self) -> bool:
+        return not self._has_failed
 
-    def sync(self, files: Iterable[_File]) -> bool:
+    @property
+    def is_advisable(self) -> bool:
+        """It is also no slower than syncs of the files, as far as is known."""
+        return self.is_usable and time.monotonic() >= self._not_before
+
+    def sync(self, files: Iterable[_File] = ()) -> bool:
         """Whether all of them are synced now, with their folders; else each is to be by itself."""
         files = list(files)
         if self._has_failed or any(os.fstat(it.fileno()).st_dev != self._device for it in files):

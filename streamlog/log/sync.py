@@ -1,10 +1,12 @@
+import contextlib
 import threading
 from collections.abc import Callable
 from functools import partial
 
 from streamlog.errors import BrokenInvariant, StorageFailed
-from streamlog.log.disk import Disk, DiskFile, is_full, with_descriptors
+from streamlog.log.disk import Disk, DiskFile, is_full, with_descriptors, write_all
 from streamlog.log.files import FilePool, PooledFile
+from streamlog.log.layout import TEMPORARY_SUFFIX
 from streamlog.log.manifest import ManifestFile, Synced
 from streamlog.log.segment import Segment
 
@@ -42,6 +44,8 @@ class SyncTicket:
         self._directory = directory
         self._manifest = manifest
         self._on_failure = on_failure
+        self._placed_in: str | None = None  # the folder in which they have replaced it
+        self._is_staged = False  # the new epochs are in a file beside the old one
         self._lock = threading.Lock()  # of ``release``, which owner and worker may both call
 
     @property
@@ -50,14 +54,54 @@ class SyncTicket:
         return [pooled.file for pooled in self._files]
 
     @property
-    def replaces_files(self) -> bool:
-        """Small ones, with syncs of its own."""
-        return self._epochs is not None or self._manifest is not None
+    def needs_own_syncs(self) -> bool:
+        """A manifest is written after all else is durable, and others may write it at any time."""
+        return self._manifest is not None
 
-    def run(self, *, is_synced: bool = False) -> None:
+    @property
+    def is_placed(self) -> bool:
+        """New epochs have their name, and the folder is not synced yet."""
+        return self._placed_in is not None
+
+    def stage(self) -> None:
+        """Write the new epochs beside the old ones, and sync nothing. Blocking; what fails here is
+        tried again by ``run``.
+        """
+        if self._epochs is None:
+            return
+        path, content = self._epochs
+        with contextlib.suppress(OSError):
+            file = self._disk.create(path + TEMPORARY_SUFFIX)
+            try:
+                write_all(file, content, 0)
+                self._is_staged = True
+            finally:
+                file.close()
+
+    def put_in_place(self) -> None:
+        """What was staged, and has been synced, replaces the old file. The folder is yet to be
+        synced. Blocking; raises StorageFailed as ``run``.
+        """
+        if not self._is_staged or self._epochs is None:
+            return
+        path = self._epochs[0]
+        try:
+            self._disk.rename(path + TEMPORARY_SUFFIX, path)
+        except OSError as error:
+            self.release()
+            raise self._failed(error) from error
+        self._placed_in, self._epochs = path.rpartition("/")[0], None
+
+    def _failed(self, error: OSError) -> StorageFailed:
+        problem = f"sync failed: {error.strerror or error}"
+        self._on_failure(problem)
+        return StorageFailed(problem)
+
+    def run(self, *, is_synced: bool = False, are_placed: bool = True) -> None:
         """Blocking; from any thread. Raises StorageFailed, after which the log takes no appends.
 
-        ``is_synced``: the files and the folder are already.
+        ``is_synced``: the files and the folder are already; not ``are_placed``: but for epochs that
+        were put in place since.
         """
         try:
             if not is_synced:
@@ -67,12 +111,12 @@ class SyncTicket:
                 with_descriptors(partial(self._write_epochs, *self._epochs))
             if self._directory is not None and not is_synced:
                 with_descriptors(partial(self._disk.sync_directory, self._directory))
+            elif self._placed_in is not None and not are_placed:
+                with_descriptors(partial(self._disk.sync_directory, self._placed_in))
             if self._manifest is not None:
                 with_descriptors(partial(self._write_manifest, *self._manifest))
         except OSError as error:
-            problem = f"sync failed: {error.strerror or error}"
-            self._on_failure(problem)
-            raise StorageFailed(problem) from error
+            raise self._failed(error) from error
         finally:
             self.release()
         self.done = True

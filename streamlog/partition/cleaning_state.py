@@ -55,6 +55,10 @@ class Waiting:
         self._overdue = OffsetSet()
         self._since: float | None = None
 
+    @property
+    def is_empty(self) -> bool:
+        return self._since is None and not self._overdue
+
     def overdue(self, unremoved: OffsetSet, now: float, lag_s: float) -> OffsetSet:
         """Of ``unremoved`` those that have waited for ``lag_s``, or less if others have."""
         self._overdue.keep_all(unremoved)

@@ -86,19 +86,28 @@ class Compaction:
     async def clean_all(self) -> None:
         """All that are worth it, each for as long as that helps."""
         done: set[Partition] = set()
-        await self._roll()
-        while (chosen := await self._choose(done)) is not None:
+        some = [it for it in self._partitions() if self._concerns(it)]
+        await self._roll(some)
+        while (chosen := await self._choose(done, some)) is not None:
             partition, before = chosen.partition, chosen.partition.first_dirty_offset
             await self._clean(partition, chosen.found.segments, Cleaning)
             if partition.first_dirty_offset == before:
                 done.add(partition)
-        await self._expunge_all()
-        failing = sum(bool(it.state.cleaning.failure) for it in self._partitions())
+        await self._expunge_all(some)
+        failing = sum(bool(it.state.cleaning.failure) for it in some if not it.closed)
         self._metrics.compaction_failing.set(failing)
 
-    async def _expunge_all(self) -> None:
+    @staticmethod
+    def _concerns(partition: Partition) -> bool:
+        """Something in there may have to be cleaned; of very many logs, few."""
+        log, cleaning = partition.state.log, partition.state.cleaning
+        if log.settings.compaction is not None or log.erasures.unremoved:
+            return True
+        return bool(cleaning.failure) or not cleaning.waiting.is_empty
+
+    async def _expunge_all(self, some: list[Partition]) -> None:
         """Take what is erased out of the files, where it is worth it or has waited long enough."""
-        for partition in self._partitions():
+        for partition in some:
             state, log = partition.state, partition.state.log
             unremoved = log.erasures.unremoved
             overdue = self._overdue(partition)
@@ -141,10 +150,10 @@ class Compaction:
         except StreamlogError as error:
             logger.warning("segment not ended", extra=partition.place(error))
 
-    async def _roll(self) -> None:
+    async def _roll(self, some: list[Partition]) -> None:
         """The active segment is never cleaned: where it is old it becomes another."""
         now_ms = _now_ms()
-        for partition in self._partitions():
+        for partition in some:
             log, state = partition.state.log, partition.state
             if log.settings.compaction is None or state.cutting or not self._may_write(partition):
                 continue
@@ -157,11 +166,11 @@ class Compaction:
             except StreamlogError as error:
                 logger.warning("segment not ended", extra=partition.place(error))
 
-    async def _choose(self, done: set[Partition]) -> _Chosen | None:
+    async def _choose(self, done: set[Partition], some: list[Partition]) -> _Chosen | None:
         """The dirtiest of those that are worth it."""
         now = time.monotonic()
         candidates: list[_Candidate] = []
-        for partition in self._partitions():
+        for partition in some:
             state, log = partition.state, partition.state.log
             settings = log.settings.compaction
             if settings is None:

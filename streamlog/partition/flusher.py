@@ -18,8 +18,8 @@ logger = logging.getLogger(__name__)
 
 THREADS: Final = 4
 """Syncs that run at once, each of another log."""
-REPLACING_THREADS: Final = 16
-"""Likewise, where a shared sync leaves the logs that replace small files to be synced one by one:
+MANIFEST_THREADS: Final = 16
+"""Likewise, where a shared sync leaves the logs whose manifests are behind to be synced one by one:
 the more of these wait for the disk at once, the more a commit of the file system covers.
 """
 RETRY_S: Final = 0.1
@@ -60,9 +60,10 @@ class Flusher:
         self.shared: SharedSync | None = None
         """To be set before the first sync."""
         self._is_together = False  # a shared sync runs
+        self._is_ending = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crashed: asyncio.Future[None] | None = None
-        self._threads = ThreadPoolExecutor(max_workers=REPLACING_THREADS, thread_name_prefix="sync")
+        self._threads = ThreadPoolExecutor(max_workers=MANIFEST_THREADS, thread_name_prefix="sync")
         self._to_sync: deque[Syncable] = deque()
         self._to_settle: list[Syncable] = []
         self._running = 0  # syncs in worker threads, at most THREADS
@@ -91,6 +92,10 @@ class Flusher:
             partition.to_settle = True
             self._to_settle.append(partition)
             self._wake()
+
+    def hurry(self) -> None:
+        """The node ends: the sooner all is synced the better, whatever others write meanwhile."""
+        self._is_ending = True
 
     def close(self) -> None:
         """Let the threads go; what they do is finished first, but no shared sync may run."""
@@ -123,13 +128,16 @@ class Flusher:
     def _start_syncs(self) -> None:
         while self._to_sync and self._running < THREADS and not self._is_together:
             shared = self.shared
-            if shared and len(self._to_sync) >= TOGETHER_MIN and shared.is_advisable:
+            if shared and len(self._to_sync) >= TOGETHER_MIN and self._may_share(shared):
                 self._sync_together(shared)
                 continue
             begun = self._begin_next()
             if begun is None:
                 continue
             self._sync_alone(*begun)
+
+    def _may_share(self, shared: SharedSync) -> bool:
+        return shared.is_usable if self._is_ending else shared.is_advisable
 
     def _begin_next(self) -> Begun | None:
         partition = self._to_sync.popleft()
@@ -147,16 +155,14 @@ class Flusher:
         self._threads.submit(ticket.run).add_done_callback(done)
 
     def _sync_together(self, shared: SharedSync) -> None:
-        """What comes meanwhile waits for the next one, so that it covers the more.
-
-        Logs that store a new epoch, as all do after a start, or a manifest keep the other
-        threads busy.
+        """What comes meanwhile waits for the next one, so that it covers the more. Logs whose
+        manifests are behind keep the other threads busy.
         """
         count = min(len(self._to_sync), TOGETHER_MAX)
         all_begun = [it for _ in range(count) if (it := self._begin_next()) is not None]
-        begun = [it for it in all_begun if not it[1].replaces_files]
+        begun = [it for it in all_begun if not it[1].needs_own_syncs]
         for partition, ticket in all_begun:
-            if ticket.replaces_files:
+            if ticket.needs_own_syncs:
                 self._sync_alone(partition, ticket)
         if begun:
             started = time.perf_counter()
@@ -224,13 +230,34 @@ class Flusher:
 
 
 def _run_together(shared: SharedSync, begun: list[Begun]) -> list[BaseException | None]:
-    """In a worker thread; what each raised."""
+    """In a worker thread; what each raised.
+
+    Epochs that are stored anew, as in all logs that are written to after a start, take no syncs of
+    their own either: the new files are written beside the old ones, the first shared sync makes
+    them durable with the logs' content, all are renamed, and the second one makes that durable.
+
+    Whenever power is cut, a log has its old epochs or its new ones, and these only with the batches
+    they are about, as after a sync of the log alone: there is no new file under the old one's name
+    before the first shared sync has ended. Which logs have theirs may be any of them. One whose
+    epochs are old has batches of a later epoch than they know, which its recovery finds and then
+    reads the epochs from the batches; what is beside them is removed as a stray. No log counts as
+    synced, and its recovery point does not rise, before the second sync has ended.
+    """
     tickets = [ticket for _, ticket in begun]
+    for ticket in tickets:
+        ticket.stage()
     is_synced = shared.sync(file for ticket in tickets for file in ticket.files)
-    return [_failure_of(partial(ticket.run, is_synced=is_synced)) for ticket in tickets]
+    if not is_synced:
+        return [_failure_of(ticket.run) for ticket in tickets]
+    failures = [_failure_of(ticket.put_in_place) for ticket in tickets]
+    are_placed = not any(ticket.is_placed for ticket in tickets) or shared.sync()
+    for at, ticket in enumerate(tickets):
+        if failures[at] is None:
+            failures[at] = _failure_of(partial(ticket.run, is_synced=True, are_placed=are_placed))
+    return failures
 
 
-def _failure_of(call: Callable[[], None]) -> BaseException | None:
+def _failure_of(call: Callable[[], object]) -> BaseException | None:
     try:
         call()
     except BaseException as error:

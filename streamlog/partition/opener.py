@@ -1,16 +1,20 @@
 """Logs are opened by worker threads, those that are asked for in one turn together."""
 
 import asyncio
-from collections.abc import Callable, Coroutine, Sequence
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, storage_error
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.recovery import DeferredSyncs
+from streamlog.log.shared_sync import SharedSync
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
 from streamlog.partition.folder import Folders
@@ -21,8 +25,8 @@ from streamlog.partition.upkeep import Upkeep
 WORKERS: Final = 8
 """Threads for opening, checking, checkpoints and deletion. They wait for the disk, most of all, to
 which several syncs at once are little more than one."""
-_OPENED_AT_ONCE: Final = 64
-"""Logs that one worker opens in one go."""
+_OPENED_AT_ONCE: Final = 256
+"""Logs that one worker opens in one go, and syncs at once."""
 
 Opened = tuple[Opening, PartitionLog | StreamlogError]
 Told = Callable[[Here, Opened], None]
@@ -54,6 +58,7 @@ class Opener:
         self._spawn = spawn
         self.lost: set[TopicPartition] = set()
         """Their folders are gone, and were there when the node ran last."""
+        self._shared_lock = threading.Lock()
         self._asked: list[tuple[Here, asyncio.Future[Opened]]] = []
 
     async def open(self, here: Here) -> Opened:
@@ -65,8 +70,13 @@ class Opener:
         self._asked.append((here, answer))
         return await answer
 
-    async def open_all(self, wanted: Sequence[Here], told: Told) -> None:
-        """``told`` of each as soon as it is open or has failed, in any order."""
+    async def open_all(
+        self, wanted: Sequence[Here], told: Told, *, shared: SharedSync | None = None
+    ) -> None:
+        """``told`` of each as soon as it is open or has failed, in any order. ``shared``: at a
+        start, where that has synced the file system already, so that logs need no syncs of their
+        own.
+        """
         here_of = {here.tp: here for here in wanted}
         failed = await self._forget_strangers(wanted)
         for here, error in failed:
@@ -76,7 +86,7 @@ class Opener:
         size = min(_OPENED_AT_ONCE, -(-len(openings) // WORKERS) or 1)
         chunks = [openings[i : i + size] for i in range(0, len(openings), size)]
         loop = asyncio.get_running_loop()
-        jobs = [loop.run_in_executor(self._workers, self._open_some, it) for it in chunks]
+        jobs = [loop.run_in_executor(self._workers, self._open_some, it, shared) for it in chunks]
         for done in asyncio.as_completed(jobs):
             for opened in await done:
                 told(here_of[opened[0].tp], opened)
@@ -112,12 +122,31 @@ class Opener:
             return [(here, error) for here in new]
         return []
 
-    def _open_some(self, openings: list[Opening]) -> list[Opened]:
+    def _open_some(self, openings: list[Opening], shared: SharedSync | None) -> list[Opened]:
+        syncs = None if shared is None else DeferredSyncs()
         opened: list[Opened] = []
         for opening in openings:
             try:
-                log = open_log(opening, self._folders, self._disk, self._files)
+                log = open_log(opening, self._folders, self._disk, self._files, syncs)
                 opened.append((opening, log))
             except StreamlogError as error:
                 opened.append((opening, error))
-        return opened
+        if syncs is None or shared is None:
+            return opened
+        failed = syncs.run(self._disk, self._files, partial(self._sync_all, shared))
+        return [self._unless_failed(it, failed) for it in opened]
+
+    def _sync_all(self, shared: SharedSync) -> bool:
+        with self._shared_lock:
+            return shared.sync()
+
+    def _unless_failed(self, opened: Opened, failed: Mapping[str, OSError]) -> Opened:
+        opening, log = opened
+        path = str(self._folders.path(opening.tp))
+        error = failed.get(path)
+        if error is None or isinstance(log, StreamlogError):
+            return opened
+        unavailable = storage_error(error, error.filename or path)
+        log.fail(str(unavailable))
+        log.close()
+        return opening, unavailable

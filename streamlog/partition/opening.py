@@ -12,6 +12,7 @@ from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.mark import Mark
+from streamlog.log.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
@@ -52,8 +53,16 @@ class Opening:
     """What the checkpoints say."""
 
 
-def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) -> PartitionLog:
-    """The log, recovered. Raises CorruptFile, StorageFull, StorageFailed."""
+def open_log(
+    opening: Opening,
+    folders: Folders,
+    disk: Disk,
+    files: FilePool,
+    syncs: DeferredSyncs | None = None,
+) -> PartitionLog:
+    """The log, recovered. ``syncs``: of logs that are opened with it. Raises CorruptFile,
+    StorageFull, StorageFailed.
+    """
     tp, known = opening.tp, opening.offsets
     try:
         folders.claim(tp, opening.stream_id, opening.incarnation)
@@ -66,6 +75,7 @@ def open_log(opening: Opening, folders: Folders, disk: Disk, files: FilePool) ->
         files=files,
         log_start_offset=known.log_start,
         recovery_point=known.recovery_point,
+        syncs=syncs,
     )
     log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
     known_offset = log.recovery_limit.bound(known.recovery_point)

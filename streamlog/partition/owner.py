@@ -468,10 +468,13 @@ class Partition:
         """A small file; b"" where there is none. From any thread. Raises StreamlogError."""
         return self._log.beside.read(name)
 
-    def write_beside(self, name: str, data: bytes) -> None:
-        """Replace it as a whole, durably. From any thread. Raises StreamlogError."""
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace it as a whole, durably if that is asked for. From any thread. Raises
+        StreamlogError.
+        """
         self.reader.check_open()
-        self._log.beside.write(name, data, encrypts=self._log.settings.encrypts)
+        encrypts = self._log.settings.encrypts
+        self._log.beside.write(name, data, encrypts=encrypts, durable=durable)
 
     # Watching
 

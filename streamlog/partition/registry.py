@@ -7,8 +7,10 @@ anything. Files are opened and moved away by tasks of their own, see ``convergin
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Final, TypeVar
@@ -60,11 +62,17 @@ _HEARD_AT_ONCE: Final = 200
 """Partitions that do as an image says in the turn in which it is applied. Of more, those that have
 to be fenced do so, too, and the others have their turns after it."""
 
+_CLOSED_AT_ONCE: Final = 64
+"""Logs that one worker closes in one go."""
+
 OPEN_AGAIN_S: Final = 1.0
 """After which a log is opened again for which there were no file descriptors."""
 
 REMOVAL_STOP_S: Final = 2.0
 """For so long a stop waits until removed files are unlinked; the next start unlinks the others."""
+
+ALL_S: Final = 10.0
+"""Between two looks at the health of all partitions, whether or not they have told of it."""
 
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
@@ -108,11 +116,14 @@ class Registry:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
+        self._ill: set[Partition] = set()
+        """Those that may be ailing: each tells when its health changes."""
+        self._all_looked_at = -ALL_S
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings, reserve)
         self._scrubbing = Scrubbing(settings, self.partitions)
         self._resting = Resting(settings, self.partitions)
         self._compaction = Compaction(settings, self.partitions, metrics, disk=disk, files=files)
-        self._trimming = Trimming(self.partitions)
+        self._trimming = Trimming()
         self._key_change = KeyChange(self.partitions, self._workers, files, metrics, self._unopened)
         self._disposal = Disposal(self._folders, self._workers, self._removal)
         self._wanted: dict[TopicPartition, Here] = {}  # by the newest image
@@ -162,7 +173,6 @@ class Registry:
             node_id=self._node_id,
             cluster=cluster,
             settings=settings,
-            partitions=self.partitions,
             workers=self._workers,
             metrics=self._metrics,
             security=security,
@@ -196,6 +206,17 @@ class Registry:
         """Partitions whose log could not be opened, and why."""
         return self._offline
 
+    def _ailing(self) -> list[Partition]:
+        """Those that are. All are looked at now and then, so that a change that was told to nobody
+        is found, too; between that only those that have told of one, for there may be very many.
+        """
+        now = time.monotonic()
+        if now - self._all_looked_at >= ALL_S:
+            self._all_looked_at = now
+            self._ill = {it for it in self._partitions.values() if it.is_ailing}
+        self._ill = {it for it in self._ill if it.is_ailing and not it.closed}
+        return list(self._ill)
+
     def _unopened(self) -> list[Path]:
         folders = [self._folders.path(tp) for tp in tuple(self._offline)]
         return [folder for folder in folders if folder.exists()]
@@ -209,6 +230,9 @@ class Registry:
         self._flusher.open()
         if type(self._disk) is OsDisk:  # no other is known to write nothing but to its files
             self._flusher.shared = await self._in_worker(self._shared_sync)
+        shared = self._flusher.shared
+        # Whatever a killed process left in the page cache, of whichever log, is durable after this.
+        is_synced = shared is not None and await self._in_worker(shared.sync)
         self._image = image
         try:
             await self._in_worker(self._checkpoints.load)
@@ -223,7 +247,7 @@ class Registry:
         streams = image.streams.values()
         here = [it for stream in streams for it in replicas_here(stream, self._node_id)]
         self._wanted = {it.tp: it for it in here}
-        await self._opener.open_all(here, self._opened)
+        await self._opener.open_all(here, self._opened, shared=shared if is_synced else None)
         await self._upkeep.write_checkpoints()
 
     def apply(self, old: Image, new: Image) -> None:
@@ -296,13 +320,15 @@ class Registry:
         await self._converging.settled()
         self._key_change.close()
         partitions = list(self._partitions.values())
+        self._flusher.hurry()
         for partition in partitions:
             partition.syncing.sync_soon()
         for partition in partitions:
             await partition.syncing.wait_synced()
         logs = [await partition.close(NotLeader("the node stops")) for partition in partitions]
         await self._upkeep.write_checkpoints()
-        await self._in_worker(lambda: _close_all(logs))
+        parts = (logs[at : at + _CLOSED_AT_ONCE] for at in range(0, len(logs), _CLOSED_AT_ONCE))
+        await asyncio.gather(*(self._in_worker(partial(_close_all, part)) for part in parts))
         self._partitions.clear()
         self._flusher.close()
         await asyncio.to_thread(self._workers.shutdown)
@@ -381,6 +407,7 @@ class Registry:
         is_cut = result.log_end_offset < opening.offsets.kept_end
         partition.following.is_short = is_cut or result.recovery.lost_end
         self._upkeep.opened(partition)
+        self._ill.add(partition)
         if result.segment_count > 1:
             self._scrubbing.opened(partition)
 
@@ -408,6 +435,7 @@ class Registry:
         if partition.config is not config and partition.config != config:
             partition.configure(config)
         is_new = partition.hear(here.image, here.stream.min_isr(tp.partition))
+        self._trimming.heard(partition)
         tell_change(
             tp,
             None if known is None else known.image,
@@ -477,9 +505,9 @@ class Registry:
             self._offline.pop(tp, None)
             self._heard.pop(tp, None)
             self._opener.lost.discard(tp)
-            if self._replication is not None:
-                self._replication.gone(tp)
             partition = self._partitions.pop(tp, None)
+            if self._replication is not None:
+                self._replication.gone(tp, partition)
             if partition is not None:
                 partition.fence(why)
             incarnation = stream.partitions[number].incarnation(self._node_id)
@@ -499,6 +527,7 @@ class Registry:
         ]
 
     def _health_changed(self, partition: Partition) -> None:
+        self._ill.add(partition)
         if self._replication is not None:
             self._replication.health_changed(partition)
         self._tell_offline()
@@ -506,9 +535,8 @@ class Registry:
     def _tell_offline(self) -> None:
         """Others are to lead what cannot be written or read in full here, and to mend it."""
         if self._cluster is not None:
-            self._cluster.tell_offline(
-                tp for tp in (*self._offline, *self._partitions) if self._is_ailing(tp)
-            )
+            ailing = (it.tp for it in self._ailing() if self._partitions.get(it.tp) is it)
+            self._cluster.tell_offline(dict.fromkeys((*self._offline, *ailing)))
 
     def _space_changed(self) -> None:
         is_full = self._space.is_full

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 
 from streamlog.client.security import NO_SECURITY, Security
@@ -28,14 +27,14 @@ class Replication:
         node_id: NodeId,
         cluster: Cluster,
         settings: ReplicationSection,
-        partitions: Callable[[], Iterable[Partition]],
         workers: Executor,
         metrics: NodeMetrics,
         security: Security = NO_SECURITY,
     ) -> None:
         self._node_id = node_id
         self._cluster = cluster
-        self._partitions = partitions
+        self._with_followers: dict[Partition, None] = {}
+        """Those that this node leads."""
         self._complaints = Complaints(node_id, cluster)
         self._fetchers = Fetchers(
             node_id=node_id,
@@ -55,6 +54,10 @@ class Replication:
 
     def heard(self, partition: Partition, image: Image, *, is_new: bool) -> None:
         """``partition`` does as ``image`` says; ``is_new``: another leader, or a new epoch."""
+        if partition.is_leader and len(partition.state.replicas) > 1:
+            self._with_followers[partition] = None
+        else:
+            self._with_followers.pop(partition, None)
         leader = image.nodes.get(partition.leader)
         if leader is None or leader.node_id == self._node_id:
             self._fetchers.leave(partition.tp)
@@ -67,9 +70,11 @@ class Replication:
     def begins_later(self, partition: Partition) -> None:
         self._fetchers.hurry(partition.tp)
 
-    def gone(self, tp: TopicPartition) -> None:
-        """This node keeps it no longer."""
+    def gone(self, tp: TopicPartition, partition: Partition | None) -> None:
+        """This node keeps it no longer; None: it was not open."""
         self._fetchers.leave(tp)
+        if partition is not None:
+            self._with_followers.pop(partition, None)
 
     async def run(self) -> None:
         async with asyncio.TaskGroup() as group:
@@ -78,7 +83,7 @@ class Replication:
             group.create_task(self._complaints.run())
 
     def _led(self) -> list[Partition]:
-        return [it for it in self._partitions() if it.is_leader and len(it.state.replicas) > 1]
+        return [it for it in self._with_followers if it.is_leader]
 
 
 def tell_change(

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Final
 
 from streamlog.errors import StreamlogError
@@ -23,16 +23,14 @@ _AT_ONCE: Final = 500
 
 
 class Trimming:
-    """``run`` as a task. A partition whose stream has no such rule costs a look at its config."""
+    """``run`` as a task; ``heard`` of each partition with its leadership or configuration. One that
+    is not led here, or whose stream has no such rule, costs nothing from then on.
+    """
 
-    def __init__(
-        self,
-        partitions: Callable[[], Iterable[Partition]],
-        *,
-        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
-    ) -> None:
-        self._partitions = partitions
+    def __init__(self, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._now_ms = now_ms
+        self._heard: set[Partition] = set()
+        """To be looked at for whether they are to be trimmed."""
         self._trimmed: set[Partition] = set()
         self._followed: set[Partition] = set()
         """Of which the index of subjects is kept for this."""
@@ -60,9 +58,14 @@ class Trimming:
                 if _expires(partition):
                     partition.expiry.take_due(self._now_ms())
 
+    def heard(self, partition: Partition) -> None:
+        """It is led here, or no longer, or its configuration is another one."""
+        self._heard.add(partition)
+
     async def look(self) -> None:
-        """At all of them."""
-        for done, partition in enumerate(self._partitions()):
+        """At those that are trimmed, or may be by now."""
+        heard, self._heard = self._heard, set()
+        for done, partition in enumerate(heard | self._trimmed):
             if partition.config.is_trimmed and partition.is_leader:
                 self._trimmed.add(partition)
                 await self._look_at(partition)

@@ -22,7 +22,7 @@ logger = logging.getLogger(__name__)
 CHECKPOINTS_SHARE: Final = 0.05
 """Of the time, at most: where thousands of partitions change, all of their lines are written."""
 _AT_ONCE: Final = 200
-"""Partitions that are asked for their offsets before others have their turn."""
+"""Partitions that are looked at before others have their turn."""
 
 
 class Upkeep:
@@ -212,7 +212,10 @@ class Upkeep:
 
     async def _retain(self) -> None:
         now_ms = time.time_ns() // 1_000_000
-        for partition in tuple(self._partitions.values()):
+        for done, partition in enumerate(tuple(self._partitions.values())):
+            log = partition.state.log
+            if log.segment_count == 1 and not log.settings.is_limited:
+                continue
             try:
                 retain(partition, now_ms)
             except StreamlogError as error:
@@ -224,7 +227,8 @@ class Upkeep:
                         "error": str(error),
                     },
                 )
-            await asyncio.sleep(0)
+            if done % _AT_ONCE == _AT_ONCE - 1:
+                await asyncio.sleep(0)
 
     async def _store(self, call: Callable[[], None]) -> None:
         try:

@@ -87,7 +87,7 @@ class Log:
     def read_beside(self, name: str) -> bytes:
         return self.file
 
-    def write_beside(self, name: str, data: bytes) -> None:
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self.file = data
 
 
@@ -98,7 +98,7 @@ class OtherLog(Log):
         super().__init__()
         self._written = written
 
-    def write_beside(self, name: str, data: bytes) -> None:
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self._written()
 
 

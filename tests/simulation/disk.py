@@ -240,6 +240,14 @@ class SimDisk:
         self.strike("sync_directory", path)
         self._replay(path, self._journal.pop(path, []))
 
+    def sync_file_system(self) -> None:
+        """All content and all names."""
+        self.strike("sync_file_system", "/")
+        for inode in dict.fromkeys(self._inodes(self._live)):
+            inode.sync()
+        for folder in tuple(self._journal):
+            self._replay(folder, self._journal.pop(folder))
+
     def rename(self, old: str, new: str) -> None:
         self.strike("rename", old)
         if old in self._live:

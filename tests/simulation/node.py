@@ -260,7 +260,7 @@ class Life:
     def read_beside(self, name: str) -> bytes:
         return self.log.beside.read(name)
 
-    def write_beside(self, name: str, data: bytes) -> None:
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
         self.log.beside.write(name, data, encrypts=self.log.settings.encrypts)
 
     @property
@@ -547,7 +547,7 @@ class OtherPartition:
     def read_beside(self, name: str) -> bytes:
         return b""
 
-    def write_beside(self, name: str, data: bytes) -> None: ...
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None: ...
 
 
 class NoSurplus:

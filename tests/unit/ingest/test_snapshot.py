@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -33,6 +34,7 @@ class Partition:
 
     def __init__(self) -> None:
         self.file = b""
+        self.durable: bool | None = None
         self.fault: StreamlogError | None = None
         self.is_leader = True
         self.failure: StreamlogError | None = None
@@ -47,11 +49,11 @@ class Partition:
             raise self.fault
         return self.file
 
-    def write_beside(self, _name: str, data: bytes) -> None:
+    def write_beside(self, _name: str, data: bytes, *, durable: bool = True) -> None:
         if self.fault is not None:
             raise self.fault
         self.written()
-        self.file = data
+        self.file, self.durable = data, durable
 
 
 def kept_of(partition: Partition, ids: dict[bytes, int]) -> Kept:
@@ -210,3 +212,44 @@ async def test_one_file_is_written_at_a_time() -> None:
     writer, kept = Snapshots(list), kept_of(partition, {b"a": 5})
     await asyncio.gather(writer._save(kept), writer._save(kept))
     assert most == 1
+
+
+async def test_nothing_is_written_at_a_stop_where_there_is_nothing_worth_it() -> None:
+    """Without ids it would say that there are none, and spare little reading."""
+    small, large, with_id = Partition(), Partition(), Partition()
+    small.size_bytes = with_id.size_bytes = snapshots.NOTHING_BYTES
+    large.size_bytes = snapshots.NOTHING_BYTES + 1
+    kept = [kept_of(small, {}), kept_of(large, {}), kept_of(with_id, {b"a": 5})]
+    await Snapshots(list).save(kept)
+    assert [bool(it.file) for it in (small, large, with_id)] == [False, True, True]
+    assert [it.durable for it in (large, with_id)] == [False, False]
+
+
+async def test_a_stop_ends_however_many_there_are(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(snapshots, "SAVE_S", 0.0)
+    partition = Partition()
+    await Snapshots(list).save([kept_of(partition, {b"a": 5})] * 3)
+    assert not partition.file
+    (record,) = caplog.records
+    assert vars(record)["partitions"] == 3
+
+
+async def test_many_are_written_by_few_threads_in_few_goes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A hop to a thread costs more than a small file."""
+    goes = 0
+    to_thread = asyncio.to_thread
+
+    async def counted(*call: Any) -> Any:
+        nonlocal goes
+        goes += 1
+        return await to_thread(*call)
+
+    monkeypatch.setattr(asyncio, "to_thread", counted)
+    partitions = [Partition() for _ in range(200)]
+    for number, partition in enumerate(partitions):
+        partition.tp = TopicPartition("orders", number)
+    await Snapshots(list).save([kept_of(it, {b"a": 5}) for it in partitions])
+    assert all(it.file for it in partitions)
+    assert goes == 2 * -(-200 // snapshots.SAVED_AT_ONCE)

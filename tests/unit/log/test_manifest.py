@@ -21,7 +21,7 @@ from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches,
 from tests.simulation.disk import PowerCut, SimDisk
 
 SIZE = len(make_batch(0, 2))
-SETTINGS = LogSettings(segment_bytes=4 * SIZE, index_interval_bytes=SIZE)
+SETTINGS = LogSettings(segment_bytes=4 * SIZE, index_interval_bytes=SIZE - 1)
 OTHER = FOLDER.parent / "1"
 END = 36
 

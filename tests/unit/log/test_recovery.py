@@ -265,8 +265,8 @@ DAMAGES = [emptied, cut, overlong, zeroed, garbled, shifted, None]
 def test_damaged_indexes_are_made_anew(
     disk: SimDisk, suffix: str, damage: Callable[[bytes], bytes] | None, recovery_point: int
 ) -> None:
-    before = {base: disk.content(path(base, suffix)) for base in (0, 8, 16)}
-    for base in (0, 8, 16):
+    before = {base: disk.content(path(base, suffix)) for base in (0, 8)}
+    for base in (0, 8):  # the active one is too short for an index
         if damage is None:
             disk.remove(path(base, suffix))
         else:

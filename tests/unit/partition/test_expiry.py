@@ -42,7 +42,9 @@ async def stored_ms(partition: Partition, offset: int) -> int:
 
 async def at(registry: Registry, now_ms: int) -> None:
     """What is due then is gone, and the log says so."""
-    trimming = Trimming(registry.partitions, now_ms=lambda: now_ms)
+    trimming = Trimming(now_ms=lambda: now_ms)
+    for partition in registry.partitions():
+        trimming.heard(partition)
     await trimming.look()
     for partition in registry.partitions():
         await until(lambda partition=partition: not partition.erasing._said)
@@ -99,7 +101,8 @@ async def test_due_between_two_looks(tmp_path: Path, monkeypatch: pytest.MonkeyP
         partition = registry.partition(tp("s"))
         await put(partition, None, "10", "1h")
         now_ms = await stored_ms(partition, 0) + 9_900
-        trimming = Trimming(registry.partitions, now_ms=lambda: now_ms)
+        trimming = Trimming(now_ms=lambda: now_ms)
+        trimming.heard(partition)
         await trimming.look()
         running = asyncio.create_task(trimming.run())
         await asyncio.sleep(0)

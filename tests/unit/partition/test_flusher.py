@@ -17,12 +17,21 @@ class Ticket:
         self.may_end = threading.Event()
         self.error: BaseException | None = None
         self.files = [object()]
-        self.replaces_files = False
-        self.was_synced = False
+        self.needs_own_syncs = False
+        self.has_epochs = self.is_placed = False
+        self.steps: list[str] = []
+        self.was_synced = self.were_placed = False
         self.has_begun = False
 
-    def run(self, *, is_synced: bool = False) -> None:
-        self.was_synced, self.has_begun = is_synced, True
+    def stage(self) -> None:
+        self.steps.append("stage")
+
+    def put_in_place(self) -> None:
+        self.steps.append("put in place")
+        self.is_placed = self.has_epochs
+
+    def run(self, *, is_synced: bool = False, are_placed: bool = True) -> None:
+        self.was_synced, self.were_placed, self.has_begun = is_synced, are_placed, True
         assert self.may_end.wait(10)
         if self.error is not None:
             raise self.error
@@ -184,11 +193,11 @@ class Shared:
     """A sync of the file system that does as the test says."""
 
     def __init__(self, *, works: bool = True, is_advisable: bool = True) -> None:
-        self.is_advisable = is_advisable
+        self.is_advisable, self.is_usable = is_advisable, True
         self.works = works
         self.counts: list[int] = []
 
-    def sync(self, files: Iterable[object]) -> bool:
+    def sync(self, files: Iterable[object] = ()) -> bool:
         self.counts.append(len(list(files)))
         return self.works
 
@@ -203,14 +212,14 @@ async def test_many_that_wait_are_synced_together(works: bool) -> None:
     tickets = [free() for _ in range(TOGETHER_MIN + 1)]
     tickets[3].error = StorageFailed("broken")
     tickets.append(free())
-    tickets[-1].replaces_files = True
+    tickets[-1].needs_own_syncs = True
     logs = [Log(ticket) for ticket in tickets]
     idle = Log(None)
     for log in (*logs, idle):
         flusher.sync(log)
     for log, ticket in zip(logs, tickets, strict=True):
         await log.until("begin", "broken" if ticket.error else "finish")
-        assert ticket.was_synced is (works and not ticket.replaces_files)
+        assert ticket.was_synced is (works and not ticket.needs_own_syncs)
     assert shared.counts == [len(logs) - 1]
     assert idle.story == ["begin"]
     flusher.close()
@@ -267,7 +276,7 @@ def test_a_process_that_ends_before_all_is_synced_says_nothing_of_it(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """What runs ends unheard, what waits for a thread is not begun."""
-    running = [Ticket() for _ in range(module.REPLACING_THREADS)]
+    running = [Ticket() for _ in range(module.MANIFEST_THREADS)]
     waiting = Ticket()
     flusher = Flusher(NodeMetrics())
 
