@@ -460,13 +460,16 @@ class Recovery:
         """Write again, as it is, what is not known to be on the disk.
 
         After a failed sync the page cache may hold as clean what the disk does not have: a sync
-        alone would then succeed without writing anything.
+        alone would then succeed without writing anything. That goes for the size as well: a start
+        that cut the file, and whose sync failed, leaves one that is longer on the disk.
         """
         pooled = self._pool.pin(segment.path)
         try:
             while position < segment.size_bytes:
                 length = min(_REWRITE_BYTES, segment.size_bytes - position)
                 position += pooled.file.pwrite(pooled.file.pread(length, position), position)
+            pooled.file.truncate(segment.size_bytes + 1)
+            pooled.file.truncate(segment.size_bytes)
         finally:
             self._pool.unpin(pooled)
 

@@ -402,3 +402,30 @@ def test_a_full_disk_is_no_reason_not_to_open(disk: SimDisk) -> None:
         assert log.epochs.latest == 1
         with pytest.raises(StorageFull):
             append(log, epoch=1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_cut_counts_only_once_it_is_on_the_disk(seed: int) -> None:
+    """The sync of the start that cut a torn batch off failed, and the next start found it cut off
+    already: a longer file than the manifest names would be damage once it is sealed.
+    """
+    disk = SimDisk(seed)
+    log = open_log(disk, SETTINGS)
+    for epoch in (0, 0, 1):
+        append(log, 2, epoch=epoch)
+    sync(log)
+    file = path(0)
+    disk.replace(file, disk.content(file) + bytes(SIZE // 2))  # as a power cut may leave it
+    disk.kill()
+    disk.fail("sync", errno.EIO, part=file)
+    with pytest.raises(StorageFailed):
+        open_log(disk, SETTINGS, recovery_point=4)
+    disk.kill()
+    log = open_log(disk, SETTINGS, recovery_point=4)
+    assert log.log_end_offset == 6
+    log.roll()
+    append(log, 2, epoch=2)
+    sync(log)
+    disk.crash()
+    log = open_log(disk, SETTINGS, recovery_point=6)
+    assert (log.log_end_offset, log.damaged_from) == (8, None)
