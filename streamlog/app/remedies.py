@@ -132,6 +132,7 @@ REMEDIES: Final = MappingProxyType(
         "log closed without a sync": "the next start recovers it; look at the disk",
         "log closed without indexes": "the next start builds them anew; look at the disk",
         "snapshot of message ids is not used": "nothing: the log is read for them",
+        "snapshots of message ids are left out": "the next start reads them from the logs",
         "snapshot of message ids is not written": "the next start reads them from the log",
         # NATS
         "NATS connection lost": "start nats-server; the node connects again by itself",

@@ -24,7 +24,6 @@ more than so much, costs more than it spares: a node may have very many logs wit
 """
 SAVED_AT_ONCE: Final = 64
 """Snapshots that one thread writes in one go at a stop."""
-SAVERS: Final = 4
 SAVE_S: Final = 6.0
 """After which a stop writes no more of them: the next start reads those logs instead."""
 SHARE: Final = 20
@@ -118,21 +117,14 @@ class Snapshots:
         They are not synced. A node that stops syncs its logs, and most often its whole file system,
         after this; and of a snapshot that a power cut has torn, nothing is used.
         """
-        due = [it for it in all_kept if self._saved.get(it.partition.tp) != _end(it)]
-        parts = deque(due[at : at + SAVED_AT_ONCE] for at in range(0, len(due), SAVED_AT_ONCE))
+        due = deque(it for it in all_kept if self._saved.get(it.partition.tp) != _end(it))
         ends = time.monotonic() + SAVE_S
-
-        async def work() -> None:
-            while parts and time.monotonic() < ends:
-                await self._save_some(parts.popleft())
-
         async with self._writing:
-            await asyncio.gather(*(work() for _ in range(SAVERS)))
-        if parts:
-            extra = {"partitions": sum(map(len, parts)), "seconds": SAVE_S}
-            logger.warning(
-                "snapshots of message ids are left out: the next start reads", extra=extra
-            )
+            while due and time.monotonic() < ends:
+                await self._save_some([due.popleft() for _ in range(min(SAVED_AT_ONCE, len(due)))])
+        if due:
+            extra = {"partitions": len(due), "seconds": SAVE_S}
+            logger.warning("snapshots of message ids are left out", extra=extra)
 
     async def _save_some(self, some: list[Kept]) -> None:
         taken = [(kept, it) for kept in some if (it := _taken(kept)) is not None]
