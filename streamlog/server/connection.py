@@ -240,8 +240,10 @@ class Connection:
             self._seat.hold(buffered)
 
     def _weigher(self, size_bytes: int) -> Callable[[int], None] | None:
-        """Counts what a request becomes when it is read; None for one that cannot become much."""
-        if size_bytes < WEIGHED_AT_ONCE:
+        """Counts what a request becomes when it is read; None for one that cannot become much, and
+        for nodes: all of them are one principal, and what they fetch is what there is.
+        """
+        if size_bytes < WEIGHED_AT_ONCE or self._asking.context.session.is_node:
             return None
 
         def weigh(elements: int) -> None:

@@ -15,7 +15,7 @@ from streamlog.server.receiving import ReceiveRoom, ReceiveRoomFull, Seat
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
-from tests.unit.server.test_login import sasl
+from tests.unit.server.test_login import sasl, scram
 
 MIB = 1_048_576
 ALL_TOPICS: dict[str, Any] = {"topics": None, "allow_auto_topic_creation": False}
@@ -186,3 +186,20 @@ async def test_who_asks_for_too_much_at_once_is_cut_off_and_others_are_not() -> 
             assert await greedy.closed()
         assert node.metric("streamlog_connections_closed_total", reason="memory") == 3
         assert taken(node) == 0
+
+
+async def test_nodes_ask_for_all_that_there_is(tmp_path: Path) -> None:
+    """They are one principal, whose share would be small for a cluster of many partitions."""
+    passwords = tmp_path / "node-password"
+    passwords.write_text("secret\n")
+    settings = sasl(tmp_path, node_user="node", node_password_file=passwords)
+    async with KafkaNode(sasl=settings, receive_bytes_per_client_max=4 * MIB) as node:
+        node.metadata.add_user("alice", "secret")
+        for user, is_answered in (("node", True), ("alice", False)):
+            async with RawClient(node.port) as client:
+                assert (await scram(client, user, "secret"))["error_code"] == 0
+                sent = client.send_fetch(wanted(*[at(0)] * 20_000, topic="nowhere"))
+                if is_answered:
+                    assert (await client.fetched(sent)).partitions
+                else:
+                    assert await client.closed()
