@@ -1,12 +1,29 @@
+import contextlib
 import logging
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.errors import BrokenInvariant, OffsetOutOfRange, StorageFailed, Unavailable
+from streamlog.errors import (
+    BrokenInvariant,
+    CorruptBatch,
+    OffsetOutOfRange,
+    Overloaded,
+    StorageFailed,
+    StorageFull,
+    Unavailable,
+)
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
-from streamlog.log.disk import Disk, FileState, is_full, storage_error, storage_errors
+from streamlog.log.disk import (
+    Disk,
+    FileState,
+    is_full,
+    storage_error,
+    storage_errors,
+    with_descriptors,
+)
 from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.files import FilePool
@@ -31,7 +48,7 @@ from streamlog.log.times import (
     latest_time,
     time_at,
 )
-from streamlog.log.truncation import cut_segment
+from streamlog.log.truncation import cut_segment, place_of_cut
 
 logger = logging.getLogger(__name__)
 
@@ -52,8 +69,8 @@ class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active", "_directory", "_disk", "_first_time", "_pool", "_retained", "_segments",
-        "_unsynced",
+        "_active", "_directory", "_disk", "_first_time", "_owed_limit", "_pool", "_retained",
+        "_segments", "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
         "log_end_offset", "log_start_offset", "manifest", "recovery", "recovery_limit",
         "recovery_point", "settings",
@@ -87,6 +104,7 @@ class PartitionLog:
         self._active = recovered.active
         self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
         self._unsynced.epochs = not recovered.epochs_are_stored
+        self._owed_limit: int | None = None  # see ``_limit``
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
         self._retained: _Retained | None = None  # by the last look
 
@@ -197,6 +215,8 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
+        if self._owed_limit is not None:
+            self._pay_limit(self._owed_limit)
         latest_epoch = self.epochs.latest
         next_offset, epoch, timestamp_ms = next_batch(
             batch, end_offset=self.log_end_offset, epoch=latest_epoch, directory=self._directory
@@ -227,6 +247,8 @@ class PartitionLog:
         """
         if self.failure:
             raise StorageFailed(self.failure)
+        if self._owed_limit is not None:
+            self._pay_limit(self._owed_limit)
         if self.size_bytes:
             records = from_offset(records, self.log_end_offset)
         places = next_run(
@@ -241,7 +263,7 @@ class PartitionLog:
             return 0
         if places[0].base_offset < self.log_end_offset:
             start = self.log_start_offset
-            self.truncate_fully_to(places[0].base_offset)
+            self.truncate_fully_to(places[0].base_offset, waits=False)
             self.log_start_offset = start
         places = self._roll_for(places)
         active, size = self._active, places[-1].end_position
@@ -553,25 +575,33 @@ class PartitionLog:
         self._first_time = self._retained = None
 
     def truncate_to(self, offset: int) -> None:
-        """Forget the batches that end above ``offset``, durably.
+        """Forget the batches that end above ``offset``, durably. Blocking.
 
-        Raises StorageFailed, and has failed then.
+        Raises StorageFull or Overloaded, and nothing has changed then: a full disk, and a lack of
+        file descriptors, pass. Raises StorageFailed, and has failed then.
+
+        What needs a descriptor is done before the first record goes, as far as that can be. A full
+        disk is no hindrance, for a cut makes room: a file that would say too much is removed, and
+        made anew by the next sync; what limits the recovery point is owed, see ``_limit``.
         """
         if offset >= self.log_end_offset:
             return
         if offset < self._segments.first.base_offset:
             self.truncate_fully_to(offset)
             return
-        try:
-            self.manifest.end_at(offset, self._segments.floor(offset).base_offset)
-            while self._segments.last.base_offset > offset:
+        segment = self._segments.floor(offset)
+        with self._cutting(), contextlib.ExitStack() as stack:
+            with self._unchanged():
+                segment.verify()
+                pooled = self._pool.pin(segment.path)  # so that it need not be opened any more
+                stack.callback(self._pool.unpin, pooled)
+                position, end = place_of_cut(segment, offset)
+                self._limit(end)
+                with_descriptors(lambda: self.manifest.end_at(offset, segment.base_offset))
+            while self._segments.last is not segment:
                 self._remove(self._segments.drop_last())
-            self._active = cut_segment(self._pool, self._segments.last, offset)
-            self._disk.sync_directory(self._directory)
-        except (OSError, Unavailable) as error:
-            self.fail(f"{self._directory}: truncation failed: {error}")
-            raise StorageFailed(self.failure) from error
-        end = self._active.segment.next_offset
+            self._active = cut_segment(self._pool, segment, position, end)
+            with_descriptors(lambda: self._disk.sync_directory(self._directory))
         self._unsynced.manifest |= self._manifest_is_behind
         self._end_at(end, epochs_kept_to=end)
 
@@ -604,44 +634,102 @@ class PartitionLog:
             self.fail(f"{self._directory}: truncation failed: {error}")
             raise StorageFailed(self.failure) from error
 
-    def truncate_fully_to(self, offset: int) -> None:
-        """Forget all records; the next one gets ``offset``. Raises as above."""
+    def truncate_fully_to(self, offset: int, *, waits: bool = True) -> None:
+        """Forget all records; the next one gets ``offset``. Raises as above. Blocks, unless it is
+        not to wait for file descriptors.
+        """
+        patiently = with_descriptors if waits else _at_once
         segment = self._new_segment(offset)
-        try:
-            self.manifest.begin_anew(offset)
+        with self._cutting():
+            with self._unchanged():
+                self._limit(offset)
+                patiently(lambda: self.manifest.begin_anew(offset))
             while len(self._segments) > 1:
                 self._remove(self._segments.drop_last())
             self._remove(self._segments.last)
-            self._pool.create(segment.path)
-            self._disk.sync_directory(self._directory)
-        except OSError as error:
-            self.fail(f"{self._directory}: truncation failed: {error}")
-            raise StorageFailed(self.failure) from error
+            patiently(lambda: self._pool.create(segment.path))
+            patiently(lambda: self._disk.sync_directory(self._directory))
         self._segments = Segments([segment])
         self._active = ActiveSegment.empty(self._pool, segment)
         self.log_start_offset = offset
-        self._end_at(offset, epochs_kept_to=0)
+        self._end_at(offset, epochs_kept_to=0, patiently=patiently)
         self.recovery_point = offset  # there is nothing to be synced
 
-    def _end_at(self, offset: int, *, epochs_kept_to: int) -> None:
+    @contextlib.contextmanager
+    def _cutting(self) -> Iterator[None]:
+        """What fails in there leaves the log half cut: it has failed."""
+        try:
+            yield
+        except (StorageFull, Overloaded):
+            raise  # of ``_unchanged``
+        except (OSError, Unavailable, CorruptBatch) as error:
+            self.fail(f"{self._directory}: truncation failed: {error}")
+            raise StorageFailed(self.failure) from error
+
+    @contextlib.contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        """What fails in there has changed nothing. Raises StorageFull, Overloaded, or
+        StorageFailed.
+        """
+        try:
+            yield
+        except OSError as error:
+            raise storage_error(error, error.filename or self._directory) from error
+
+    def _limit(self, offset: int) -> None:
+        """No checkpoint of before may say that records from ``offset`` on are synced. On a full
+        disk that is owed, and nothing is appended before it is written. Raises Unavailable.
+        """
+        if offset < self.recovery_point:
+            try:
+                self.recovery_limit.lower(offset)
+            except StorageFull:
+                self._owed_limit = offset
+            else:
+                self._owed_limit = None
+
+    def _pay_limit(self, offset: int) -> None:
+        """Raises Unavailable."""
+        self.recovery_limit.lower(offset)
+        self._owed_limit = None
+
+    def _end_at(
+        self,
+        offset: int,
+        *,
+        epochs_kept_to: int,
+        patiently: Callable[[Callable[[], None]], None] = with_descriptors,
+    ) -> None:
         """The log ends there now, also for a sync that is running and for the epochs."""
         self.log_end_offset = offset
         self.log_start_offset = min(self.log_start_offset, offset)
-        is_below_checkpoint = offset < self.recovery_point  # perhaps
         self.recovery_point = min(self.recovery_point, offset)
         self.first_dirty_offset = min(self.first_dirty_offset, offset)
         self.erasures.cut(offset)
         if self._unsynced.ticket is not None:
             self._unsynced.ticket.end_offset = min(self._unsynced.ticket.end_offset, offset)
         try:  # at once: what is of no use any more could pass for what is
-            if is_below_checkpoint:
-                self.recovery_limit.lower(offset)
-            self.manifest.lower_start(self.log_start_offset)
+            if self._owed_limit is not None:
+                with contextlib.suppress(StorageFull):
+                    self._pay_limit(self._owed_limit)
+            patiently(lambda: self.manifest.lower_start(self.log_start_offset))
             if self.epochs.truncate(epochs_kept_to):
-                self.beside.write(EPOCHS_NAME, self.epochs.encode())
+                patiently(self._store_epochs)
         except (OSError, Unavailable) as error:
             self.fail(str(error))
             raise StorageFailed(self.failure) from error
+
+    def _store_epochs(self) -> None:
+        """Without the file a start reads them out of the batches. Raises OSError."""
+        path = f"{self._directory}/{EPOCHS_NAME}"
+        try:
+            self._disk.write_small(path, self.epochs.encode())
+        except OSError as error:
+            if not is_full(error):
+                raise
+            self._unsynced.epochs = True
+            self._pool.remove(path)
+            self._disk.sync_directory(self._directory)
 
     @property
     def is_resting(self) -> bool:
@@ -676,3 +764,8 @@ class PartitionLog:
                 self._active.store_indexes()
         self.failure = self.failure or "the log is closed"
         self._segments.let_go()
+
+
+def _at_once(call: Callable[[], None]) -> None:
+    """As ``with_descriptors``, for who cannot wait."""
+    call()

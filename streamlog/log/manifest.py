@@ -38,6 +38,7 @@ An older copy of the whole folder fits its own manifest: the checkpoints of the 
 ends too early.
 """
 
+import contextlib
 import struct
 import threading
 from typing import Final, NamedTuple
@@ -233,10 +234,16 @@ class ManifestFile:
                 self._remove()
 
     def lower_start(self, log_start_offset: int) -> None:
-        """After the log was cut below its start."""
+        """After the log was cut below its start. A full disk as above."""
         with self._lock:
-            if self.stored is not None and self.stored.log_start_offset > log_start_offset:
+            if self.stored is None or self.stored.log_start_offset <= log_start_offset:
+                return
+            try:
                 self._write(self.stored._replace(log_start_offset=log_start_offset))
+            except OSError as error:
+                if not is_full(error):
+                    raise
+                self._remove()
 
     def begin_anew(self, offset: int) -> None:
         """Before all files go, and the log begins there."""
@@ -246,7 +253,8 @@ class ManifestFile:
 
     def _remove(self) -> None:
         """Durably, and with it whatever was removed from the folder before."""
-        self._disk.unlink(self.path)
+        with contextlib.suppress(FileNotFoundError):
+            self._disk.unlink(self.path)
         self._disk.sync_directory(self.path.rpartition("/")[0])
         self.stored = None
 

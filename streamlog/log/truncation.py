@@ -4,13 +4,12 @@ from streamlog.log.files import FilePool
 from streamlog.log.segment import Segment
 
 
-def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
-    """Drop the batches that end above ``offset``; the segment is the active one then.
+def cut_segment(pool: FilePool, segment: Segment, position: int, next_offset: int) -> ActiveSegment:
+    """Drop what begins at ``position``; the segment, which ends before ``next_offset``, is the
+    active one then.
 
-    A slice of what is dropped comes out short. Raises OSError, Unavailable.
+    A slice of what is dropped comes out short. Raises OSError, CorruptBatch.
     """
-    segment.verify()
-    position, next_offset = _place_of_cut(segment, offset)
     pooled = pool.pin(segment.path)
     try:
         pooled.file.truncate(position)
@@ -25,7 +24,10 @@ def cut_segment(pool: FilePool, segment: Segment, offset: int) -> ActiveSegment:
     return active
 
 
-def _place_of_cut(segment: Segment, offset: int) -> tuple[int, int]:
+def place_of_cut(segment: Segment, offset: int) -> tuple[int, int]:
+    """Where the batches begin that end above ``offset``, and the offset of the first of them. The
+    segment is verified. Raises OSError, CorruptBatch.
+    """
     if offset >= segment.next_offset:
         return segment.size_bytes, segment.next_offset
     try:

@@ -4,6 +4,7 @@ Single owner, not thread-safe. After a failed sync nothing more is appended: wha
 in doubt until the next start reads it.
 """
 
+import contextlib
 import logging
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
@@ -192,7 +193,8 @@ class MetadataStore:
     def truncate(self, end_offset: int) -> None:
         """Forget what stands at ``end_offset`` and above, durably. Raises StorageFailed."""
         self._lower_recovery_point(end_offset)
-        self._opened().truncate_to(end_offset)
+        with _failing(self._opened()) as log:
+            log.truncate_to(end_offset)
 
     def read(self, offset: int, end_offset: int, max_bytes: int) -> bytes:
         """Whole batches from ``offset`` on, at least one. Raises OffsetOutOfRange, Unavailable."""
@@ -376,7 +378,8 @@ class MetadataStore:
         return False
 
     def _begin_log_at(self, log: PartitionLog, offset: int) -> None:
-        log.truncate_fully_to(offset)
+        with _failing(log):
+            log.truncate_fully_to(offset)
         self._recovery.write({METADATA_LOG: offset})
         self._remove_mark()
 
@@ -406,6 +409,18 @@ class MetadataStore:
         except CorruptFile as error:
             logger.error("vote damaged", extra={"problem": str(error)})
             self.vote_damage = str(error)
+
+
+@contextlib.contextmanager
+def _failing(log: PartitionLog) -> Iterator[PartitionLog]:
+    """A cut that is refused is not tried again: the core goes on as if it had been made. Raises
+    StorageFailed.
+    """
+    try:
+        yield log
+    except Unavailable as error:
+        log.failure = log.failure or str(error)
+        raise StorageFailed(log.failure) from error
 
 
 def _check_id(image: Image, snapshot: SnapshotId, where: str) -> None:

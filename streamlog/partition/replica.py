@@ -4,10 +4,11 @@ import asyncio
 import logging
 from collections.abc import Callable
 from concurrent.futures import Executor
+from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError
+from streamlog.errors import NotLeader, Overloaded, StorageFailed, StorageFull, StreamlogError
 from streamlog.model import EpochEnd
 from streamlog.partition.following import Cut, FetchPosition
 from streamlog.partition.owner import Partition
@@ -15,6 +16,9 @@ from streamlog.wire.errors import check
 from streamlog.wire.fetch import FetchedRecords
 
 logger = logging.getLogger(__name__)
+
+AGAIN_S: Final = 0.5
+"""After which a checkpoint that found no room is written again."""
 
 
 async def take(
@@ -128,6 +132,8 @@ async def _cut_log(
 
     The checkpoint of log starts rises before any file goes. It falls before the leader is asked for
     what comes after the cut: records below what it says would be removed at the next start.
+
+    A full disk, or a lack of file descriptors, leaves the log as it was: it is cut another time.
     """
     was_damaged = partition.following.is_damaged
     failure: StreamlogError | None = None
@@ -135,18 +141,48 @@ async def _cut_log(
         if cut.whole and cut.offset > partition.log_start_offset:
             await partition.keep_log_start(cut.offset)
         await asyncio.get_running_loop().run_in_executor(workers, run)
-        await partition.keep_log_start()
     except StreamlogError as error:
         failure = error
     except Exception as error:
         failure = StorageFailed(str(error))
+    if failure is None or _passes(failure):
+        try:
+            await _lower_log_start(partition)
+        except StreamlogError as error:
+            failure = StorageFailed(str(error))
     _done(partition, was_damaged, failure)
     return failure
 
 
+def _passes(failure: StreamlogError) -> bool:
+    """By itself; the log is as it was."""
+    return isinstance(failure, StorageFull | Overloaded)
+
+
+async def _lower_log_start(partition: Partition) -> None:
+    """To where the log starts, cut or not: nothing may be appended before. Raises what passes by
+    itself only where the partition closes.
+    """
+    while True:
+        try:
+            await partition.keep_log_start()
+        except (StorageFull, Overloaded):
+            if partition.closed:
+                raise
+            await asyncio.sleep(AGAIN_S)
+        else:
+            return
+
+
 def _done(partition: Partition, was_damaged: bool, failure: StreamlogError | None) -> None:
-    error = None if failure is None else StorageFailed(str(failure))
+    is_left = failure is not None and _passes(failure)
+    error = StorageFailed(str(failure)) if failure is not None and not is_left else None
     lost = partition.following.finish_cut(error)
+    if isinstance(failure, StorageFull):
+        partition.ran_out_of_room(failure)
+    if is_left:
+        partition.syncing.ended()
+        return
     if error is not None:
         partition.went_offline(error)
     elif was_damaged:

@@ -166,7 +166,7 @@ class Upkeep:
             if self._is_here(partition) and start < self._written_start(partition):
                 offsets = self._checkpoints.written()
                 offsets[partition.tp] = offsets[partition.tp]._replace(log_start=start)
-                await self._store(lambda: self._checkpoints.write(offsets))
+                await self._store_with_reserve(offsets)
 
     def begin_later(self, partition: Partition, offset: int) -> None:
         self._later.want(partition, offset)
@@ -188,12 +188,16 @@ class Upkeep:
                 offsets[partition.tp] = known._replace(log_start=start)
         if offsets == self._checkpoints.written():
             return
+        await self._store_with_reserve(offsets)
+
+    async def _store_with_reserve(self, offsets: Mapping[TopicPartition, Offsets]) -> None:
+        """It makes room, or lets a cut come to its end. Raises StorageFull, StorageFailed."""
         try:
             await self._store(lambda: self._checkpoints.write(offsets))
         except StorageFull:
             if self._reserve is None or not await asyncio.to_thread(self._reserve.give_up):
                 raise
-            await self._store(lambda: self._checkpoints.write(offsets))  # which makes room
+            await self._store(lambda: self._checkpoints.write(offsets))
 
     def _is_here(self, partition: Partition) -> bool:
         return self._partitions.get(partition.tp) is partition

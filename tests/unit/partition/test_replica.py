@@ -3,16 +3,19 @@
 import asyncio
 import errno
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed, StorageFull
+from streamlog.log import disk as disk_module
 from streamlog.log.disk import OsDisk
 from streamlog.log.layout import base_offset_of
 from streamlog.log.scan import Damage, scan_past_damage
 from streamlog.model import NO_LEADER, NodeId
-from streamlog.partition.following import Cut
+from streamlog.partition import replica
+from streamlog.partition.following import Cut, Following
 from streamlog.partition.replica import mend, take
 from streamlog.partition.shortening import retain
 from streamlog.wire.fetch import FetchedPartition, FetchedRecords
@@ -401,3 +404,46 @@ async def test_a_partition_that_rests_leaves_and_comes_back_as_well(tmp_path: Pa
         await until(lambda: not world[2].full)
         await world.beat(2)
         await until(lambda: world.isr() == {1, 2})
+
+
+@pytest.mark.parametrize(
+    ("code", "operation", "path"),
+    [
+        (errno.ENOSPC, "write_small", "segment-manifest"),
+        (errno.ENOSPC, "write_small", "log-start-offset-checkpoint"),
+        (errno.EMFILE, "write_small", "segment-manifest"),
+        (errno.EMFILE, "write_small", "log-start-offset-checkpoint"),
+    ],
+)
+async def test_a_cut_that_finds_no_room_is_made_when_there_is_some(
+    tmp_path: Path, code: int, operation: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing has gone by then, so the partition need not wait for a restart."""
+    monkeypatch.setattr(disk_module, "DESCRIPTORS_TRIES", 1)
+    monkeypatch.setattr(replica, "AGAIN_S", 0.01)
+    cuts: list[Cut] = []
+    begin = Following.begin_cut
+
+    def noting(self: Following, cut: Cut) -> Callable[[], None]:
+        cuts.append(cut)
+        return begin(self, cut)
+
+    monkeypatch.setattr(Following, "begin_cut", noting)
+    async with ReplicaWorld(tmp_path, 0) as world:
+        await filled(world)
+        away = int(world.followers[0].node_id)
+        await world.stop(away)
+        for value in (b"x" * 1000, b"y" * 1000):
+            await publish(world.leader.partition(), value)
+        await world.leader.partition().purge(COUNT + 2)
+        disk = FailingDisk()
+        disk.faults.break_(operation, code=code, path=path)
+        node = await world.start(away, disk, **FULL)
+        await until(lambda: cuts and not node.partition().state.cutting)
+        assert node.partition().failure is None
+        assert node.partition().log_end_offset == COUNT
+        disk.faults.mend()
+        await until(lambda: node.partition().log_end_offset == COUNT + 2)
+        await publish(world.leader.partition(), b"more")
+        await until(lambda: node.partition().high_watermark == COUNT + 3)
+        assert await values_of(node.partition()) == [b"more"]
