@@ -8,7 +8,7 @@ from streamlog.log.files import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.snapshot import encode_snapshot, snapshot_id
-from streamlog.metadata.store import MetadataStore, StoredBatch
+from streamlog.metadata.store import SEGMENT_BYTES, MetadataStore, StoredBatch
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
 from tests.lone_node import started
@@ -19,8 +19,13 @@ DISK = OsDisk()
 class Node:
     """A store and the image it makes, as a replica keeps them; all it writes is committed."""
 
-    def __init__(self, directory: Path, disk: Disk = DISK) -> None:
-        self.store = MetadataStore(directory, "c", disk=disk, files=FilePool(disk, 16))
+    def __init__(
+        self, directory: Path, disk: Disk = DISK, *, segment_bytes: int = SEGMENT_BYTES
+    ) -> None:
+        files = FilePool(disk, 16)
+        self.store = MetadataStore(
+            directory, "c", disk=disk, files=files, segment_bytes=segment_bytes
+        )
         self.image = self.store.open()
         for batch in self.store.batches_from(self.image.offset):
             self.take(batch)

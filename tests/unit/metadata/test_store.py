@@ -29,6 +29,7 @@ from streamlog.raft.messages import SnapshotId
 from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 from tests.metadata_folder import DISK, Node
+from tests.simulation.disk import SimDisk
 
 
 @pytest.fixture
@@ -437,3 +438,33 @@ def test_a_cluster_of_many_streams_starts_from_its_snapshot(start: Callable[[], 
     again = start()
     assert again.store.snapshot == snapshot_id(node.image)
     assert again.image == node.image
+
+
+@pytest.mark.parametrize("befalls", ["nothing", "kill", "power cut"])
+@pytest.mark.parametrize("damaged", ["neither", "newest", "older"])
+def test_a_log_that_was_shortened_on_a_full_disk_opens(befalls: str, damaged: str) -> None:
+    """The manifest could not be written, and names what has gone: a snapshot has all of that."""
+    for seed in range(10):
+        disk = SimDisk(seed)
+        disk.make_directory("/m")
+        node = Node(Path("/m"), disk, segment_bytes=600)
+        for run in range(1, 20):
+            node.register(run)
+            if run % 6 == 0:
+                if run == 18:
+                    disk.fail("create", errno.ENOSPC, part="segment-manifest", times=10**6)
+                node.snapshot()
+        assert node.store.start_offset > 0
+        if befalls == "nothing":
+            node.stop()
+        disk.faults.clear()
+        disk.crash() if befalls == "power cut" else disk.kill()
+        snapshots = sorted(it for it in disk.names("/m") if it.endswith(".checkpoint"))
+        assert len(snapshots) >= 2  # a power cut may bring an old one back
+        if damaged != "neither":
+            disk.flip(f"/m/{snapshots[-1 if damaged == 'newest' else -2]}", 4_000)
+        again = Node(Path("/m"), disk, segment_bytes=600)
+        assert again.image == node.image
+        again.register(100)
+        again.snapshot()
+        assert Node(Path("/m"), disk, segment_bytes=600).image == again.image
