@@ -75,6 +75,7 @@ class ReplicaNode:
             disk=disk,
             replication=world.settings,
             cluster=self,
+            power_lost=False,
         )
         metadata: Any = self
         self.listener = Listener(

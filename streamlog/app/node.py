@@ -114,6 +114,7 @@ class Node:
             new_partition=traced(self._tracing),
             security=security,
             keys=keys,
+            power_lost=data_dir.power_was_lost(),
         )
         self._metadata.ask_before_heartbeats(self._unfit)
         self._groups = GroupService(
@@ -486,6 +487,8 @@ class Node:
             self._registry.apply(Image(image.cluster_id), image)
 
         await self._metadata.attach(self._registry.apply, begin, self._registry.settled)
+        if not self._registry.failures:
+            await asyncio.to_thread(self._data_dir.logs_recovered)
         self._run(self._registry.run())
 
     async def _start_groups(self) -> None:

@@ -72,7 +72,7 @@ class PartitionLog:
         "_active", "_directory", "_disk", "_first_time", "_owed_limit", "_pool", "_retained",
         "_segments", "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
-        "log_end_offset", "log_start_offset", "manifest", "recovery", "recovery_limit",
+        "log_end_offset", "log_start_offset", "lost_end", "manifest", "recovery", "recovery_limit",
         "recovery_point", "settings",
     )  # fmt: skip
 
@@ -87,6 +87,7 @@ class PartitionLog:
         self.settings = settings  # may be replaced at any time
         self.recovery = recovered.report
         self.recovery_limit = recovered.recovery_limit  # of the checkpoint
+        self.lost_end = recovered.lost_end
         self.manifest = recovered.manifest  # what its folder must hold
         self.epochs = recovered.epochs
         self.erasures = Erasures()  # who opens the log has them loaded
@@ -119,8 +120,13 @@ class PartitionLog:
         log_start_offset: int = 0,
         recovery_point: int = 0,
         syncs: DeferredSyncs | None = None,
+        power_lost: bool = True,
     ) -> "PartitionLog":
-        """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable."""
+        """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable.
+
+        ``power_lost``: the machine may have been started anew since the log was closed, or since
+        its process was killed.
+        """
         recovery = Recovery(
             str(directory),
             settings,
@@ -129,6 +135,7 @@ class PartitionLog:
             log_start_offset=log_start_offset,
             recovery_point=recovery_point,
             syncs=syncs,
+            power_lost=power_lost,
         )
         try:
             return cls(str(directory), settings, disk, files, recovery.run())

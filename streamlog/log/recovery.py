@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.errors import CorruptFile, StorageFailed
+from streamlog.errors import CorruptFile, StorageFailed, StorageFull
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
@@ -30,6 +30,7 @@ from streamlog.log.layout import (
     segment_base_offsets,
     segment_stem,
 )
+from streamlog.log.lost_end import LostEnd
 from streamlog.log.manifest import (
     NO_SEGMENT,
     UNKNOWN_BYTES,
@@ -64,6 +65,7 @@ class Recovered:
     epochs_are_stored: bool
     log_start_offset: int
     recovery_limit: RecoveryLimit
+    lost_end: LostEnd
     manifest: ManifestFile
     report: RecoveryReport
 
@@ -120,9 +122,12 @@ class Recovery:
         files: FilePool,
         log_start_offset: int,
         recovery_point: int,
+        power_lost: bool,
         syncs: "DeferredSyncs | None" = None,
     ) -> None:
-        """``syncs``: see there."""
+        """``power_lost``: what was written and not synced may be lost; else a process was killed at
+        most. ``syncs``: see there.
+        """
         self.report = RecoveryReport()
         self._syncs = syncs
         self._unsynced: list[Segment] = []
@@ -132,7 +137,9 @@ class Recovery:
         self._settings = settings
         self._log_start_offset = log_start_offset
         self._recovery_point = recovery_point
+        self._power_lost = power_lost
         self._limit = RecoveryLimit(Beside(disk, directory))
+        self._lost_end = LostEnd(Beside(disk, directory))
         self._manifest = ManifestFile(disk, directory)
         self._expected: dict[int, SealedSegment] = {}  # by base offset
         self._keyless: set[int] = set()  # segments without a file of a data key, or an empty one
@@ -150,12 +157,15 @@ class Recovery:
             # What a killed process has renamed or removed counts from now on.
             self._disk.sync_directory(self._directory)
         self._bound_recovery_point()
+        self._lost_end.load()
+        self.report.lost_end = self._lost_end.is_noted
         self._find_segments()
         self._check_files()
         active = self._recover_tail() if self._segments else None
         end = active.segment.next_offset if active else self._log_start_offset
         self.report.lost_synced = max(0, self._recovery_point - end)
-        self.report.lost_end |= self.report.lost_synced > 0
+        if self.report.lost_synced:
+            self._note_lost_end()
         if active is not None and end < self._log_start_offset:
             self._remove(list(reversed(self._segments)))
             active = None
@@ -178,6 +188,7 @@ class Recovery:
             epochs_are_stored=stored,
             log_start_offset=max(self._log_start_offset, segments.first.base_offset),
             recovery_limit=self._limit,
+            lost_end=self._lost_end,
             manifest=self._manifest,
             report=self.report,
         )
@@ -239,7 +250,7 @@ class Recovery:
         missing = [it.base_offset for it in expected if it.base_offset not in bases]
         active = manifest.active_offset
         if active not in (NO_SEGMENT, *bases) and not any(active < it <= start for it in bases):
-            self.report.lost_end = True
+            self._note_lost_end()
             logger.error("active segment missing", extra={"file": self._path(active)})
             missing.append(active)
         first = min([*bases, *missing], default=start)
@@ -384,6 +395,8 @@ class Recovery:
             found = self._rescan(segment, is_last=not unread)
             goes_on = self._settle(segment, found, is_last=not unread)
         assert found is not None
+        if unread and not self._power_lost:
+            self._note_lost_end()
         self._count_cut(unread)
         self._remove(list(reversed(unread)))
         self._unsynced = scanned
@@ -393,13 +406,15 @@ class Recovery:
 
     def _rescan(self, segment: Segment, *, is_last: bool) -> Rescan:
         limit = None if is_last else segment.next_offset
-        fences = Fences(self._recovery_point, self._last_epoch, limit)
+        fences = Fences(self._recovery_point, self._last_epoch, self._power_lost, limit)
         found = rescan(self._pool, segment, fences)
         self.report.scanned_segments += 1
         self.report.scanned_bytes += segment.size_bytes
         self._epoch_starts += found.epoch_starts
         if found.last is not None:
             self._last_epoch = found.last.leader_epoch
+        if found.is_loss:
+            self._note_lost_end()
         if found.cut is not None:
             self._cut(segment, found, found.cut)
         self._rewrite(segment, found.synced_position)
@@ -408,6 +423,14 @@ class Recovery:
             self.report.removed.append(segment_stem(segment.base_offset) + KEY_SUFFIX)
             segment.key = None
         return found
+
+    def _note_lost_end(self) -> None:
+        """Before the folder forgets it. A full disk is no reason not to open."""
+        self.report.lost_end = True
+        try:
+            self._lost_end.note()
+        except StorageFull as error:
+            logger.warning("lost end not noted", extra={"error": str(error)})
 
     def _cut(self, segment: Segment, found: Rescan, damage: Damage) -> None:
         if self.report.cut_at is None:
@@ -426,7 +449,8 @@ class Recovery:
     def _settle(self, segment: Segment, found: Rescan, *, is_last: bool) -> bool:
         """Note what is known of a segment now; whether the next one goes on where it ends."""
         hole = segment.next_offset - found.next_offset
-        if not is_last and hole > 0 and found.next_offset < self._recovery_point:
+        was_kept = found.next_offset < self._recovery_point or not self._power_lost
+        if not is_last and hole > 0 and was_kept:
             end = segment.size_bytes
             lost = Damage(end, end, found.next_offset, segment.next_offset, "records are missing")
             found.damages.append(lost)
@@ -603,7 +627,8 @@ class Recovery:
             is_beside = name.endswith((INDEX_SUFFIX, TIME_INDEX_SUFFIX, KEY_SUFFIX))
             orphan = is_beside and base is not None and base not in bases
             if orphan or name.endswith(TEMPORARY_SUFFIX):
-                self._disk.unlink(f"{self._directory}/{name}")
+                with contextlib.suppress(FileNotFoundError):  # replaced since it was listed
+                    self._disk.unlink(f"{self._directory}/{name}")
                 self.report.removed.append(name)
 
     def _remove(self, segments: list[Segment]) -> None:
@@ -648,6 +673,8 @@ def _tell(directory: str, report: RecoveryReport, told: set[str]) -> None:
                 "problem": report.cut_problem,
             },
         )
+    if report.lost_end:
+        logger.error("end of a log lost", extra={"directory": directory})
     if report.lost_synced:
         logger.error(
             "synced records are missing",

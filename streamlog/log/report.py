@@ -29,8 +29,8 @@ class RecoveryReport:
     removed: list[str] = field(default_factory=list)
     """Files after the cut, below the log start, or of no segment."""
     lost_end: bool = False
-    """The active segment is missing, or ends below what was synced: nobody knows how much was
-    there.
+    """The active segment is missing, or ends below what was synced or written: nobody knows how
+    much was there. Also where an earlier start found that, see ``lost_end``.
     """
     damages: list[tuple[str, Damage]] = field(default_factory=list)
     """By file: batches below the recovery point that are damaged; kept, never served."""

@@ -9,7 +9,15 @@ from streamlog.log.disk import DiskFile
 from streamlog.log.files import FilePool
 from streamlog.log.index import OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
 from streamlog.log.indexer import NO_TIMESTAMP, Indexer
-from streamlog.log.scan import BatchPlace, Damage, base_offset_at, next_whole, scan
+from streamlog.log.scan import (
+    BatchPlace,
+    Damage,
+    base_offset_at,
+    is_beginning,
+    next_whole,
+    scan,
+    tells_its_end,
+)
 from streamlog.log.scrub import IndexCheck
 from streamlog.log.segment import Segment
 from streamlog.record.batch import ENCRYPTED
@@ -26,10 +34,18 @@ class Fences:
     """Below it all was synced: damage there is not torn, and is kept."""
     epoch_min: int
     """A batch of an older epoch was cut off once, and the disk forgot that."""
+    power_lost: bool = True
+    """Else the disk has all that was written, synced or not: only a last batch can be torn, of
+    which the process had written no more when it was killed.
+    """
     limit: int | None = None
     """Where the next segment begins, which is newer than what this one has of those offsets."""
     key_problem: str = ""
     """Why nobody can read what is encrypted."""
+
+    def was_kept(self, offset: int) -> bool:
+        """The disk had all of the batch with it."""
+        return offset < self.recovery_point or not self.power_lost
 
 
 @dataclass
@@ -44,6 +60,8 @@ class Rescan:
     last: BatchPlace | None = None
     cut: Damage | None = None
     """Why nothing from ``end_position`` on may be kept."""
+    is_loss: bool = False
+    """What is cut was not torn: it may have been acknowledged."""
     damages: list[Damage] = field(default_factory=list)
     epoch_starts: list[tuple[int, int]] = field(default_factory=list)
     """Epoch and offset of each batch whose epoch is not that of the batch before."""
@@ -176,7 +194,7 @@ def _read_on(
             problem = "it belongs to the next segment"
         elif fences.key_problem and item.attributes & ENCRYPTED:
             problem = fences.key_problem
-        elif item.base_offset >= fences.recovery_point and item.leader_epoch < epoch:
+        elif not fences.was_kept(item.base_offset) and item.leader_epoch < epoch:
             problem = f"epoch {item.leader_epoch} comes after {epoch}"
         if problem:
             offset = item.base_offset
@@ -189,11 +207,21 @@ def _read_on(
 
 
 def _judge(file: DiskFile, segment: Segment, found: Rescan, damage: Damage, fences: Fences) -> None:
-    """Step over a damage if what it hides was synced, else cut there."""
-    if damage.offset < fences.recovery_point and damage.offset != fences.limit:
-        position, next_offset = next_whole(file, damage.position, segment.size_bytes, damage.offset)
-        if next_offset > damage.offset:
+    """Step over a damage if what it hides had been kept, else cut there."""
+    size = segment.size_bytes
+    if fences.was_kept(damage.offset) and damage.offset != fences.limit:
+        limit = fences.limit
+        position, next_offset = next_whole(file, damage.position, size, damage.offset, limit)
+        next_offset = next_offset if limit is None else min(next_offset, limit)
+        if next_offset > damage.offset and (
+            position < size
+            or limit is not None
+            or damage.offset < fences.recovery_point
+            or tells_its_end(file, damage.position)
+        ):
             found.damages.append(damage._replace(end_position=position, end_offset=next_offset))
             found.end_position, found.next_offset = position, next_offset
             return
+        # The hole before another segment is a damage of its own.
+        found.is_loss = limit is None and not is_beginning(file, damage.position, size)
     found.cut = damage

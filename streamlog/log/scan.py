@@ -117,6 +117,28 @@ def _crc(file: Readable, piece: memoryview, position: int, stop: int) -> int:
     return crc
 
 
+def is_beginning(file: Readable, position: int, end: int) -> bool:
+    """Whether ``[position, end)`` can be what a process left that was killed while it wrote a
+    batch: the first bytes of one, whose length reaches past ``end``. Where the checksum fits, the
+    batch is whole and its length alone is wrong.
+    """
+    head = file.pread(min(HEADER.size, end - position), position)
+    if len(head) < HEADER.size:
+        return True
+    _, length, _, magic, crc, *_ = HEADER.unpack(head)
+    if magic != MAGIC or LENGTH_PREFIX_BYTES + length <= end - position:
+        return False
+    return _crc(file, memoryview(head), position, end) != crc
+
+
+def tells_its_end(file: Readable, position: int) -> bool:
+    """Whether the header of the damaged batch there says twice the same of where it ends: by its
+    last offset, and by its count of records, which are dense before they are compacted.
+    """
+    *_, last_delta, _, _, _, _, _, count = HEADER.unpack(file.pread(HEADER.size, position))
+    return bool(count == last_delta + 1)
+
+
 def scan_past_damage(
     file: Readable, position: int, end: int, offset: int, end_offset: int | None = None
 ) -> Iterator[BatchPlace | Damage]:

@@ -132,6 +132,13 @@ class DataDir:
         except OSError as error:
             logger.warning("run not noted", extra={"error": error.strerror})
 
+    def logs_recovered(self) -> None:
+        """If that cannot be noted, the next run takes its logs for torn once more."""
+        try:
+            self._runs.recovered()
+        except OSError as error:
+            logger.warning("run not noted", extra={"error": error.strerror})
+
     def end_run(self) -> None:
         """All is synced and closed. Raises ConfigError."""
         try:

@@ -26,6 +26,8 @@ class Run(BaseModel):
     ended: bool
     tail_lost: bool = False
     """A power cut before this run took what was not synced, and the controller may not know."""
+    torn: bool = False
+    """Likewise, and some log may not have been opened, and recovered, since."""
     stamps: tuple[UUID, ...] = ()
     """What tells the folder from an older copy of it, the oldest stamp first: each is random, is
     noted here first, and is told to the controller then. An older copy lacks the last one that the
@@ -65,6 +67,7 @@ class Runs:
         self._boot_id = boot_id
         self._tail_lost = False
         self._power_was_lost: bool | None = None
+        self._torn = False
         self.stamps: tuple[UUID, ...] = ()
         """Of the folder; see ``Run``."""
         self._ended = False
@@ -81,25 +84,25 @@ class Runs:
         the two does not make the folder look like an older copy.
         """
         last = read_run(self._disk, self._directory)
-        self._power_was_lost = self._may_lack_its_tail(last)
+        self._torn = self._power_was_lost = self._may_be_torn(last)
         if last is not None:
-            self._tail_lost = self._power_was_lost
+            self._tail_lost = self._may_lack_its_tail(last)
             self.stamps = last.stamps
         self.stamp(stamp)
         return self._tail_lost
 
     def power_was_lost(self) -> bool:
-        """What was written and not synced before this run may be lost; also where no run is known.
-
-        Raises OSError.
+        """What was written and not synced before this run may be lost, and its logs torn; also
+        where no run is known. Raises OSError.
         """
         if self._power_was_lost is None:
-            return self._may_lack_its_tail(read_run(self._disk, self._directory))
+            return self._may_be_torn(read_run(self._disk, self._directory))
         return self._power_was_lost
 
-    def _may_lack_its_tail(self, last: Run | None) -> bool:
-        if last is None:
-            return True
+    def _may_be_torn(self, last: Run | None) -> bool:
+        return last is None or last.torn or self._may_lack_its_tail(last)
+
+    def _may_lack_its_tail(self, last: Run) -> bool:
         return last.tail_lost or (not last.ended and last.boot_id != (self._boot_id or None))
 
     def stamp(self, stamp: UUID) -> None:
@@ -117,6 +120,13 @@ class Runs:
                 self._tail_lost = False
                 self._note()
 
+    def recovered(self) -> None:
+        """All logs are open: whatever was torn has been cut."""
+        with self._noting:
+            if self._torn:
+                self._torn = False
+                self._note()
+
     def end(self) -> None:
         """All is synced and closed."""
         with self._noting:
@@ -128,6 +138,7 @@ class Runs:
             boot_id=self._boot_id,
             ended=self._ended,
             tail_lost=self._tail_lost,
+            torn=self._torn,
             stamps=self.stamps,
         )
         write_run(self._disk, self._directory, run)

@@ -45,9 +45,10 @@ class Opener:
         *,
         disk: Disk,
         files: FilePool,
+        power_lost: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``spawn`` runs what nobody waits for by itself."""
+        """``power_lost``: before this run; see ``log``. ``spawn`` runs what nobody waits for by itself."""
         self._folders = folders
         self._checkpoints = checkpoints
         self._upkeep = upkeep
@@ -55,6 +56,7 @@ class Opener:
         self._settings = settings
         self._disk = disk
         self._files = files
+        self._power_lost = power_lost
         self._spawn = spawn
         self.lost: set[TopicPartition] = set()
         """Their folders are gone, and were there when the node ran last."""
@@ -127,7 +129,14 @@ class Opener:
         opened: list[Opened] = []
         for opening in openings:
             try:
-                log = open_log(opening, self._folders, self._disk, self._files, syncs)
+                log = open_log(
+                    opening,
+                    self._folders,
+                    self._disk,
+                    self._files,
+                    syncs,
+                    power_lost=self._power_lost,
+                )
                 opened.append((opening, log))
             except StreamlogError as error:
                 opened.append((opening, error))

@@ -5,7 +5,7 @@ import time
 from dataclasses import replace
 
 from streamlog.config import SyncPolicy
-from streamlog.errors import StorageFailed, StorageFull, StreamlogError
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
 from streamlog.log.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
@@ -524,6 +524,7 @@ class Partition:
                 min_isr=min_isr,
             )
         if self.following.heard():
+            self._forget_lost_end()
             self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
@@ -532,6 +533,12 @@ class Partition:
         elif replicas != (state.incarnations, state.replicas, state.isr):
             self._watchers.replicas_changed()
         return is_new
+
+    def _forget_lost_end(self) -> None:
+        try:
+            self.state.log.lost_end.forget()
+        except Unavailable as error:  # the next start is as careful
+            logger.warning("lost end stays noted", extra={"error": str(error)})
 
     def configure(self, config: StreamConfig) -> None:
         """Another configuration holds from now on."""

@@ -99,8 +99,11 @@ class Registry:
         new_partition: Callable[..., Partition] = Partition,
         security: Security = NO_SECURITY,
         keys: KeyRing | None = None,
+        power_lost: bool = True,
     ) -> None:
-        """``cluster``: None for a node by itself. ``reserve``, ``keys``: see ``log``."""
+        """``cluster``: None for a node by itself. ``reserve``, ``keys``: see ``log``.
+        ``power_lost``: logs may lack what had not been synced before this run.
+        """
         self._new_partition = new_partition
         self._data_dir, self._settings = data_dir, settings
         self._node_id, self._metrics = node_id, metrics
@@ -134,7 +137,7 @@ class Registry:
         self._converging = Converging(self._catch_up)
         self._opener = Opener(
             self._folders, self._checkpoints, self._upkeep, self._workers, settings,
-            disk=disk, files=files, spawn=self._converging.spawn,
+            disk=disk, files=files, power_lost=power_lost, spawn=self._converging.spawn,
         )  # fmt: skip
         self._listeners: list[Listener] = []
         self._cluster = cluster
@@ -404,8 +407,7 @@ class Registry:
             incarnation=opening.incarnation,
             high_watermark=opening.offsets.high_watermark,
         )
-        is_cut = result.log_end_offset < opening.offsets.kept_end
-        partition.following.is_short = is_cut or result.recovery.lost_end
+        partition.following.is_short = result.recovery.lost_end
         self._upkeep.opened(partition)
         self._ill.add(partition)
         if result.segment_count > 1:

@@ -173,6 +173,7 @@ class ClusterNode:
             replication=self._replication,
             cluster=self.metadata,
             keys=a_key_ring(),
+            power_lost=self._runs.power_was_lost(),
         )
         self._context = Context(
             node_id=node_id,
@@ -214,6 +215,8 @@ class ClusterNode:
     async def _open_partitions(self, image: Image) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
         self.registry.apply(Image(image.cluster_id), image)
+        if not self.registry.failures:
+            self._runs.recovered()
 
     async def _begin_ingest(self, image: Image) -> None:
         self.source.apply(Image(image.cluster_id), image)

@@ -79,6 +79,32 @@ def test_a_loss_that_cannot_be_noted_as_told_is_told_again(
     assert begin(tmp_path)
 
 
+def test_logs_are_torn_until_all_of_them_were_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def is_torn(*, opens_all: bool = False) -> bool:
+        """A run that is killed after it was registered."""
+        with DataDir.open(tmp_path, NodeId(1)) as folder:
+            found = folder.power_was_lost()
+            folder.begin_run(uuid4())
+            assert folder.power_was_lost() == found
+            folder.told_of_loss()
+            if opens_all:
+                folder.logs_recovered()
+            return found
+
+    assert is_torn(opens_all=True)  # nothing is known of a new folder
+    assert not is_torn()
+    reboot(monkeypatch, "another")
+    assert is_torn()
+    assert is_torn()
+    with DataDir.open(tmp_path, NodeId(1)) as folder:
+        assert not folder.begin_run(uuid4()), "the controller knows that"
+        folder.end_run()  # some could not be opened
+    assert is_torn(opens_all=True)
+    assert not is_torn()
+
+
 def test_a_folder_knows_the_stamps_of_its_runs(tmp_path: Path) -> None:
     first, second = uuid4(), uuid4()
     with DataDir.open(tmp_path, NodeId(1)) as folder:

@@ -2,7 +2,7 @@
 
 import asyncio
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -65,6 +65,13 @@ def contents(path: Path, number: int) -> dict[str, bytes]:
     return {file.name: file.read_bytes() for file in segments(path, number)}
 
 
+def batch_starts(data: bytes) -> Iterator[int]:
+    position = 0
+    for header, _ in batches(data):
+        yield position
+        position += header.size_bytes
+
+
 async def filled(world: ReplicaWorld) -> list[bytes | None]:
     for number in (1, 2, 3):
         await world.start(number, **SMALL)
@@ -111,6 +118,34 @@ async def test_lost_while_the_node_was_down(
         partition = world[number].partition()
         assert partition.is_ailing or number not in world.isr()
         assert partition.log_start_offset == 0
+        await world.beat(number)
+        await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("position", [-1, 9], ids=["content", "length"])
+async def test_the_last_batch_is_damaged_after_all_were_killed(
+    tmp_path: Path, position: int
+) -> None:
+    """It was acknowledged. No checkpoint knows it, and no power was lost that could have torn it.
+
+    The damaged one is back first, and may lead until it says what it lacks.
+    """
+    async with ReplicaWorld(tmp_path, 0) as world:
+        values = await filled(world)
+        number = int(world.leader.node_id)
+        for node in tuple(world.nodes.values()):
+            await node.stop()
+        world.controller.live.clear()
+        for checkpoint in (tmp_path / str(number)).glob("*-checkpoint"):
+            checkpoint.unlink()
+        active = segments(tmp_path, number)[-1]
+        data = bytearray(active.read_bytes())
+        data[position if position < 0 else list(batch_starts(data))[-1] + position] ^= 1
+        active.write_bytes(data)
+        await world.start(number, **SMALL)
+        assert not world[number].partition().is_leader
+        for other in {1, 2, 3} - {number}:
+            await world.start(other, **SMALL)
         await world.beat(number)
         await is_whole_again(world, tmp_path, values)
 
