@@ -205,8 +205,9 @@ async def test_what_is_erased_is_compacted_first_however_little_is_dirty(world: 
     """Else the record before the erased one would stay, where no other replica has it."""
     settings = {**NODE, "erasure_lag_ms": 100}
     async with world.node(**settings) as registry:
-        partition = await overwritten(world, registry, "s", min_cleanable_dirty_ratio=1.0)
+        partition = await overwritten(world, registry, "s")
         await until(lambda: partition.first_dirty_offset == 30)
+        await world.update("s", min_cleanable_dirty_ratio=1.0)
         await put(partition, (b"k", b"old"), (b"k", b"new"), (b"other", b"x"))
         await partition.erasing.erase(OffsetSet([31]))
         await until(lambda: not partition.state.log.erasures.unremoved)
