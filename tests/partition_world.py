@@ -133,5 +133,11 @@ class World:
         return registry
 
 
+def failures_of(registry: Registry) -> dict[TopicPartition, StreamlogError]:
+    """Partitions that cannot be written to, and why."""
+    failed = {it.tp: it.failure for it in registry.partitions() if it.failure is not None}
+    return {**registry.unopened, **failed}
+
+
 def tp(name: str, partition: int = 0) -> TopicPartition:
     return TopicPartition(name, partition)

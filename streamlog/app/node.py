@@ -487,7 +487,7 @@ class Node:
             self._registry.apply(Image(image.cluster_id), image)
 
         await self._metadata.attach(self._registry.apply, begin, self._registry.settled)
-        if not self._registry.failures:
+        if not self._registry.unopened:
             await asyncio.to_thread(self._data_dir.logs_recovered)
         self._run(self._registry.run())
 

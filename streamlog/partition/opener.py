@@ -48,7 +48,7 @@ class Opener:
         power_lost: bool,
         spawn: Callable[[Coroutine[Any, Any, None]], None],
     ) -> None:
-        """``power_lost``: before this run; see ``log``. ``spawn`` runs what nobody waits for by itself."""
+        """``power_lost``: before this run, see ``log``; ``spawn`` runs what nobody waits for."""
         self._folders = folders
         self._checkpoints = checkpoints
         self._upkeep = upkeep

@@ -25,7 +25,7 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
 from streamlog.partition.replica import _run
 from tests.assigned_images import ONE, TWO, Assigned
-from tests.partition_world import run_of
+from tests.partition_world import failures_of, run_of
 from tests.slow_disk import SlowDisk
 
 NAMES = ("a", "b", "c")
@@ -160,7 +160,7 @@ class Story:
             if ONE in it.replicas
         }
         found = {it.tp: it for it in self.registry.partitions()}
-        assert not self.registry.failures
+        assert not failures_of(self.registry)
         assert found.keys() == wanted.keys()
         for tp, (stream_id, image) in wanted.items():
             partition = found[tp]

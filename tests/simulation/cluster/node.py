@@ -30,6 +30,7 @@ from streamlog.raft.quorum import RaftSettings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
 from tests.log_folder import a_key_ring
+from tests.partition_world import failures_of
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.loop import SimLoop
@@ -215,7 +216,7 @@ class ClusterNode:
     async def _open_partitions(self, image: Image) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
         self.registry.apply(Image(image.cluster_id), image)
-        if not self.registry.failures:
+        if not self.registry.unopened:
             self._runs.recovered()
 
     async def _begin_ingest(self, image: Image) -> None:
@@ -260,4 +261,4 @@ class ClusterNode:
         """Why the node wants a restart, although it runs."""
         if not self.is_built:
             return None
-        return self.metadata.failure or next(iter(self.registry.failures.values()), None)
+        return self.metadata.failure or next(iter(failures_of(self.registry).values()), None)

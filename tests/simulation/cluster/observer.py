@@ -8,6 +8,7 @@ from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 from streamlog.partition.owner import Partition
 from streamlog.raft.events import Role
+from tests.partition_world import failures_of
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster.node import ClusterNode
 from tests.simulation.cluster.partition_checkers import (
@@ -103,7 +104,7 @@ class Observer:
 
     def _look_at_member(self, node: ClusterNode, tp: TopicPartition, replica: Replica) -> None:
         committed = self.partitions.log_of(replica)
-        if tp in node.registry.failures:
+        if tp in failures_of(node.registry):
             return
         held = next((it for it in node.registry.partitions() if it.tp == tp), None)
         if held is not None and (held.is_damaged or self._is_short(held, node)):

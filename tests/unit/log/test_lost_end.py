@@ -150,7 +150,7 @@ LOSSES = [last_is_damaged, length_is_damaged, active_is_missing, active_ends_ear
 
 
 def prepared(loss: Callable[[SimDisk], None]) -> tuple[SimDisk, int]:
-    """What its checkpoint says is from before the last roll, but where the loss shows by it only."""
+    """And its checkpoint: from before the last roll, unless the loss shows by it alone."""
     disk = SimDisk()
     log = open_log(disk, SETTINGS)
     for i in range(COUNT):

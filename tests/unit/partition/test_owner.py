@@ -13,7 +13,7 @@ from streamlog.errors import (
 )
 from streamlog.partition.owner import Partition
 from tests.failing_disk import FailingDisk
-from tests.partition_world import Told, World, publish, run_of, tp, values_of
+from tests.partition_world import Told, World, failures_of, publish, run_of, tp, values_of
 from tests.replica_world import until
 
 
@@ -183,7 +183,7 @@ async def test_a_failing_disk_takes_one_partition_offline(world: World, operatio
         with pytest.raises(StorageFailed):
             partition.append(run_of(b"x"), Told())
         assert heard, "the watchers are told"
-        assert set(registry.failures) == {tp("s")}
+        assert set(failures_of(registry)) == {tp("s")}
         assert await values_of(partition) == [b"kept"]
         assert await publish(other, b"x") == 0
     async with world.node() as registry:
