@@ -128,7 +128,7 @@ def is_beginning(file: Readable, position: int, end: int) -> bool:
     _, length, _, magic, crc, *_ = HEADER.unpack(head)
     if magic != MAGIC or LENGTH_PREFIX_BYTES + length <= end - position:
         return False
-    return _crc(file, memoryview(head), position, end) != crc
+    return bool(_crc(file, memoryview(head), position, end) != crc)
 
 
 def tells_its_end(file: Readable, position: int) -> bool:
