@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,10 +11,20 @@ import pytest
 from streamlog.admin.verbs import Verbs
 from streamlog.errors import StreamlogError
 from streamlog.server import dispatch
+from streamlog.server.handlers import (
+    delete_groups,
+    delete_records,
+    describe_configs,
+    describe_log_dirs,
+    describe_topic_partitions,
+    elect_leaders,
+    find_coordinator,
+    metadata,
+)
 from streamlog.wire import control
 from streamlog.wire.entity import STEP_ITEMS
 from streamlog.wire.header import encode_request_header
-from streamlog.wire.registry import FETCH, PRODUCE
+from streamlog.wire.registry import APIS, DESCRIBE_LOG_DIRS, FETCH, PRODUCE
 from tests.kafka_node import KafkaNode
 from tests.restricted import Asker
 from tests.security.request_costs import (
@@ -79,6 +89,64 @@ async def test_each_route_of_http_has_rows(node: KafkaNode) -> None:
     await site.stop()
     assert set(paths) >= served
     assert len(set(http_requests("/", 10).values())) == len(http_requests("/", 10))
+
+
+class Turns:
+    """Counts turns of the event loop, and the most that were ``done`` between two of them."""
+
+    def __init__(self) -> None:
+        self.count = self.done = self.longest = 0
+
+    async def run(self) -> None:
+        while True:
+            before = self.done
+            await asyncio.sleep(0)
+            self.count += 1
+            self.longest = max(self.longest, self.done - before)
+
+
+@pytest.mark.parametrize(
+    ("kind", "module", "name", "most"),
+    [
+        ("DeleteRecords", delete_records, "_partition", delete_records.AT_ONCE),
+        ("DeleteGroups", delete_groups, "_delete", 2),
+        ("ElectLeaders", elect_leaders, "_elect", 2),
+        ("FindCoordinator", find_coordinator, "_find", 2),
+        ("DescribeConfigs", describe_configs, "_result", 2),
+        ("DescribeTopicPartitions", describe_topic_partitions, "_topic", 2),
+        ("DescribeLogDirs", describe_log_dirs, "_shown", 2),
+        ("Metadata of all", metadata, "_topic", 2),
+    ],
+)
+async def test_many_things_are_done_in_turns(
+    kind: str,
+    module: ModuleType,
+    name: str,
+    most: int,
+    node: KafkaNode,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for number in range(20):
+        await node.add_stream(f"stream-{number}", partitions=10)
+    monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
+    turns, do = Turns(), getattr(module, name)
+
+    def counted(*args: Any) -> Any:
+        turns.done += 1
+        return do(*args)
+
+    monkeypatch.setattr(module, name, counted)
+    data, asker = encoded(kind, SIZE), Asker(node.context, enforced=False)
+    if kind == "DescribeLogDirs":
+        api = APIS[DESCRIBE_LOG_DIRS]
+        data = encode_request_header(api, 4, 7, "costs")
+        data += control.encode_request(api, 4, {"topics": None})
+    counting = asyncio.create_task(turns.run())
+    await asyncio.create_task(asker.ask(data))
+    counting.cancel()
+    asker.close()
+    assert turns.done >= 20
+    assert turns.longest <= most
 
 
 LARGE = [kind for kind in kafka_requests(1) if has_lists(kind)]

@@ -8,16 +8,18 @@ from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
 from streamlog.server.guards import group_refusal
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 
 async def handle(request: Message, _version: int, context: Context, asker: Asker) -> Message:
-    deleting = [(name, _delete(name, context)) for name in dict.fromkeys(request["groups_names"])]
+    names = dict.fromkeys(request["groups_names"])
+    deleting = [(name, _delete(name, context)) async for name in in_turns(names)]
     timeout_ms = context.groups.settings.commit_timeout_ms
     return {
         "results": [
             {"group_id": name, "error_code": await result_of(reply, asker.poll, timeout_ms)}
-            for name, reply in deleting
+            async for name, reply in in_turns(deleting)
         ]
     }
 

@@ -13,6 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from streamlog.server.context import Context, LocalPartition
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 
@@ -25,7 +26,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
         result["error_code"] = ErrorCode.kafka_storage_error
         return {"results": [result]}
     by_name: dict[str, list[dict[str, Any]]] = {}
-    for partition in _asked(request["topics"], context):
+    async for partition in in_turns(_asked(request["topics"], context)):
         by_name.setdefault(partition.tp.stream, []).append(_shown(partition))
     result["topics"] = [{"name": name, "partitions": by_name[name]} for name in sorted(by_name)]
     return {"results": [{**result, "total_bytes": usage.total, "usable_bytes": usage.free}]}

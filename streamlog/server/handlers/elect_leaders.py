@@ -16,6 +16,7 @@ from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import Refused, told
+from streamlog.turns import in_turns
 from streamlog.wire.control import Message
 
 PREFERRED: Final = 0
@@ -33,7 +34,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     else:
         wanted = [TopicPartition(it["topic"], n) for it in asked for n in it["partitions"]]
     results: dict[str, list[dict[str, Any]]] = {}
-    for tp in wanted:
+    async for tp in in_turns(wanted):
         outcome = await _elect(tp, unclean, context)
         results.setdefault(tp.stream, []).append({"partition_id": tp.partition, **outcome})
     return {
