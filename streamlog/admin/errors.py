@@ -172,11 +172,13 @@ _ERRORS: dict[int, type[StreamlogError]] = {
 }
 
 
-def streamlog_error(error: dict[str, Any]) -> StreamlogError:
+def streamlog_error(error: Any) -> StreamlogError:
     """The error of a reply as one of ours."""
-    code = error.get("code")
+    if not isinstance(error, dict):
+        return Unavailable("an error that does not say which")
+    code, number = error.get("code"), error.get("err_code")
     text = str(error.get("description") or f"error {code}")
-    kind = _ERRORS.get(error.get("err_code") or 0)
+    kind = _ERRORS.get(number) if isinstance(number, int) else None
     if kind is None:
         kind = Unavailable if isinstance(code, int) and code >= 500 else InvalidRequest
     return kind(text)

@@ -5,7 +5,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Self
+from typing import Any, Final, Self
 
 import nats.errors
 from nats.aio.client import Client
@@ -23,7 +23,11 @@ from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 
 TIMEOUT_S = 5.0
+LISTED_MAX: Final = 1_000_000
+"""Streams in one list: a server could go on telling of others for ever."""
 _EMPTY_STREAM_YEAR = 1
+_NOT_THAT: Final = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+"""What JSON of other shapes than wanted leads to."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,13 +100,19 @@ class ManagementClient:
         return stream_details(await self._request(f"STREAM.INFO.{name}"))
 
     async def list(self) -> list[StreamDetails]:
-        """All streams, by name."""
+        """All streams, by name. Raises CorruptData."""
         found: list[StreamDetails] = []
         while True:
             reply = await self._request("STREAM.LIST", {"offset": len(found)})
-            found.extend(stream_details(each) for each in reply["streams"])
-            if not reply["streams"] or len(found) >= reply["total"]:
+            try:
+                page, total = list(reply["streams"]), int(reply["total"])
+            except _NOT_THAT as error:
+                raise CorruptData(f"not a list of streams: {error!r}") from None
+            found.extend(map(stream_details, page))
+            if not page or len(found) >= total:
                 return found
+            if len(found) > LISTED_MAX:
+                raise CorruptData(f"more than {LISTED_MAX} streams are told of")
 
     async def lags(
         self, leaders: Mapping[TopicPartition, NodeId]
@@ -129,7 +139,11 @@ class ManagementClient:
         """Drop all records, those before a sequence, or all but the last ``keep``; how many."""
         fields = {"seq": before_sequence, "keep": keep}
         body = {key: value for key, value in fields.items() if value}
-        return int((await self._request(f"STREAM.PURGE.{name}", body))["purged"])
+        reply = await self._request(f"STREAM.PURGE.{name}", body)
+        try:
+            return int(reply["purged"])
+        except _NOT_THAT as error:
+            raise CorruptData(f"not the answer to a purge: {error!r}") from None
 
     async def delete(self, name: str) -> None:
         """The stream and all its records."""
@@ -162,38 +176,40 @@ class ManagementClient:
             raise RequestTimedOut(f"no answer to {verb} in {self._timeout_s} s") from None
         except nats.errors.Error as error:
             raise NodeUnreachable(str(error)) from None
-        except ValueError:
+        except (ValueError, RecursionError):
             raise CorruptData(f"the answer to {verb} is not JSON") from None
+        if not isinstance(reply, dict):
+            raise CorruptData(f"the answer to {verb} is no object of JSON")
         if "error" in reply:
             raise streamlog_error(reply["error"])
-        return dict(reply)
+        return reply
 
 
 def stream_details(reply: Mapping[str, Any]) -> StreamDetails:
     """Of a StreamInfo in JSON; raises CorruptData if it is none."""
     try:
-        state, fields, cluster = reply["state"], reply["config"], reply.get("cluster", {})
+        state, fields, cluster = reply["state"], reply["config"], reply.get("cluster") or {}
         return StreamDetails(
             config=config_from_json({k: v for k, v in fields.items() if k in JETSTREAM_FIELDS}),
             created=datetime.fromisoformat(reply["created"]),
-            messages=state["messages"],
-            size_bytes=state["bytes"],
-            first_sequence=state["first_seq"],
-            last_sequence=state["last_seq"],
+            messages=int(state["messages"]),
+            size_bytes=int(state["bytes"]),
+            first_sequence=int(state["first_seq"]),
+            last_sequence=int(state["last_seq"]),
             first_time=_time(state["first_ts"]),
             last_time=_time(state["last_ts"]),
-            leader=cluster.get("leader"),
+            leader=None if cluster.get("leader") is None else str(cluster["leader"]),
             did_create=bool(reply.get("did_create")),
             replicas=tuple(_replica(each) for each in cluster.get("replicas", ())),
             auto_paused=AUTO_PAUSED in (fields.get("metadata") or {}),
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except _NOT_THAT as error:
         raise CorruptData(f"not a description of a stream: {error!r}") from None
 
 
 def _replica(fields: Mapping[str, Any]) -> ReplicaDetails:
     return ReplicaDetails(
-        name=fields["name"],
+        name=str(fields["name"]),
         current=bool(fields["current"]),
         offline=bool(fields.get("offline")),
         lag=int(fields.get("lag", 0)),
