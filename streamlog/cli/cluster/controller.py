@@ -13,6 +13,8 @@ if TYPE_CHECKING:
     from streamlog.client.topology import Topology
     from streamlog.metadata.commands import Command
 
+ADDRESSES_MAX: Final = 1_000
+"""Of nodes that others name: whoever answers could name further ones for ever."""
 LOCAL_MS: Final = 2_000
 """How long one node is waited for that is asked what it knows itself."""
 
@@ -73,7 +75,7 @@ class Controller:
                 for answer in told.values()
                 for it in (*answer["voters"], *answer["nodes"])
             }
-            wanted = sorted(places - asked)
+            wanted = sorted(places - asked)[: ADDRESSES_MAX - len(asked)]
         return list(told.values())
 
     async def topology(self) -> "Topology":

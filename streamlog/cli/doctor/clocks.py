@@ -1,6 +1,7 @@
 """Clocks: of this machine beside the nodes' and the nats-server's, by what they say of the time."""
 
 import asyncio
+import http.client
 import json
 import time
 import urllib.error
@@ -23,6 +24,12 @@ SKEW_FAILED_S: Final = 5.0
 ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 _OPENER: Final = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 """A proxy would add its own time to the way."""
+
+_NO_TIME: Final = (
+    OSError, http.client.HTTPException,
+    ValueError, KeyError, TypeError, OverflowError, RecursionError,
+)  # fmt: skip
+"""What asking somebody who is no node, or no nats-server, leads to."""
 
 Read = Callable[[object], float]
 """The time in an answer."""
@@ -98,7 +105,7 @@ def _compared(
         with error:
             said = f"{who} answers {error.code}: its clock is not compared"
             return Finding(AREA, "skipped", said, "name the HTTP address of a node by --http")
-    except (OSError, ValueError, KeyError) as error:
+    except _NO_TIME as error:
         said = f"{who} does not tell its time: {error}"
         return Finding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
     return judged(who, theirs - (began + ended) / 2, ended - began)

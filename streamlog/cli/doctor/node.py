@@ -41,7 +41,7 @@ def judged(who: str, text: str) -> list[Finding]:
         answer = json.loads(text)
         reasons: dict[str, str] = dict(answer["reasons"])
         ready = bool(answer["ready"])
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         said = f"{who} does not say whether it is ready: {' '.join(text.split())[:100]!r}"
         return [Finding(AREA, "skipped", said, "see that http.port leads to a node of streamlog")]
     if ready:

@@ -1,7 +1,13 @@
 """Without a controller each node tells what it knows; whoever says nothing does not answer."""
 
+import itertools
+from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
+from streamlog.cli.cluster import controller as module
+from streamlog.cli.cluster.controller import Controller
 from streamlog.cli.cluster.description import without_controller
 from streamlog.cli.cluster.findings import findings
 from streamlog.cli.cluster.quorum import rows
@@ -37,3 +43,20 @@ def test_what_is_wrong_then() -> None:
     assert controller.startswith("there is no controller: 1 of 3 voters answer, and 2 are needed")
     assert nodes == ["node 2 at h2:1 does not answer", "node 3 at h3:1 does not answer"]
     assert orders == "orders/0 is led by node 2, which does not answer"
+
+
+async def test_a_node_that_names_ever_more_nodes_is_not_followed_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(module, "ADDRESSES_MAX", 20)
+    numbers, asked = itertools.count(10), list[tuple[str, int]]()
+
+    async def command_at(host: str, port: int, data: bytes, **_: object) -> dict[str, Any]:
+        asked.append((host, port))
+        assert len(asked) <= 20
+        more = [{"host": "h", "port": next(numbers)} for _ in range(3)]
+        return {"result": {**told(port, 4, 90), "voters": more}}
+
+    cluster: Any = SimpleNamespace(addresses=[("h", 1)], command_at=command_at)
+    found = await Controller(cluster)._tell_themselves()
+    assert len(found) == len(asked) == 20
