@@ -210,3 +210,20 @@ async def test_an_answer_is_no_publish(guarded: GuardedNode, client: Client) -> 
     for name in ("deputy", "victim"):
         assert (await admin.ask(f"STREAM.INFO.{name}"))["state"]["last_seq"] == 1, name
     assert obeyed.pending_msgs == 0
+
+
+async def test_a_request_that_wants_no_answer_is_not_carried_out(
+    guarded: GuardedNode, client: Client
+) -> None:
+    """An ack, an answer or a message that is published again has no reply subject. So none of them
+    is a request, whatever subject it is sent to.
+    """
+    admin = Asker(client, guarded.admin_key)
+    config = {"name": "unasked", "subjects": ["unasked"]}
+    assert code(await admin.ask("STREAM.CREATE.unasked", config)) == 0
+    subject = f"{PREFIX}STREAM.DELETE.unasked"
+    await client.publish(subject, b"", headers=admin.headers(subject, b""))
+    await client.publish("unasked", b"x", reply=subject)
+    ack = await client.request("unasked", b"y", timeout=10)
+    assert json.loads(ack.data)["seq"] == 2, "the first one was acknowledged by then"
+    assert code(await admin.ask("STREAM.INFO.unasked")) == 0

@@ -9,10 +9,12 @@ from streamlog.backup.manifest import (
     PartitionBackup,
     Piece,
     StreamBackup,
+    _checksum,
     decode_manifest,
     encode_manifest,
 )
-from streamlog.errors import CorruptFile, InvalidRequest
+from streamlog.errors import CorruptFile, InvalidRequest, StreamlogError
+from streamlog.metadata.records import StreamCreated, decode_record, encode_record
 from streamlog.metadata.stream import StreamConfig
 
 PIECE = Piece(name="a.log", size_bytes=7, sha256="00", base_offset=3, next_offset=9)
@@ -99,3 +101,18 @@ def test_a_crafted_manifest_names_no_file_elsewhere(name: str) -> None:
     data = encode_manifest(manifest().model_copy(update={"metadata": snapshot}))
     with pytest.raises(CorruptFile, match="does not decode"):
         decode_manifest(data, "here")
+
+
+@pytest.mark.parametrize("name", ["../../x", "/x", "a/b", "..", ".", "", "a\n", "a\0b", "x" * 300])
+def test_a_crafted_backup_names_no_folder_elsewhere(name: str) -> None:
+    """Streams are called as folders are: those of the manifest, and those of the snapshot."""
+    body = json.loads(encode_manifest(manifest(stream(1))))["backup"]
+    body["streams"][0]["config"]["name"] = name
+    with pytest.raises(CorruptFile, match="does not decode"):
+        decode_manifest(json.dumps({"sha256": _checksum(body), "backup": body}).encode(), "here")
+    created = StreamCreated(stream_id=UUID(int=1), config=StreamConfig.of(name="s"), created_ms=1)
+    line = json.loads(encode_record(created))
+    assert line["config"]["name"] == "s"
+    line["config"]["name"] = name
+    with pytest.raises(StreamlogError):
+        decode_record(json.dumps(line).encode())
