@@ -27,6 +27,10 @@ RECORD_GROWTH_BYTES: Final = 16
 HEADERS_BYTES_MAX: Final = 1 << 20
 """More than the headers of the last message can take as a record, above what NATS counts."""
 
+REST_BYTES_MAX: Final = 8 << 20
+"""More than the rest of the read can take as records: what comes behind a batch must not be refused
+for want of room in the run."""
+
 COMMIT_HEADER: Final = (b"Nats-Batch-Commit", b"1")
 
 
@@ -80,7 +84,8 @@ class Batching:
     """Part of an inlet, on whose event loop it is."""
 
     __slots__ = (
-        "_answers", "_batches", "_in_run", "_inflow", "_last_on", "_partition", "_rollups",
+        "_answers", "_batches", "_in_run", "_inflow", "_last_on", "_make_room", "_partition",
+        "_rollups",
         "_sequencer", "_stream", "_too_much", "allowed", "has_grown",
     )  # fmt: skip
 
@@ -96,7 +101,9 @@ class Batching:
         last_on: SubjectSequence = unknown_sequence,
         too_much: Callable[[Sequence[bytes], int], Refusal | None] = _never,
         rollups: Rollups | None = None,
+        make_room: Callable[[], None] = lambda: None,
     ) -> None:
+        """``make_room`` appends, or refuses, what the run has."""
         self.allowed = False
         """The stream takes batches; those that have begun go on until they are refused."""
         self.has_grown = False
@@ -112,6 +119,7 @@ class Batching:
         self._too_much = too_much
         """Why there is no room for messages of these subjects, of so many bytes, if so."""
         self._rollups = rollups
+        self._make_room = make_room
 
     def __len__(self) -> int:
         return len(self._batches)
@@ -185,6 +193,8 @@ class Batching:
         run = self._inflow.run
         needed = size_bytes + len(asked) * RECORD_GROWTH_BYTES
         needed += self._inflow.value_bytes_max + HEADERS_BYTES_MAX
+        if run.count and run.size_bytes + needed + REST_BYTES_MAX > run.bytes_max:
+            self._make_room()
         if run.size_bytes + needed > run.bytes_max:
             return INTERNAL
         too_much = self._too_much([subject for subject, _ in asked], size_bytes)

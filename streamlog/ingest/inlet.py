@@ -142,6 +142,7 @@ class Inlet:
             last_on=self.sequences.last,
             too_much=self._too_much,
             rollups=self._rollups,
+            make_room=self.take,
         )
         self._pending: deque[PendingAcks] = deque()
         self._wishes: dict[int, Ack] = {}

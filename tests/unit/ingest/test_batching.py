@@ -239,3 +239,24 @@ async def test_a_batch_repeated_before_it_is_committed_is_to_be_sent_again(way: 
     way.told()
     way.read(batch(1, Nats_Msg_Id="1"), end(2, "later"))
     assert way.refused() == [("later", 10201)]
+
+
+@pytest.mark.parametrize("extra", [300_000, 500_000, 700_000])
+async def test_a_batch_that_nearly_fills_the_run_costs_nobody_else(extra: int) -> None:
+    """Two in one read, and a message behind them that is no larger than it may be."""
+    mib = 1 << 20
+    way = Way(batches=True, inflight_bytes_max=1 << 40, value_bytes_max=mib)
+    body = b"x" * (mib - 4_096)
+    for batch_id, count in (("p", 64), ("q", 63)):
+        for number in range(1, count):
+            way.read(batch(number, payload=body, batch_id=batch_id))
+    way.read(batch(63, payload=b"x" * extra, batch_id="q"))
+    way.read(
+        end(64, "p", body[:-90_000], Nats_Batch_Id="p"),
+        end(64, "q", body, Nats_Batch_Id="q"),
+        message("headed", b"", Long="y" * 450_000),
+        message("last"),
+    )
+    assert way.refused() == []
+    way.partition.commit()
+    assert sorted(reply for reply, _ in way.told()) == ["headed", "last", "p", "q"]
