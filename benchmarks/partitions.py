@@ -26,7 +26,7 @@ from benchmarks.lone_node import LoneNode
 from benchmarks.processes import cpu_seconds, resident_mib
 
 PARTITIONS: Final = 20_000
-STREAMS: Final = 20
+STREAMS: Final = 40
 IN_FLIGHT: Final = 2_000
 INBOX: Final = "_INBOX.partitions"
 IDLE_S: Final = 60.0
