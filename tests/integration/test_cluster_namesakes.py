@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 import pytest
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaException, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests.cluster import Cluster, ClusterNode, Settings
@@ -124,6 +124,39 @@ def test_a_follower_that_is_late_is_not_counted(tmp_path: Path) -> None:
         wait_until(lambda: cluster.leader(Lane("s")) == follower, "the follower leads")
         come_back(cluster, leader, "s")
         assert read(cluster, "s") == values("new", NEW)
+
+
+def test_a_follower_that_is_late_and_empty_is_not_counted(tmp_path: Path) -> None:
+    """The position of its empty log fits the new stream, so nothing else holds the leader back. All
+    clients are connected before, so that all is done while one request to NATS hangs.
+    """
+    late = 3
+    with WithOwnNats(tmp_path, late=late, settings=PATIENT) as cluster:
+        leader = next(it for it in (cluster.controller(), 1) if it != late)
+        settings: dict[str, Any] = {"bootstrap.servers": cluster[leader].kafka, "log_level": 0}
+        creator, deleter, other = (AdminClient(settings) for _ in range(3))
+        config = {"min.insync.replicas": "2"}
+        s = NewTopic("s", 1, replica_assignment=[[leader, late]], config=config)
+        creator.create_topics([s])["s"].result()
+        for admin in (deleter, other):
+            admin.list_topics(timeout=10)
+        producer = Producer({**settings, "acks": "all"})
+        producer.list_topics("s", timeout=10)
+        acknowledged: list[Any] = []
+        with standing_still(cluster.own_nats):
+            asked_for = other.create_topics([NewTopic("other", 1, replica_assignment=[[late]])])
+            threading.Event().wait(0.15)  # the late one applies it, and waits for its NATS
+            deleter.delete_topics(["s"])["s"].result()
+            creator.create_topics([s])["s"].result()
+            for value in values("new", NEW):
+                producer.produce("s", value, on_delivery=lambda *told: acknowledged.append(told))
+            producer.flush(10)
+            cluster.kill(leader)
+        asked_for["other"].exception()
+        wanted = {message.value() for error, message in acknowledged if error is None}
+        wait_until(lambda: cluster.leader(Lane("s")) == late, "the follower leads")
+        come_back(cluster, leader, "s")
+        assert wanted == set(read(cluster, "s")) == set(values("new", NEW))
 
 
 def test_a_leader_that_is_late_gives_nothing_of_the_old_one(tmp_path: Path) -> None:
