@@ -68,6 +68,7 @@ class Channel:
         self._waiting_since = 0.0  # loop time; of the waiter, or of the last one
         self._heard: Callable[[], None] | None = None  # takes what arrives
         self._listens = False  # the loop tells of what arrives
+        self._has_heard = False  # it has told of something since it began to
         self._may_wake = False  # who waits for bytes waits for something else, too
         self._ended: Exception | None = None
         self._timer = loop.call_later(self._send_timeout_s, self._check_idle)
@@ -79,8 +80,7 @@ class Channel:
         """What has arrived, at least a byte; b"" at the peer's end. Others have a turn before."""
         waiter = self._wait()
         self._heard = self._take
-        if not self._listens:
-            self._listen()
+        self._listen()
         try:
             return await waiter
         finally:
@@ -161,8 +161,7 @@ class Channel:
             (gone if ended else more)()
 
         self._heard = look
-        if not self._listens:
-            self._listen()
+        self._listen()
         try:
             yield
         finally:
@@ -211,11 +210,25 @@ class Channel:
         self._heard = None
 
     def _listen(self) -> None:
+        """libuv tells of an error once and watches no longer, also where bytes came with it. So a
+        socket on which something has come since it began to watch is asked whether that is over.
+        """
+        if self._listens:
+            if not self._has_heard or not self._has_hung_up():
+                return
+            self._mute()
         self._loop.add_reader(self.sock, self._arrived)
-        self._listens = True
+        self._listens, self._has_heard = True, False
+
+    def _has_hung_up(self) -> bool:
+        """Both ways are closed, or there was an error; poll tells of these unasked."""
+        poll = select.poll()
+        poll.register(self.sock, 0)
+        return bool(poll.poll(0))
 
     def _arrived(self) -> None:
         """Bytes, or the end. Nobody waits for them: the socket keeps them till somebody does."""
+        self._has_heard = True
         if self._heard is not None:
             self._heard()
         else:

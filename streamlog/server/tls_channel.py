@@ -130,8 +130,7 @@ class TlsChannel(Channel):
     async def _readable(self) -> None:
         waiter = self._wait()
         self._heard = lambda: None if waiter.done() else waiter.set_result(b"")
-        if not self._listens:
-            self._listen()
+        self._listen()
         try:
             await waiter
         finally:
