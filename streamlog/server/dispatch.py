@@ -63,8 +63,6 @@ from streamlog.wire.cursor import ELEMENTS_MAX, Cursor
 from streamlog.wire.framing import frame
 from streamlog.wire.header import RequestHeader, encode_response_header, read_request_header
 
-AT_ONCE_BYTES: Final = 4 * 1024
-"""A request that is longer is read in turns."""
 _PRODUCE_KEY: Final = registry.PRODUCE.to_bytes(2, "big")
 
 Handler = Callable[[control.Message, int, Context], Awaitable[control.Message]]
@@ -162,12 +160,14 @@ async def answer(
             client_id, quotas, context.settings.quota_window_ms, context.metrics
         )
     response_header = encode_response_header(api, version, header.correlation_id)
+    if context.access is not None:  # only a node has reason to name more
+        cursor.limit(control.ELEMENTS_MAX)
     if api.key == registry.FETCH:
         return await fetch.handle(cursor, version, response_header, context, poll, charge=charge)
     if api.key == registry.PRODUCE:
         produced = await produce.handle(cursor, version, response_header, context, threads)
         return produced if charge is None else _charged(produced, len(request), charge)
-    if len(request) <= AT_ONCE_BYTES:
+    if len(request) <= control.AT_ONCE_BYTES:
         asked = control.read_request(cursor, api, version)
     else:
         asked = await stepwise(control.read_request_in_steps(cursor, api, version))

@@ -16,6 +16,8 @@ from streamlog.wire.registry import Api
 
 Message = Mapping[str, Any]
 
+AT_ONCE_BYTES: Final = 4 * 1024
+"""A request that is longer is read in steps."""
 ELEMENTS_MAX: Final = 50_000
 """Of all arrays and tagged fields of one request together: each is carried out, or passed over,
 which takes its time.

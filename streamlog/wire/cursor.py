@@ -1,6 +1,6 @@
 import struct
-from collections.abc import Callable, Mapping
-from typing import Final
+from collections.abc import Callable, Generator, Mapping
+from typing import Final, TypeVar
 from uuid import UUID
 
 from streamlog.errors import BrokenInvariant, MalformedFrame
@@ -14,9 +14,12 @@ _I64: Final = struct.Struct(">q")
 
 UVARINT_BYTES_MAX: Final = 5
 ELEMENTS_MAX: Final = 400_000
-"""Of all arrays and tagged fields of one Fetch or Produce together. An element of a few bytes on
-the wire is hundreds in memory: a request of the largest size would take gigabytes, and minutes.
+"""Of all arrays and tagged fields of one Fetch or Produce of a node together. An element of a few
+bytes on the wire is hundreds in memory: a request of the largest size would take gigabytes, and
+minutes.
 """
+STEP_ITEMS: Final = 32
+"""Items of an array that are read or written between two yields."""
 WEIGHED_AT_ONCE: Final = 1_024
 """After so many elements whoever reads a stranger's request hears how many there are by then."""
 STRING_BYTES_MAX: Final = 32_767
@@ -28,6 +31,18 @@ _SHORT: Final = tuple(bytes([value]) for value in range(0x80))
 NO_UUID: Final = UUID(int=0)
 NO_TAGS: Final = b"\x00"
 """A struct ends here."""
+
+T = TypeVar("T")
+
+
+def finished(steps: Generator[None, None, T]) -> T:
+    """What the steps return, all of them carried out at once."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
 
 
 class Cursor:

@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 from streamlog.errors import BrokenInvariant, MalformedFrame
 from streamlog.wire.cursor import (
     NO_UUID,
+    STEP_ITEMS,
     Buffer,
     Cursor,
     encode_array_length,
@@ -26,9 +27,6 @@ Read = Callable[[Cursor], Any]
 Write = Callable[[bytearray, Any], None]
 ReadSteps = Callable[[Cursor], Generator[None, None, Any]]
 WriteSteps = Callable[[bytearray, Any], Generator[None, None, None]]
-
-STEP_ITEMS: Final = 32
-"""Items of an array that are read or written between two yields."""
 
 
 class Entity(NamedTuple):

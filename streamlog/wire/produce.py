@@ -4,17 +4,19 @@ The schemas of ``kio`` no longer have versions 0 to 2, which are read to be refu
 """
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
 from streamlog.wire.cursor import (
     NO_TAGS,
+    STEP_ITEMS,
     Cursor,
     encode_array_length,
     encode_string,
     encode_tags,
+    finished,
 )
 from streamlog.wire.framing import frame
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint, encode_leader, encode_nodes
@@ -77,25 +79,36 @@ class ProduceResult(NamedTuple):
 
 def read_request(cursor: Cursor, version: int) -> ProduceRequest:
     """Raises MalformedFrame."""
+    return finished(read_request_in_steps(cursor, version))
+
+
+def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, ProduceRequest]:
+    """The same for a large request: it yields between partitions, so that the caller can let other
+    connections have their turn.
+    """
     flexible = version >= FLEXIBLE_FROM
     transactional_id = cursor.nullable_string(flexible) if version >= VERSION_MIN else None
     acks, timeout_ms = cursor.unpack(_ACKS)
     topics = []
-    for _ in range(cursor.array_length(flexible)):
+    for count in range(cursor.array_length(flexible)):
         topic = (
             bytes(cursor.take(TOPIC_ID_BYTES))
             if version >= TOPIC_IDS_FROM
             else cursor.topic_name(flexible)
         )
         partitions = []
-        for _ in range(cursor.array_length(flexible)):
+        for index in range(cursor.array_length(flexible)):
             (number,) = cursor.unpack(_I32)
             partitions.append(ProducePartition(number, cursor.nullable_bytes(flexible)))
             if flexible:
                 cursor.skip_tags()
+            if index % STEP_ITEMS == STEP_ITEMS - 1:
+                yield
         topics.append((topic, partitions))
         if flexible:
             cursor.skip_tags()
+        if count % STEP_ITEMS == STEP_ITEMS - 1:
+            yield
     if flexible:
         cursor.skip_tags()
     return ProduceRequest(acks, timeout_ms, topics, transactional_id)

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from streamlog.access.principal import Principal
+from streamlog.access.session import Session
 from streamlog.admin.verbs import Verbs
-from streamlog.errors import StreamlogError
+from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.server import dispatch
 from streamlog.server.handlers import (
     delete_groups,
@@ -22,7 +24,7 @@ from streamlog.server.handlers import (
     metadata,
 )
 from streamlog.wire import control
-from streamlog.wire.entity import STEP_ITEMS
+from streamlog.wire.cursor import STEP_ITEMS
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS, DESCRIBE_LOG_DIRS, FETCH, PRODUCE
 from tests.kafka_node import KafkaNode
@@ -159,9 +161,8 @@ async def test_a_large_request_takes_turns(
     """With turns of no time each step is one, so that they can be counted."""
     monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
     data, turns = encoded(kind, SIZE), 0
-    by_hand = int.from_bytes(data[:2]) in (FETCH, PRODUCE)
-    if by_hand or len(data) <= dispatch.AT_ONCE_BYTES:
-        pytest.skip("it does not grow, or is read by hand")
+    if len(data) <= control.AT_ONCE_BYTES:
+        pytest.skip("it does not grow")
     asker = Asker(node.context)
 
     async def count() -> None:
@@ -176,3 +177,21 @@ async def test_a_large_request_takes_turns(
     counting.cancel()
     asker.close()
     assert turns >= SIZE // STEP_ITEMS
+
+
+NODE = Session(Principal.user("node"), "10.0.0.2", "node-2", is_node=True)
+
+
+@pytest.mark.parametrize("kind", ["Fetch", "Produce"])
+async def test_only_a_node_may_name_very_many_partitions(
+    kind: str, node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What follows the reading of a Fetch is not all done in turns."""
+    monkeypatch.setattr(control, "ELEMENTS_MAX", 100)
+    data = encoded(kind, 101)
+    client, other = Asker(node.context), Asker(node.context, session=NODE)
+    with pytest.raises(MalformedFrame, match="elements"):
+        await client.ask(data)
+    assert await other.ask(data)
+    client.close()
+    other.close()

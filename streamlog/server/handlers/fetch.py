@@ -35,7 +35,9 @@ from streamlog.server.partition_fetch import Caller, PartitionFetch
 from streamlog.server.poll import Poll
 from streamlog.server.quotas import Charge
 from streamlog.server.topology import endpoints
+from streamlog.turns import stepwise
 from streamlog.wire import fetch as wire
+from streamlog.wire.control import AT_ONCE_BYTES
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.leaders import NodeEndpoint
 
@@ -58,7 +60,10 @@ async def handle(
 
     A consumer that has to wait is told so at once, and nothing else.
     """
-    request = wire.read_request(cursor, version)
+    if cursor.remaining <= AT_ONCE_BYTES:
+        request = wire.read_request(cursor, version)
+    else:
+        request = await stepwise(wire.read_request_in_steps(cursor, version))
     if charge is not None:
         charge = _charged(charge, request)
     if context.access is not None and _is_refused(request, context.access):

@@ -41,7 +41,9 @@ from streamlog.server.context import Context, LocalPartition
 from streamlog.server.guards import led_partition
 from streamlog.server.producing import UNAWAITED, PartitionProduce, ProduceAnswer
 from streamlog.server.topology import current_leader, endpoints
+from streamlog.turns import stepwise
 from streamlog.wire import produce as wire
+from streamlog.wire.control import AT_ONCE_BYTES
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.leaders import CurrentLeader
 
@@ -59,7 +61,10 @@ async def handle(
 
     Then only a closed connection can tell of an error: raises ProtocolViolation.
     """
-    request = wire.read_request(cursor, version)
+    if cursor.remaining <= AT_ONCE_BYTES:
+        request = wire.read_request(cursor, version)
+    else:
+        request = await stepwise(wire.read_request_in_steps(cursor, version))
     answer = ProduceAnswer(header, version)
     leaders: list[CurrentLeader | None] = []
     loop = asyncio.get_running_loop()

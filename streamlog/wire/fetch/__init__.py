@@ -33,6 +33,7 @@ from streamlog.wire.fetch.request import (
     encode_request,
     next_session_epoch,
     read_request,
+    read_request_in_steps,
 )
 from streamlog.wire.fetch.response import (
     NO_REPLICA,
@@ -68,5 +69,6 @@ __all__ = [
     "encode_response",
     "next_session_epoch",
     "read_request",
+    "read_request_in_steps",
     "read_response",
 ]

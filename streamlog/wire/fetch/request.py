@@ -1,7 +1,7 @@
 """The request: what is wanted, and by whom."""
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from functools import partial
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -9,10 +9,12 @@ from uuid import UUID
 from streamlog.model import NO_EPOCH, NO_INCARNATION, TopicPartition
 from streamlog.wire.cursor import (
     NO_TAGS,
+    STEP_ITEMS,
     Cursor,
     encode_array_length,
     encode_string,
     encode_tags,
+    finished,
 )
 
 CONSUMER: Final = -1
@@ -119,6 +121,13 @@ def next_session_epoch(epoch: int) -> int:
 
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
     """The body of a request. Raises MalformedFrame."""
+    return finished(read_request_in_steps(cursor, version))
+
+
+def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:
+    """The same for a large request: it yields between partitions, so that the caller can let other
+    connections have their turn.
+    """
     flexible = version >= 12
     if version >= REPLICA_STATE_FROM:
         replica_id = CONSUMER
@@ -128,8 +137,12 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
     session_id, session_epoch = (
         cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
     )
-    topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
-    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
+    topics: list[FetchTopic] = []
+    for number in range(cursor.array_length(flexible)):
+        topics.append((yield from _read_topic(cursor, version)))
+        if number % STEP_ITEMS == STEP_ITEMS - 1:
+            yield
+    forgotten = (yield from _read_forgotten(cursor, version)) if version >= 7 else ()
     rack_id = cursor.string(flexible) if version >= 11 else ""
     replica_epoch, cluster_id = -1, None
     if flexible and (tags := cursor.tags()):
@@ -154,12 +167,16 @@ def read_request(cursor: Cursor, version: int) -> FetchRequest:
     )
 
 
-def _read_topic(cursor: Cursor, version: int) -> FetchTopic:
+def _read_topic(cursor: Cursor, version: int) -> Generator[None, None, FetchTopic]:
     flexible = version >= 12
     by_id = version >= TOPIC_IDS_FROM
     topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
     name = "" if by_id else cursor.topic_name(flexible)
-    partitions = [_read_partition(cursor, version) for _ in range(cursor.array_length(flexible))]
+    partitions: list[FetchPartition] = []
+    for number in range(cursor.array_length(flexible)):
+        partitions.append(_read_partition(cursor, version))
+        if number % STEP_ITEMS == STEP_ITEMS - 1:
+            yield
     if flexible:
         cursor.skip_tags()
     return FetchTopic(name, partitions, topic_id)
@@ -191,7 +208,9 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     )  # fmt: skip
 
 
-def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | TopicIdPartition]:
+def _read_forgotten(
+    cursor: Cursor, version: int
+) -> Generator[None, None, Sequence[TopicPartition | TopicIdPartition]]:
     flexible = version >= 12
     forgotten: list[TopicPartition | TopicIdPartition] = []
     for _ in range(cursor.array_length(flexible)):
@@ -200,7 +219,10 @@ def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | T
             of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
         else:
             of = partial(TopicPartition, cursor.topic_name(flexible))
-        forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
+        for number in range(cursor.array_length(flexible)):
+            forgotten.append(of(cursor.i32()))
+            if number % STEP_ITEMS == STEP_ITEMS - 1:
+                yield
         if flexible:
             cursor.skip_tags()
     return tuple(forgotten)

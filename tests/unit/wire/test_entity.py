@@ -12,8 +12,8 @@ from kio.serial import entity_reader, entity_writer
 
 from streamlog.errors import MalformedFrame
 from streamlog.wire.control import encode_request
-from streamlog.wire.cursor import Cursor
-from streamlog.wire.entity import STEP_ITEMS, entity
+from streamlog.wire.cursor import STEP_ITEMS, Cursor
+from streamlog.wire.entity import entity
 from streamlog.wire.registry import (
     APIS,
     DESCRIBE_TOPIC_PARTITIONS,
