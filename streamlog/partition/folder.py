@@ -9,7 +9,6 @@ was moved away and back never gets its own. A folder to be deleted is first move
 """
 
 import errno
-import os
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -127,6 +126,6 @@ class Folders:
 
 
 def _folders(path: Path) -> list[Path]:
-    with suppress(FileNotFoundError), os.scandir(path) as entries:
-        return [path / it.name for it in entries if it.is_dir(follow_symlinks=False)]
+    with suppress(FileNotFoundError):
+        return [entry for entry in path.iterdir() if entry.is_dir() and not entry.is_symlink()]
     return []

@@ -14,12 +14,13 @@ from tests.metadata_folder import Node
 
 
 async def opened(path: Path, settings: Settings) -> int:
-    """How many streams a run finds that begins now, and is killed."""
+    """How many streams a run finds that begins now, opens all of its logs, and is killed."""
     with DataDir.open(path, NodeId(1), cluster_id="c") as folder:
         folder.begin_run(uuid4())
         metadata = build_metadata(settings, folder, uuid4(), Reserve(path / "reserve", 0))
         try:
             await metadata.open()
+            folder.logs_recovered()
             return len(metadata._quorum.replica.newest.streams)
         finally:
             await metadata.close()
