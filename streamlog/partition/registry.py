@@ -119,8 +119,8 @@ class Registry:
         self._partitions: dict[TopicPartition, Partition] = {}
         self._offline: dict[TopicPartition, StreamlogError] = {}
         """Partitions whose log could not be opened, and why."""
-        self._ill: set[Partition] = set()
-        """Those that may be ailing: each tells when its health changes."""
+        self._ill: dict[Partition, None] = {}
+        """Those that may be ailing, in the order in which they told of a change of their health."""
         self._all_looked_at = -ALL_S
         self._upkeep = Upkeep(self._partitions, self._checkpoints, self._workers, settings, reserve)
         self._scrubbing = Scrubbing(settings, self.partitions)
@@ -216,8 +216,8 @@ class Registry:
         now = time.monotonic()
         if now - self._all_looked_at >= ALL_S:
             self._all_looked_at = now
-            self._ill = {it for it in self._partitions.values() if it.is_ailing}
-        self._ill = {it for it in self._ill if it.is_ailing and not it.closed}
+            self._ill = dict.fromkeys(self._partitions.values())
+        self._ill = {it: None for it in self._ill if it.is_ailing and not it.closed}
         return list(self._ill)
 
     def _unopened(self) -> list[Path]:
@@ -409,7 +409,7 @@ class Registry:
         )
         partition.following.is_short = result.recovery.lost_end
         self._upkeep.opened(partition)
-        self._ill.add(partition)
+        self._ill[partition] = None
         if result.segment_count > 1:
             self._scrubbing.opened(partition)
 
@@ -529,7 +529,7 @@ class Registry:
         ]
 
     def _health_changed(self, partition: Partition) -> None:
-        self._ill.add(partition)
+        self._ill[partition] = None
         if self._replication is not None:
             self._replication.health_changed(partition)
         self._tell_offline()
