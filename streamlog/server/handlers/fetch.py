@@ -60,7 +60,7 @@ async def handle(
 
     A consumer that has to wait is told so at once, and nothing else.
     """
-    if cursor.remaining <= AT_ONCE_BYTES:
+    if cursor.end - cursor.position <= AT_ONCE_BYTES:
         request = wire.read_request(cursor, version)
     else:
         request = await stepwise(wire.read_request_in_steps(cursor, version))

@@ -61,7 +61,7 @@ async def handle(
 
     Then only a closed connection can tell of an error: raises ProtocolViolation.
     """
-    if cursor.remaining <= AT_ONCE_BYTES:
+    if cursor.end - cursor.position <= AT_ONCE_BYTES:
         request = wire.read_request(cursor, version)
     else:
         request = await stepwise(wire.read_request_in_steps(cursor, version))

@@ -14,7 +14,6 @@ from streamlog.wire.cursor import (
     encode_array_length,
     encode_string,
     encode_tags,
-    finished,
 )
 
 CONSUMER: Final = -1
@@ -121,13 +120,6 @@ def next_session_epoch(epoch: int) -> int:
 
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
     """The body of a request. Raises MalformedFrame."""
-    return finished(read_request_in_steps(cursor, version))
-
-
-def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:
-    """The same for a large request: it yields between partitions, so that the caller can let other
-    connections have their turn.
-    """
     flexible = version >= 12
     if version >= REPLICA_STATE_FROM:
         replica_id = CONSUMER
@@ -137,12 +129,8 @@ def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None,
     session_id, session_epoch = (
         cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
     )
-    topics: list[FetchTopic] = []
-    for number in range(cursor.array_length(flexible)):
-        topics.append((yield from _read_topic(cursor, version)))
-        if number % STEP_ITEMS == STEP_ITEMS - 1:
-            yield
-    forgotten = (yield from _read_forgotten(cursor, version)) if version >= 7 else ()
+    topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
+    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
     rack_id = cursor.string(flexible) if version >= 11 else ""
     replica_epoch, cluster_id = -1, None
     if flexible and (tags := cursor.tags()):
@@ -167,7 +155,61 @@ def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None,
     )
 
 
-def _read_topic(cursor: Cursor, version: int) -> Generator[None, None, FetchTopic]:
+def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:
+    """The same for a large request: it yields between partitions, so that the caller can let other
+    connections have their turn.
+    """
+    flexible = version >= 12
+    if version >= REPLICA_STATE_FROM:
+        replica_id = CONSUMER
+        max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V15)
+    else:
+        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
+    session_id, session_epoch = (
+        cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
+    )
+    topics: list[FetchTopic] = []
+    for number in range(cursor.array_length(flexible)):
+        topics.append((yield from _read_topic_in_steps(cursor, version)))
+        if number % STEP_ITEMS == STEP_ITEMS - 1:
+            yield
+    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
+    rack_id = cursor.string(flexible) if version >= 11 else ""
+    replica_epoch, cluster_id = -1, None
+    if flexible and (tags := cursor.tags()):
+        if _REPLICA_STATE_TAG in tags:
+            told_id, replica_epoch = tags[_REPLICA_STATE_TAG].unpack(_REPLICA_STATE)
+            replica_id = told_id if version >= REPLICA_STATE_FROM else replica_id
+        if _CLUSTER_ID_TAG in tags:
+            cluster_id = tags[_CLUSTER_ID_TAG].nullable_string(flexible)
+    return FetchRequest(
+        topics,
+        max_wait_ms,
+        min_bytes,
+        max_bytes,
+        replica_id,
+        isolation,
+        session_id,
+        session_epoch,
+        rack_id,
+        replica_epoch,
+        cluster_id,
+        forgotten,
+    )
+
+
+def _read_topic(cursor: Cursor, version: int) -> FetchTopic:
+    flexible = version >= 12
+    by_id = version >= TOPIC_IDS_FROM
+    topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
+    name = "" if by_id else cursor.topic_name(flexible)
+    partitions = [_read_partition(cursor, version) for _ in range(cursor.array_length(flexible))]
+    if flexible:
+        cursor.skip_tags()
+    return FetchTopic(name, partitions, topic_id)
+
+
+def _read_topic_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchTopic]:
     flexible = version >= 12
     by_id = version >= TOPIC_IDS_FROM
     topic_id = bytes(cursor.take(TOPIC_ID_BYTES)) if by_id else b""
@@ -208,9 +250,7 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     )  # fmt: skip
 
 
-def _read_forgotten(
-    cursor: Cursor, version: int
-) -> Generator[None, None, Sequence[TopicPartition | TopicIdPartition]]:
+def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | TopicIdPartition]:
     flexible = version >= 12
     forgotten: list[TopicPartition | TopicIdPartition] = []
     for _ in range(cursor.array_length(flexible)):
@@ -219,10 +259,7 @@ def _read_forgotten(
             of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
         else:
             of = partial(TopicPartition, cursor.topic_name(flexible))
-        for number in range(cursor.array_length(flexible)):
-            forgotten.append(of(cursor.i32()))
-            if number % STEP_ITEMS == STEP_ITEMS - 1:
-                yield
+        forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
         if flexible:
             cursor.skip_tags()
     return tuple(forgotten)
