@@ -36,8 +36,8 @@ REPLICA_STATE_FROM: Final = 15
 TOPIC_ID_BYTES: Final = 16
 
 _REQUEST_V4: Final = struct.Struct(">iiiib")
-_REQUEST_V15: Final = struct.Struct(">iiib")
-_SESSION: Final = struct.Struct(">ii")
+_REQUEST_V7: Final = struct.Struct(">iiiibii")
+_REQUEST_V15: Final = struct.Struct(">iiibii")
 _FORGOTTEN: Final = struct.Struct(">i")
 _PARTITION_V4: Final = struct.Struct(">iqi")
 _PARTITION_V5: Final = struct.Struct(">iqqi")
@@ -120,60 +120,50 @@ def next_session_epoch(epoch: int) -> int:
 
 def read_request(cursor: Cursor, version: int) -> FetchRequest:
     """The body of a request. Raises MalformedFrame."""
-    flexible = version >= 12
-    if version >= REPLICA_STATE_FROM:
-        replica_id = CONSUMER
-        max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V15)
-    else:
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
-    session_id, session_epoch = (
-        cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
-    )
-    topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(flexible))]
-    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
-    rack_id = cursor.string(flexible) if version >= 11 else ""
-    replica_epoch, cluster_id = -1, None
-    if flexible and (tags := cursor.tags()):
-        if _REPLICA_STATE_TAG in tags:
-            told_id, replica_epoch = tags[_REPLICA_STATE_TAG].unpack(_REPLICA_STATE)
-            replica_id = told_id if version >= REPLICA_STATE_FROM else replica_id
-        if _CLUSTER_ID_TAG in tags:
-            cluster_id = tags[_CLUSTER_ID_TAG].nullable_string(flexible)
-    return FetchRequest(
-        topics,
-        max_wait_ms,
-        min_bytes,
-        max_bytes,
-        replica_id,
-        isolation,
-        session_id,
-        session_epoch,
-        rack_id,
-        replica_epoch,
-        cluster_id,
-        forgotten,
-    )
+    head = _read_head(cursor, version)
+    topics = [_read_topic(cursor, version) for _ in range(cursor.array_length(version >= 12))]
+    return _read_rest(cursor, version, head, topics)
 
 
 def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None, FetchRequest]:
     """The same for a large request: it yields between partitions, so that the caller can let other
     connections have their turn.
     """
-    flexible = version >= 12
-    if version >= REPLICA_STATE_FROM:
-        replica_id = CONSUMER
-        max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V15)
-    else:
-        replica_id, max_wait_ms, min_bytes, max_bytes, isolation = cursor.unpack(_REQUEST_V4)
-    session_id, session_epoch = (
-        cursor.unpack(_SESSION) if version >= 7 else (NO_SESSION, SESSIONLESS)
-    )
+    head = _read_head(cursor, version)
     topics: list[FetchTopic] = []
-    for number in range(cursor.array_length(flexible)):
+    for number in range(cursor.array_length(version >= 12)):
         topics.append((yield from _read_topic_in_steps(cursor, version)))
         if number % STEP_ITEMS == STEP_ITEMS - 1:
             yield
-    forgotten = _read_forgotten(cursor, version) if version >= 7 else ()
+    return _read_rest(cursor, version, head, topics)
+
+
+def _read_head(cursor: Cursor, version: int) -> tuple[int, ...]:
+    """What comes before the topics: replica, max_wait_ms, min_bytes, max_bytes, isolation level,
+    session id, session epoch.
+    """
+    if version >= REPLICA_STATE_FROM:
+        return CONSUMER, *cursor.unpack(_REQUEST_V15)
+    if version >= 7:
+        return cursor.unpack(_REQUEST_V7)
+    return *cursor.unpack(_REQUEST_V4), NO_SESSION, SESSIONLESS
+
+
+def _read_rest(
+    cursor: Cursor, version: int, head: tuple[int, ...], topics: list[FetchTopic]
+) -> FetchRequest:
+    flexible = version >= 12
+    replica_id, max_wait_ms, min_bytes, max_bytes, isolation, session_id, session_epoch = head
+    forgotten: list[TopicPartition | TopicIdPartition] = []
+    for _ in range(cursor.array_length(flexible) if version >= 7 else 0):
+        of: Callable[[int], TopicPartition | TopicIdPartition]
+        if version >= TOPIC_IDS_FROM:
+            of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
+        else:
+            of = partial(TopicPartition, cursor.topic_name(flexible))
+        forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
+        if flexible:
+            cursor.skip_tags()
     rack_id = cursor.string(flexible) if version >= 11 else ""
     replica_epoch, cluster_id = -1, None
     if flexible and (tags := cursor.tags()):
@@ -194,7 +184,7 @@ def read_request_in_steps(cursor: Cursor, version: int) -> Generator[None, None,
         rack_id,
         replica_epoch,
         cluster_id,
-        forgotten,
+        tuple(forgotten),
     )
 
 
@@ -250,32 +240,18 @@ def _read_partition(cursor: Cursor, version: int) -> FetchPartition:
     )  # fmt: skip
 
 
-def _read_forgotten(cursor: Cursor, version: int) -> Sequence[TopicPartition | TopicIdPartition]:
-    flexible = version >= 12
-    forgotten: list[TopicPartition | TopicIdPartition] = []
-    for _ in range(cursor.array_length(flexible)):
-        of: Callable[[int], TopicPartition | TopicIdPartition]
-        if version >= TOPIC_IDS_FROM:
-            of = partial(TopicIdPartition, bytes(cursor.take(TOPIC_ID_BYTES)))
-        else:
-            of = partial(TopicPartition, cursor.topic_name(flexible))
-        forgotten += [of(cursor.i32()) for _ in range(cursor.array_length(flexible))]
-        if flexible:
-            cursor.skip_tags()
-    return tuple(forgotten)
-
-
 def encode_request(request: FetchRequest, version: int) -> bytes:
     """The body of a request."""
     flexible = version >= 12
     tags = b"\x00" if flexible else b""
     limits = request.max_wait_ms, request.min_bytes, request.max_bytes, request.isolation_level
+    session = request.session_id, request.session_epoch
     if version >= REPLICA_STATE_FROM:
-        out = bytearray(_REQUEST_V15.pack(*limits))
+        out = bytearray(_REQUEST_V15.pack(*limits, *session))
+    elif version >= 7:
+        out = bytearray(_REQUEST_V7.pack(request.replica_id, *limits, *session))
     else:
         out = bytearray(_REQUEST_V4.pack(request.replica_id, *limits))
-    if version >= 7:
-        out += _SESSION.pack(request.session_id, request.session_epoch)
     out += encode_array_length(len(request.topics), flexible)
     for topic in request.topics:
         by_id = version >= TOPIC_IDS_FROM
