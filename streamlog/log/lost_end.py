@@ -6,9 +6,13 @@ not count as in sync at its next start. So a small file beside the log says it, 
 is cut or made; it goes when others count without this replica.
 """
 
+import logging
 from typing import Final
 
+from streamlog.errors import StorageFull
 from streamlog.log.beside import Beside
+
+logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "lost-end"
 
@@ -24,9 +28,16 @@ class LostEnd:
         self.is_noted = bool(self._beside.read(FILE_NAME))
 
     def note(self) -> None:
-        """Durable when this returns."""
-        if not self.is_noted:
+        """Durable when this returns, unless the disk is full, which is no reason not to open the
+        log: then only this process knows.
+        """
+        if self.is_noted:
+            return
+        try:
             self._beside.write(FILE_NAME, b"1\n")
+        except StorageFull as error:
+            logger.warning("lost end not noted", extra={"error": str(error)})
+        else:
             self.is_noted = True
 
     def forget(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.errors import CorruptFile, StorageFailed, StorageFull
+from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
@@ -425,12 +425,9 @@ class Recovery:
         return found
 
     def _note_lost_end(self) -> None:
-        """Before the folder forgets it. A full disk is no reason not to open."""
+        """Before the folder forgets it."""
         self.report.lost_end = True
-        try:
-            self._lost_end.note()
-        except StorageFull as error:
-            logger.warning("lost end not noted", extra={"error": str(error)})
+        self._lost_end.note()
 
     def _cut(self, segment: Segment, found: Rescan, damage: Damage) -> None:
         if self.report.cut_at is None:

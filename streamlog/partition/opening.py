@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from uuid import UUID
 
-from streamlog.errors import CorruptData, CorruptFile, StorageFull
+from streamlog.errors import CorruptData, CorruptFile
 from streamlog.log.disk import Disk, storage_error
 from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.files import FilePool
@@ -81,7 +81,8 @@ def open_log(
         power_lost=power_lost,
     )
     if log.log_end_offset < known.kept_end:
-        _note_lost_end(log)  # the next checkpoint has these offsets no more
+        log.recovery.lost_end = True
+        log.lost_end.note()  # the next checkpoint has these offsets no more
     log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
     known_offset = log.recovery_limit.bound(known.recovery_point)
     log.erasures = load_erasures(log, known_offset=known_offset, kept_end=known.erasures_end)
@@ -96,14 +97,6 @@ def open_log(
             },
         )
     return log
-
-
-def _note_lost_end(log: PartitionLog) -> None:
-    log.recovery.lost_end = True
-    try:
-        log.lost_end.note()
-    except StorageFull as error:
-        logger.warning("lost end not noted", extra={"error": str(error)})
 
 
 def sweep(

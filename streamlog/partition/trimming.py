@@ -29,9 +29,11 @@ class Trimming:
 
     def __init__(self, *, now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
         self._now_ms = now_ms
-        self._heard: set[Partition] = set()
-        """To be looked at for whether they are to be trimmed."""
-        self._trimmed: set[Partition] = set()
+        self._heard: dict[Partition, None] = {}
+        """To be looked at for whether they are to be trimmed; in order, as ``_trimmed`` is, so that
+        a simulation that is played again does the same.
+        """
+        self._trimmed: dict[Partition, None] = {}
         self._followed: set[Partition] = set()
         """Of which the index of subjects is kept for this."""
         self._failed: set[Partition] = set()
@@ -60,26 +62,26 @@ class Trimming:
 
     def heard(self, partition: Partition) -> None:
         """It is led here, or no longer, or its configuration is another one."""
-        self._heard.add(partition)
+        self._heard[partition] = None
 
     async def look(self) -> None:
         """At those that are trimmed, or may be by now."""
-        heard, self._heard = self._heard, set()
-        for done, partition in enumerate(heard | self._trimmed):
+        heard, self._heard = self._heard, {}
+        for done, partition in enumerate(self._trimmed | heard):
             if partition.config.is_trimmed and partition.is_leader:
-                self._trimmed.add(partition)
+                self._trimmed[partition] = None
                 await self._look_at(partition)
             elif partition in self._trimmed or partition.erasing.foresees:
                 self._let_go(partition)
             if done % _AT_ONCE == _AT_ONCE - 1:
                 await asyncio.sleep(0)
-        self._trimmed = {it for it in self._trimmed if not it.closed}
-        self._followed &= self._trimmed
-        self._failed &= self._trimmed
+        self._trimmed = {it: None for it in self._trimmed if not it.closed}
+        self._followed &= self._trimmed.keys()
+        self._failed &= self._trimmed.keys()
 
     def _let_go(self, partition: Partition) -> None:
         """It is led elsewhere, or its messages stay."""
-        self._trimmed.discard(partition)
+        self._trimmed.pop(partition, None)
         self._follow(partition, wanted=False)
         partition.expiry.forget()
         partition.erasing.say()
