@@ -5,7 +5,8 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from benchmarks.processes import binary, free_port
+from benchmarks.ports import free_port
+from benchmarks.processes import binary
 from benchmarks.trio import HOST, MEMBERS, Member, number_in, wait_for_port
 from streamlog.cli import router
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.connection import BenchmarkError
-from benchmarks.processes import binary, free_port, start, stop
+from benchmarks.ports import free_port
+from benchmarks.processes import binary, start, stop
 from benchmarks.side import Streamlog, delete_stream
 
 CHANNEL: Final = "bench-ledger"

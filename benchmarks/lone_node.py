@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.connection import BenchmarkError, Connection
-from benchmarks.processes import binary, free_port
+from benchmarks.ports import free_port
+from benchmarks.processes import binary
 from benchmarks.trio import HOST, WHOLE_TIMEOUT_S, Member, wait_for_port, wait_ready
 
 END_TIMEOUT_S: Final = 60.0

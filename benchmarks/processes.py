@@ -2,9 +2,7 @@
 
 import json
 import os
-import random
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -16,22 +14,7 @@ from benchmarks.connection import BenchmarkError
 
 CLIENT_TIMEOUT_S: Final = 300.0
 STOP_TIMEOUT_S: Final = 20.0
-PORTS: Final = range(12_000, 32_000)
-"""Below the range of outgoing connections, so that a killed server finds its port free."""
 _TICKS = os.sysconf("SC_CLK_TCK")
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago."""
-    for port in random.sample(PORTS, 1_000):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return port
-    raise BenchmarkError("no port is free")
 
 
 def binary(name: str) -> str:

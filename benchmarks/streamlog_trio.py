@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 from confluent_kafka.admin import AdminClient
 
-from benchmarks.processes import binary, free_port
+from benchmarks.ports import free_port
+from benchmarks.processes import binary
 from benchmarks.trio import HOST, MEMBERS, Member, wait_for_port, wait_ready
 from streamlog.cli import router
 

@@ -14,10 +14,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Protocol, Self
 
+from benchmarks.ports import free_port
 from streamlog.log.encryption.key_ring import KeyRing
 from tests.history import Lane
 from tests.replica_log import ReplicaLog, read_replica
-from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
+from tests.server_process import NatsServer, ServerProcess, program, wait_until
 
 NODES: Final = 3
 HTTP_TIMEOUT_S: Final = 2.0

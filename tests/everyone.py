@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple, Self
 
 import yaml
 
+from benchmarks.ports import free_port
 from tests.cluster import Cluster, ClusterNode
-from tests.server_process import free_port, program, wait_until
+from tests.server_process import program, wait_until
 
 PROMETHEUS: Final = shutil.which("prometheus")
 DEPLOY: Final = Path(__file__).parents[1] / "deploy"

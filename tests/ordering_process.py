@@ -10,12 +10,13 @@ from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, TopicPartition
 
+from benchmarks.ports import free_port
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.genesis import find_genesis
 from streamlog.ledger.core.offline import cut_stream
 from streamlog.ledger.files import blocks_of, chain_folder
 from streamlog.record.codec import Record
-from tests.server_process import ServerProcess, free_port, program, wait_until
+from tests.server_process import ServerProcess, program, wait_until
 
 HTTP_TIMEOUT_S: Final = 5.0
 READ_TIMEOUT_S: Final = 60.0

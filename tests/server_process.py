@@ -1,7 +1,6 @@
 """Real processes of a test: children in groups of their own that end with it."""
 
 import os
-import random
 import signal
 import socket
 import subprocess
@@ -12,13 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
+from benchmarks.ports import free_port
 from streamlog.cli.leash import leashed
 
 READY_TIMEOUT_S: Final = 30.0
-PORTS: Final = range(12_000, 32_000)
-"""Below those that the system gives to outgoing connections, which would take the port of a
-killed server, or connect it to itself, before it comes back."""
-
 
 _STARTER: Final = ThreadPoolExecutor(1, "starts servers")
 """A leashed child ends with the thread that started it, so that has to be one that stays."""
@@ -27,19 +23,6 @@ _STARTER: Final = ThreadPoolExecutor(1, "starts servers")
 def program(name: str) -> str:
     """A program of this environment."""
     return str(Path(sys.executable).parent / name)
-
-
-def free_port(host: str = "127.0.0.1") -> int:
-    """A port that was free a moment ago; for servers that must come back on the same one."""
-    for port in random.sample(PORTS, 1_000):
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((host, port))
-            except OSError:
-                continue
-            return port
-    raise OSError("no port is free")
 
 
 def wait_until(

@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.errors import ConfigError
 
-CHOICES: Final = range(12_000, 32_000)
+CHOICES: Final = range(12_000, 22_000)
 """Below the ports that systems give to outgoing connections, which come and go."""
 
 PORT_MAX: Final = 65_535

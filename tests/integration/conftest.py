@@ -13,11 +13,12 @@ import nats
 import pytest
 from nats.aio.client import Client
 
+from benchmarks.ports import free_port
 from tests.cluster_cli import Cli
 from tests.jetstream_pair import JetStreamServer, Pair, Side
 from tests.local_node import LocalNode
 from tests.raw_publisher import RawPublisher
-from tests.server_process import NatsServer, ServerProcess, free_port, program, wait_until
+from tests.server_process import NatsServer, ServerProcess, program, wait_until
 
 READ_TIMEOUT_S = 60.0
 HTTP_TIMEOUT_S = 10.0

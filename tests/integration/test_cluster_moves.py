@@ -19,6 +19,7 @@ import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from benchmarks.ports import free_port
 from streamlog.cli import stream_move
 from streamlog.errors import InvalidRequest
 from tests.campaign import campaign
@@ -28,7 +29,7 @@ from tests.integration.conftest import read_stream
 from tests.kafka_producers import confluent
 from tests.replica_log import differences
 from tests.secured_nats import ConfiguredNats
-from tests.server_process import ServerProcess, free_port, wait_until
+from tests.server_process import ServerProcess, wait_until
 
 NODES: Final = 4
 VOTERS: Final = 3

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from tests.secured_nats import ConfiguredNats
-from tests.server_process import free_port, program
+from tests.server_process import program
 
 PERMISSIONS = Path(__file__).parents[2] / "config" / "nats-permissions.conf"
 SECRET = "s1-very-secret"

@@ -10,12 +10,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from streamlog.errors import NotAuthorized
 from streamlog.ledger.api import LedgerClient
 from tests.authority import write
 from tests.ledger_process import LedgerProcess
 from tests.sealed_node import SealedNode, sealed_node
-from tests.server_process import free_port, wait_until
+from tests.server_process import wait_until
 
 pytestmark = pytest.mark.filterwarnings("ignore:(read|open)_text is deprecated:DeprecationWarning")
 COUNT = 25

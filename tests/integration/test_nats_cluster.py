@@ -12,12 +12,12 @@ import pytest
 from nats import errors
 from nats.errors import NoRespondersError
 
+from benchmarks.ports import free_port
 from tests.campaign import campaign
 from tests.cluster import Cluster
 from tests.history import Lane
 from tests.local_node import LocalNode
 from tests.secured_nats import ConfiguredNats, NatsCluster
-from tests.server_process import free_port
 
 
 @pytest.mark.parametrize("rounds", [1, pytest.param(20, marks=pytest.mark.slow)])

@@ -246,7 +246,8 @@ def test_a_renewed_certificate_is_shown_and_a_bad_one_is_not(locked: Locked) -> 
 
 
 def test_nobody_listens_for_others_unless_it_is_said(tmp_path: Path) -> None:
-    from tests.server_process import ServerProcess, free_port, program
+    from benchmarks.ports import free_port
+    from tests.server_process import ServerProcess, program
 
     config, port = tmp_path / "node.toml", free_port()
     text = (

@@ -18,11 +18,12 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from cryptography.hazmat.primitives import serialization
 
+from benchmarks.ports import free_port
 from pyspark_streamlog.java import find_java_home
 from streamlog.log.checkpoint import checkpoint_lines
 from tests.cluster import Cluster
 from tests.history import Lane
-from tests.server_process import ServerProcess, free_port, listens, wait_until
+from tests.server_process import ServerProcess, listens, wait_until
 from tests.threaded_node import ThreadedNode
 
 pytestmark = [pytest.mark.slow, pytest.mark.spark, pytest.mark.filterwarnings("ignore")]

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from pyspark_streamlog import fetch_reader, replicas
 from pyspark_streamlog.fetch_reader import FetchReader
 from pyspark_streamlog.loss import DataLoss
@@ -26,7 +27,6 @@ from streamlog.metadata.commands import AlterQuota
 from streamlog.model import NodeId
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
-from tests.server_process import free_port
 from tests.threaded_node import ThreadedNode
 
 COLUMNS = ("topic", "partition", "offset", "value")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from streamlog.activity.publisher import Publisher
 from streamlog.metadata.stream import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId
@@ -14,7 +15,6 @@ from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.offsets_partition import OffsetsPartition
 from tests.quorum_member import HOST, Member, until
-from tests.server_process import free_port
 
 PARTITIONS = 1_100
 

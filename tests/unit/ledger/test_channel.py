@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.ports import free_port
 from streamlog.errors import (
     ChannelNotReady,
     InvalidChannelConfig,
@@ -41,7 +42,6 @@ from tests.failing_disk import FailingDisk
 from tests.fake_partition import FakePartition
 from tests.kafka_node import KafkaNode
 from tests.ledger_channel import ServedChannel, config_of, files_of, limits
-from tests.server_process import free_port
 
 ALICE, BOB = Signer("alice", b"a" * 32), Signer("bob", b"b" * 32)
 STREAM = TopicPartition("c", 0)

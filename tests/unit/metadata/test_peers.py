@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from benchmarks.ports import free_port
 from streamlog.errors import (
     MalformedFrame,
     NoController,
@@ -39,7 +40,6 @@ from streamlog.raft.voters import ReplicaKey
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import NODE
 from tests.kafka_node import KafkaNode
-from tests.server_process import free_port
 
 ME = NodeId(3)
 KEY = ReplicaKey(ME, UUID(int=33))

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks.ports import free_port
 from streamlog.errors import (
     InvalidRequest,
     NoController,
@@ -48,7 +49,6 @@ from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey
 from tests.failing_disk import FailingDisk
 from tests.quorum_member import HOST, Member, until
-from tests.server_process import free_port
 
 ONE, TWO, THREE, FOUR = (NodeId(number) for number in (1, 2, 3, 4))
 Start = Callable[..., Awaitable[list[Member]]]
