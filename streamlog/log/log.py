@@ -105,6 +105,7 @@ class PartitionLog:
         self._active = recovered.active
         self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
         self._unsynced.epochs = not recovered.epochs_are_stored
+        self._unsynced.manifest = self.manifest_is_behind
         self._owed_limit: int | None = None  # see ``_limit``
         self._first_time: tuple[int, int | None] | None = None  # log start, its record's time
         self._retained: _Retained | None = None  # by the last look
@@ -350,16 +351,17 @@ class PartitionLog:
             return None
         end = self.log_end_offset
         self._active.segment.hint(end, self._active.segment.size_bytes)  # a high watermark soon
-        manifest = (self.manifest, self._synced()) if self._manifest_is_behind else None
+        manifest = (self.manifest, self._synced()) if self.manifest_is_behind else None
         with storage_errors(self._directory):
             return self._unsynced.begin(end, self.epochs.encode(), manifest, self.fail)
 
     @property
-    def _manifest_is_behind(self) -> bool:
+    def manifest_is_behind(self) -> bool:
+        """The next sync writes it."""
         return self.manifest.is_behind(
             log_start_offset=self.log_start_offset,
             active_offset=self._active.segment.base_offset,
-            count=len(self._segments),
+            first_offset=self._segments.first.base_offset,
         )
 
     def _synced(self) -> Synced:
@@ -493,7 +495,10 @@ class PartitionLog:
                 f"the log start offset {offset} is past the log end offset {self.log_end_offset}"
             )
         self.log_start_offset = max(self.log_start_offset, offset)
-        return self._remove_below(self.log_start_offset, is_kept=is_kept)
+        try:
+            return self._remove_below(self.log_start_offset, is_kept=is_kept)
+        finally:
+            self._unsynced.manifest |= self.manifest_is_behind
 
     def retained_start(self, now_ms: int, high_watermark: int) -> int:
         """Where the log begins once the segments are gone that the limits no longer keep. Raises
@@ -552,7 +557,6 @@ class PartitionLog:
                 removed.append(self._discard(self._segments.drop_first()))
         if self.epochs.advance_start(self.log_start_offset):
             self._unsynced.epochs = True
-        self._unsynced.manifest |= self._manifest_is_behind
         return removed
 
     def _keep_log_start(self, offset: int) -> None:
@@ -609,7 +613,7 @@ class PartitionLog:
                 self._remove(self._segments.drop_last())
             self._active = cut_segment(self._pool, segment, position, end)
             with_descriptors(lambda: self._disk.sync_directory(self._directory))
-        self._unsynced.manifest |= self._manifest_is_behind
+        self._unsynced.manifest |= self.manifest_is_behind
         self._end_at(end, epochs_kept_to=end)
 
     def cut_damage(self) -> None:

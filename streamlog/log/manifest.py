@@ -9,8 +9,9 @@ empty, of another size or begins or ends with other batches is damage. A file th
 of these, but in between, passes: a digest of all CRC fields, kept while batches are appended and
 compared when all of a segment is read anyway, could tell it.
 
-It has no line until the log rolls, or begins elsewhere than at its checkpoint's start: before that
-there is one segment, and the recovery point in the checkpoint says how long it must be.
+There is no manifest until the log has a second segment, or starts within its first one. Before that
+the name of the only segment says where the log starts, and the recovery point in the checkpoint how
+long it must be.
 
 A crash between any two system calls leaves a folder that fits its manifest, because of the order:
 
@@ -19,7 +20,8 @@ A crash between any two system calls leaves a folder that fits its manifest, bec
   synced end on is good, and segments above it are what was not acknowledged. The ticket counts as
   done after that, so every acknowledged record lies in a segment that the manifest names.
 - *Deletion.* The log start is durable, here or in the checkpoint of log starts, before a file goes.
-  Segments wholly below the log start may be there or not.
+  Segments wholly below the log start may be there or not. Where it is in the checkpoint alone, a
+  sync of the log follows at once and writes it here: the loss of either file takes nothing back.
 - *Truncation.* The manifest forgets first, then files are cut and removed.
 - *Compaction, erasure.* The new segment has its ``.swap`` name durably, then the manifest names it
   in place of the old ones, and then these go. Recovery does the same with a swap file that it
@@ -189,11 +191,11 @@ class ManifestFile:
         """All sealed segments up to there are named."""
         return self.stored is not None and end_offset <= self.stored.active_offset
 
-    def is_behind(self, *, log_start_offset: int, active_offset: int, count: int) -> bool:
-        """``count``: of the log's segments."""
+    def is_behind(self, *, log_start_offset: int, active_offset: int, first_offset: int) -> bool:
+        """``first_offset``: the base offset of the log's first segment."""
         stored = self.stored
-        if stored is None:
-            return count > 1
+        if stored is None:  # the name of the only segment says where the log starts
+            return not first_offset == log_start_offset == active_offset
         return (stored.log_start_offset, stored.active_offset) != (log_start_offset, active_offset)
 
     def write(self, manifest: Manifest) -> None:

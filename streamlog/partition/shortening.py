@@ -39,11 +39,16 @@ async def shorten(partition: "Partition", offset: int, upkeep: "Upkeep") -> None
 
 
 def begin_at(partition: "Partition", offset: int) -> None:
-    """``offset`` is durable in the checkpoint: the log begins there, and older files go."""
+    """``offset`` is durable in the checkpoint: the log begins there, and older files go.
+
+    The log's manifest has it soon, too, though nothing may ever be appended again: without it the
+    checkpoint's loss would bring purged records back, or have removed files count as damage.
+    """
     try:
         partition.state.log.advance_log_start(offset, is_kept=True)
     except Unavailable as error:  # the records are gone; their files go with the next retention
         logger.warning("purged files remain", extra=partition.place(error))
+    partition.syncing.sync_soon()
     partition.offsets_changed()
     partition.shortened()
 

@@ -65,6 +65,8 @@ class Upkeep:
         known = self._checkpoints.get(partition.tp)
         if not partition.following.is_short and _offsets(partition) != known:
             self.offsets_changed(partition)
+        if partition.state.log.manifest_is_behind:
+            partition.syncing.sync_soon()
 
     def offsets_changed(self, partition: Partition) -> None:
         self._changed.add(partition)

@@ -327,6 +327,7 @@ def test_epochs_below_a_log_start_that_is_forgotten_are_known_again() -> None:
     sync(log)
     assert log.epochs.entries == ((3, 12),)
     disk.kill()
+    disk.remove(f"{FOLDER}/{MANIFEST_NAME}")  # with the checkpoint of log starts
     log = open_log(disk, settings, recovery_point=18)
     assert log.epochs.end_offset_for(2, 18) == (1, 12)
     assert log.epochs.entries == ((0, 0), (1, 10), (3, 12))

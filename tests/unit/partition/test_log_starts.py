@@ -6,10 +6,11 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, StreamNotFound
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.metadata import commands as c
 from streamlog.partition.owner import Partition
 from tests.failing_disk import FailingDisk
-from tests.partition_world import publish, values_of
+from tests.partition_world import World, publish, values_of
 from tests.replica_world import TP, ReplicaNode, ReplicaWorld, replicas, until
 
 CHECKPOINT = "log-start-offset-checkpoint"
@@ -196,3 +197,59 @@ async def test_a_follower_that_begins_anew_says_first_where(tmp_path: Path) -> N
         assert follower.partition().log_start_offset == 12
         assert await values_of(follower.partition()) == [b"8", b"9"]
         assert TP in {it.tp for it in follower.registry.partitions()}
+
+
+@pytest.mark.parametrize("segment_bytes", [1 << 20, 4096], ids=["one segment", "several"])
+@pytest.mark.parametrize("start", [1, 7, 10])
+async def test_a_purge_of_an_idle_log_outlives_a_kill_and_the_loss_of_its_checkpoint(
+    tmp_path: Path, start: int, segment_bytes: int
+) -> None:
+    """There is no other replica, and nothing is appended after it."""
+    world = World(tmp_path)
+    partition = await ten_records(world, segment_bytes=segment_bytes)
+    await partition.purge(start)
+    await until(lambda: is_idle(partition))
+    (tmp_path / CHECKPOINT).unlink()
+    partition = (await world.started()).partition(TP)
+    assert (partition.log_start_offset, partition.log_end_offset) == (start, 10)
+    assert not partition.is_ailing
+    assert [value and value[:1] for value in await values_of(partition)] == [
+        b"%d" % number for number in range(start, 10)
+    ]
+
+
+async def ten_records(world: World, **settings: object) -> Partition:
+    registry = await world.started(**settings)
+    await world.create("s")
+    for number in range(10):
+        await publish(registry.partition(TP), b"%d" % number + bytes(1000))
+    return registry.partition(TP)
+
+
+def is_idle(partition: Partition) -> bool:
+    """The node is doing nothing with its log, and is not about to."""
+    return partition.syncing.is_quiet and not partition.syncing.to_sync
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_a_start_writes_a_manifest_that_is_behind_the_checkpoint(
+    tmp_path: Path, is_lost: bool
+) -> None:
+    """The node was killed between the two, or the manifest was lost since."""
+    world = World(tmp_path)
+    partition = await ten_records(world)
+    manifest = tmp_path / "streams" / "s" / "0" / MANIFEST_NAME
+    await partition.purge(1)
+    await until(lambda: is_idle(partition))
+    before = manifest.read_bytes()
+    await partition.purge(7)
+    await until(lambda: is_idle(partition))
+    if is_lost:
+        manifest.unlink()
+    else:
+        manifest.write_bytes(before)
+    partition = (await world.started()).partition(TP)
+    assert partition.log_start_offset == 7
+    await until(lambda: is_idle(partition))
+    (tmp_path / CHECKPOINT).unlink()
+    assert (await world.started()).partition(TP).log_start_offset == 7
