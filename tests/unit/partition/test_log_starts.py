@@ -219,8 +219,9 @@ async def test_a_purge_of_an_idle_log_outlives_a_kill_and_the_loss_of_its_checkp
 
 
 async def ten_records(world: World, **settings: object) -> Partition:
+    """Nothing but a purge has them synced."""
     registry = await world.started(**settings)
-    await world.create("s")
+    await world.create("s", sync="os")
     for number in range(10):
         await publish(registry.partition(TP), b"%d" % number + bytes(1000))
     return registry.partition(TP)
