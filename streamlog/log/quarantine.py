@@ -4,6 +4,7 @@ import contextlib
 import logging
 from typing import Final
 
+from streamlog.log.disk import write_all
 from streamlog.log.files import FilePool
 from streamlog.log.layout import DAMAGED_SUFFIX, LOG_SUFFIX, TEMPORARY_SUFFIX
 from streamlog.log.segment import Segment
@@ -52,7 +53,8 @@ def _copy(pool: FilePool, segment: Segment, kept: str) -> None:
             piece = source.file.pread(length, position)
             if not piece:
                 break
-            position += copy.pwrite(piece, position)
+            write_all(copy, piece, position)
+            position += len(piece)
         copy.sync()
         pool.disk.rename(temporary, kept)
         pool.disk.sync_directory(kept.rpartition("/")[0])

@@ -5,6 +5,7 @@ one is made, so that the log is in one piece: reads of its offsets end with an e
 """
 
 import contextlib
+import errno
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from streamlog.errors import CorruptFile, StorageFailed
 from streamlog.log.active import ActiveSegment
 from streamlog.log.beside import Beside
 from streamlog.log.compaction.unfinished import settle_cleanings
-from streamlog.log.disk import Disk, is_full
+from streamlog.log.disk import Disk, is_full, write_all
 from streamlog.log.end_checksums import OTHER_BATCHES
 from streamlog.log.epoch_history import epochs_of_batches
 from streamlog.log.epochs import LeaderEpochs
@@ -487,8 +488,13 @@ class Recovery:
         pooled = self._pool.pin(segment.path)
         try:
             while position < segment.size_bytes:
-                length = min(_REWRITE_BYTES, segment.size_bytes - position)
-                position += pooled.file.pwrite(pooled.file.pread(length, position), position)
+                piece = pooled.file.pread(
+                    min(_REWRITE_BYTES, segment.size_bytes - position), position
+                )
+                if not piece:
+                    raise OSError(errno.EIO, f"it is shorter than {segment.size_bytes} bytes now")
+                write_all(pooled.file, piece, position)
+                position += len(piece)
             pooled.file.truncate(segment.size_bytes + 1)
             pooled.file.truncate(segment.size_bytes)
         finally:

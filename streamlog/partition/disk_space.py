@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from streamlog.config import LogSection
 from streamlog.errors import StorageFull
-from streamlog.log.disk import Disk, is_full
+from streamlog.log.disk import Disk, is_full, write_all
 from streamlog.log.layout import TEMPORARY_SUFFIX
 from streamlog.log.removal import Removal
 
@@ -137,10 +137,9 @@ class DiskSpace:
         try:
             file = self._disk.create(self._path)
             try:
-                written = 0
-                while written < self._size_bytes:
-                    length = min(_PIECE_BYTES, self._size_bytes - written)
-                    written += file.pwrite(os.urandom(length), written)
+                for start in range(0, self._size_bytes, _PIECE_BYTES):
+                    length = min(_PIECE_BYTES, self._size_bytes - start)
+                    write_all(file, os.urandom(length), start)
             finally:
                 file.close()
         finally:

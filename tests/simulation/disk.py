@@ -21,6 +21,9 @@ SECTOR: Final = 512
 """What is written as a whole or not at all."""
 
 
+VAIN_WRITES_MAX = 10
+
+
 class PowerCut(SystemExit):
     """In the middle of a call; nothing of the process runs after it, whatever it would catch."""
 
@@ -128,6 +131,8 @@ class SimFile:
     def pwrite(self, data: bytes | bytearray | memoryview, position: int) -> int:
         """What fits is written when the disk gets full, as on a real one."""
         self._check("pwrite", writes=True)
+        if self._disk.takes_nothing(self._path):
+            return 0
         room = self._disk.room()
         grows = max(0, position + len(data) - len(self._inode.live))
         count = len(data) if room is None else max(0, len(data) - max(0, grows - room))
@@ -178,6 +183,10 @@ class SimDisk:
         self.rng = random.Random(seed)
         self.capacity_bytes = capacity_bytes
         self.short_writes = False
+        self.sated = ""
+        """Files with this in their path take nothing of what is written to them, and no write
+        fails; empty: there are none."""
+        self.vain_writes = 0
         self.faults: list[Fault] = []
         self.calls_left: int | None = None
         """After so many more calls the power is cut; None: not of itself."""
@@ -336,6 +345,14 @@ class SimDisk:
                 continue
             fault.times -= 1
             raise OSError(fault.error, os.strerror(fault.error), path)
+
+    def takes_nothing(self, path: str) -> bool:
+        """Whoever goes on writing for ever is told."""
+        if not self.sated or self.sated not in path:
+            return False
+        self.vain_writes += 1
+        assert self.vain_writes <= VAIN_WRITES_MAX, f"{path} is written to again and again"
+        return True
 
     def room(self) -> int | None:
         """Bytes left; None where there is no limit."""

@@ -2,7 +2,7 @@ import contextlib
 from typing import Final
 
 from streamlog.errors import BrokenInvariant
-from streamlog.log.disk import Disk
+from streamlog.log.disk import Disk, write_all
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums, crc_field
 from streamlog.log.indexer import Indexer
@@ -113,10 +113,8 @@ class CleanedFile:
             self._write()
 
     def _write(self) -> None:
-        rest = memoryview(b"".join(self._parts))
+        data = b"".join(self._parts)
         self._parts.clear()
         self._parts_bytes = 0
-        while rest:
-            written = self._file.pwrite(rest, self.size_bytes)
-            self.size_bytes += written
-            rest = rest[written:]
+        write_all(self._file, data, self.size_bytes)
+        self.size_bytes += len(data)
