@@ -31,6 +31,8 @@ from pydantic_settings import (
 
 from streamlog.errors import ConfigError
 from streamlog.sections import (
+    AGE_MS_MAX,
+    DAY_MS,
     AccessSection,
     ClientAuth,
     EncryptionSection,
@@ -51,6 +53,9 @@ SyncPolicy = Literal["commit", "interval", "os"]
 
 KIB = 1024
 MIB = 1024 * KIB
+GIB = 1024 * MIB
+TIB = 1024 * GIB
+MILLION = 1_000_000
 ENV_PREFIX: Final = "STREAMLOG_"
 CLIENT_ENV_PREFIX: Final = "STREAMLOG_CLIENT_"
 """Of what commands are told, not nodes."""
@@ -72,7 +77,7 @@ class NodeSection(Section):
     rack: str | None = None
     event_loop: Literal["auto", "asyncio"] = "auto"
     """``auto``: uvloop where there is one."""
-    stop_timeout_ms: Annotated[int, Field(ge=100)] = 20_000
+    stop_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 20_000
     """A stop that takes longer is cut short: the next start then recovers as after a crash."""
 
 
@@ -104,9 +109,9 @@ class NatsSection(Section):
     """The management API answers under ``$JS.<domain>.API``."""
     default_api_prefix: bool = False
     """Answer bare ``$JS.API`` too; never where the account has JetStream."""
-    reconnect_wait_ms: Annotated[int, Field(ge=1)] = 250
+    reconnect_wait_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 250
     """Between attempts to reach a server ..."""
-    refused_wait_max_ms: Annotated[int, Field(ge=1)] = 5_000
+    refused_wait_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """... twice as long after each refusal in a row, but no longer."""
 
     @field_validator("servers")
@@ -126,26 +131,26 @@ class KafkaSection(Section):
     port: Port = 9092
     advertised_host: str | None = None
     advertised_port: Port | None = None
-    connections_max: Annotated[int, Field(ge=1)] = 10_000
-    connections_per_address_max: Annotated[int, Field(ge=1)] = 10_000
+    connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    connections_per_address_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Of clients that come from one address; all that come through a proxy come from its own."""
-    frame_bytes_max: Annotated[int, Field(ge=1024)] = 100 * MIB
-    receive_bytes_max: Annotated[int, Field(ge=MIB)] = 512 * MIB
+    frame_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 100 * MIB
+    receive_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 512 * MIB
     """Of requests that have come in part or are being answered, over all connections. Beyond it the
     client that holds the most loses a connection."""
-    receive_bytes_per_client_max: Annotated[int, Field(ge=MIB)] = 128 * MIB
+    receive_bytes_per_client_max: Annotated[int, Field(ge=MIB, le=TIB)] = 128 * MIB
     """Of these, of one principal, or of one address where nobody has logged in; one too much is
     closed."""
-    fetch_bytes_max: Annotated[int, Field(ge=1)] = 55 * MIB
-    idle_timeout_ms: Annotated[int, Field(ge=1000)] = 600_000
-    send_timeout_ms: Annotated[int, Field(ge=1000)] = 60_000
+    fetch_bytes_max: Annotated[int, Field(ge=1, le=GIB)] = 55 * MIB
+    idle_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 600_000
+    send_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 60_000
     """A client that takes nothing of its answer for so long is cut off."""
-    newcomers_max: Annotated[int, Field(ge=1)] = 2_000
+    newcomers_max: Annotated[int, Field(ge=1, le=MILLION)] = 2_000
     """Connections that have not said yet who they are, or what they want. Beyond it, who has been
     one for longest makes room."""
-    newcomer_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    newcomer_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """For the TLS handshake, the login and the first request together."""
-    newcomer_frame_bytes_max: Annotated[int, Field(ge=1024)] = 64 * KIB
+    newcomer_frame_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 64 * KIB
     """Of requests before a login, where one is needed."""
     tls: bool | None = None
     """Nothing is said in the clear, also between nodes; by default so where ``tls.cert`` is set."""
@@ -160,19 +165,19 @@ class ClusterSection(Section):
     """The same on every node; needed where there are voters beside this node."""
     voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
     """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
-    heartbeat_ms: Annotated[int, Field(ge=10)] = 500
+    heartbeat_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
     """How often a node tells the controller that it is alive."""
-    session_ms: Annotated[int, Field(ge=100)] = 3_000
+    session_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
     """A node that is not heard of for so long is fenced: others lead in its place."""
-    lease_ms: Annotated[int, Field(ge=100)] = 2_400
+    lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
     """A node that does not hear from the controller for so long stops acknowledging."""
-    election_timeout_ms: Annotated[int, Field(ge=50)] = 1_000
+    election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000
     """A voter that does not hear of a quorum leader for one to two of these stands for election."""
-    request_timeout_ms: Annotated[int, Field(ge=50)] = 2_000
+    request_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 2_000
     """Between voters, and to the controller."""
-    leader_rebalance_ms: Annotated[int, Field(ge=0)] = 30_000
+    leader_rebalance_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 30_000
     """How often leaders are moved back to preferred replicas; 0: only when asked to."""
-    stamp_ms: Annotated[int, Field(ge=100)] = 300_000
+    stamp_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 300_000
     """How often a running node stamps its data folder. A copy of the folder that was made before
     the last stamp is recognised when a node starts on it."""
 
@@ -186,12 +191,12 @@ class ClusterSection(Section):
 class ReplicationSection(Section):
     """How followers keep up with leaders."""
 
-    replica_lag_time_ms: Annotated[int, Field(ge=100)] = 10_000
+    replica_lag_time_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """A follower that has not been caught up for so long leaves the in-sync replicas."""
-    fetch_wait_ms: Annotated[int, Field(ge=10)] = 500
+    fetch_wait_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
     """How long a leader may let a fetch wait for records."""
-    fetch_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 16 * MIB
-    retry_ms: Annotated[int, Field(ge=1)] = 100
+    fetch_bytes_max: Annotated[int, Field(ge=64 * KIB, le=GIB)] = 16 * MIB
+    retry_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 100
     """The pause after a leader could not be reached."""
 
 
@@ -202,30 +207,30 @@ class GroupsSection(Section):
     """Of ``__consumer_offsets``, when it is made; a group belongs to one. Never changed later."""
     offsets_replicas: Annotated[int, Field(ge=1, le=5)] = 3
     """Of each of these; as many as there are nodes, where that is less."""
-    offsets_retention_ms: Annotated[int, Field(ge=1_000)] = 7 * 86_400_000
+    offsets_retention_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 7 * 86_400_000
     """How long offsets are kept that no member of their group stands for any more."""
-    offsets_check_ms: Annotated[int, Field(ge=100)] = 600_000
+    offsets_check_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 600_000
     """How often such offsets are looked for."""
-    commit_timeout_ms: Annotated[int, Field(ge=1)] = 5_000
+    commit_timeout_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """A commit that takes longer is answered with COORDINATOR_NOT_AVAILABLE."""
-    initial_rebalance_delay_ms: Annotated[int, Field(ge=0)] = 3_000
+    initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 3_000
     """How long the first member of a group waits for more of them."""
-    session_timeout_ms_min: Annotated[int, Field(ge=1)] = 6_000
-    session_timeout_ms_max: Annotated[int, Field(ge=1)] = 1_800_000
+    session_timeout_ms_min: Annotated[int, Field(ge=1, le=DAY_MS)] = 6_000
+    session_timeout_ms_max: Annotated[int, Field(ge=1, le=DAY_MS)] = 1_800_000
     """A member that asks for another session time-out is refused."""
-    offset_metadata_bytes_max: Annotated[int, Field(ge=0)] = 4 * KIB
+    offset_metadata_bytes_max: Annotated[int, Field(ge=0, le=32 * KIB)] = 4 * KIB
     """Of the text that goes with a committed offset."""
-    members_max: Annotated[int, Field(ge=1)] = 1_000
+    members_max: Annotated[int, Field(ge=1, le=MILLION)] = 1_000
     """Of one group; more are refused with GROUP_MAX_SIZE_REACHED."""
     group_bytes_max: Annotated[int, Field(ge=KIB, le=64 * MIB)] = 4 * MIB
     """Of what the members of one group have us keep; beyond it likewise."""
-    groups_bytes_max: Annotated[int, Field(ge=KIB)] = 64 * MIB
+    groups_bytes_max: Annotated[int, Field(ge=KIB, le=TIB)] = 64 * MIB
     """Of that in one partition of ``__consumer_offsets``, over all its groups; likewise."""
-    groups_max: Annotated[int, Field(ge=1)] = 10_000
+    groups_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """In one partition of ``__consumer_offsets``; more are refused with POLICY_VIOLATION."""
-    offsets_max: Annotated[int, Field(ge=1)] = 1_000_000
+    offsets_max: Annotated[int, Field(ge=1, le=100 * MILLION)] = 1_000_000
     """Committed offsets there, of all its groups; beyond it likewise."""
-    writes_max: Annotated[int, Field(ge=1)] = 10_000
+    writes_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Records there that wait for their commit; beyond it COORDINATOR_LOAD_IN_PROGRESS."""
 
     @model_validator(mode="after")
@@ -242,7 +247,7 @@ class ActivitySection(Section):
     """``__activity`` is made, and told by whichever node leads it."""
     replicas: Annotated[int, Field(ge=1, le=5)] = 3
     """As many as there are nodes, where that is less."""
-    retention_ms: Annotated[int, Field(ge=-1)] = 30 * 86_400_000
+    retention_ms: Annotated[int, Field(ge=-1, le=AGE_MS_MAX)] = 30 * 86_400_000
     """When it is made; -1: for ever. Changed later like any topic's ``retention.ms``."""
 
     @field_validator("retention_ms")
@@ -268,24 +273,24 @@ class HttpSection(Section):
     tls_key: Path | None = None
     tls_client_auth: ClientAuth | None = None
     """Instead of ``tls.client_auth``."""
-    connections_max: Annotated[int, Field(ge=1)] = 500
-    request_timeout_ms: Annotated[int, Field(ge=100)] = 10_000
+    connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 500
+    request_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """For the TLS handshake, and for each request until its head is there."""
-    idle_timeout_ms: Annotated[int, Field(ge=100)] = 75_000
+    idle_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 75_000
     """So long a connection may rest until its next request."""
-    send_timeout_ms: Annotated[int, Field(ge=100)] = 60_000
+    send_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 60_000
     """A client that takes nothing of an answer for so long is cut off."""
     token_file: Path | None = None
     """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
     basic_auth: bool = False
     """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
-    group_partitions_max: Annotated[int, Field(ge=0)] = 10_000
+    group_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
-    partition_series_max: Annotated[int, Field(ge=0)] = 10_000
+    partition_series_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Of so many ``/metrics/partitions`` tells at once."""
-    live_clients_max: Annotated[int, Field(ge=0)] = 32
+    live_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 32
     """Status pages that are kept up to date at once; more are asked to come later."""
-    tail_clients_max: Annotated[int, Field(ge=0)] = 8
+    tail_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 8
     """Likewise of those that show the newest records of a stream."""
     tail: Literal["auto", "on", "off"] = "auto"
     """Whether the status page shows payloads; ``auto``: only where ``host`` is loopback."""
@@ -302,60 +307,60 @@ class LogSection(Section):
 
     sync: SyncPolicy = "commit"
     """When to fdatasync: ``commit``: before the ack; ``interval``; ``os``: when it likes."""
-    sync_interval_ms: Annotated[int, Field(ge=1)] = 1_000
+    sync_interval_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 1_000
     """With ``sync = "interval"``: how much a power cut may take."""
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] = 256 * MIB
     """A batch that would make a segment larger goes into a new one."""
-    segment_age_ms: Annotated[int, Field(ge=100)] = 7 * 86_400_000
+    segment_age_ms: Annotated[int, Field(ge=100, le=AGE_MS_MAX)] = 7 * 86_400_000
     """A batch that comes so long after a segment's first one goes into a new one."""
-    index_interval_bytes: Annotated[int, Field(ge=0)] = 4 * KIB
+    index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] = 4 * KIB
     """One index entry for about so many bytes."""
-    auto_pause_ms: Annotated[int, Field(ge=0)] = 0
+    auto_pause_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
     """A partition that nobody has written to for so long closes its files; 0: never."""
-    retention_check_ms: Annotated[int, Field(ge=10)] = 10_000
+    retention_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 10_000
     """How often it is looked whether segments are past their limits."""
-    checkpoint_interval_ms: Annotated[int, Field(ge=10)] = 1_000
+    checkpoint_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
     """How often it is noted what is committed, and what is synced."""
-    open_files_max: Annotated[int, Field(ge=0)] = 0
+    open_files_max: Annotated[int, Field(ge=0, le=MILLION)] = 0
     """Over all logs; 0: three quarters of what the process may have open. With fewer than there are
     partitions in use, an append may have to open its file."""
-    scrub_interval_ms: Annotated[int, Field(ge=0)] = 7 * 86_400_000
+    scrub_interval_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 7 * 86_400_000
     """How often all segments are read and checked; 0: never."""
-    scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
-    compaction_interval_ms: Annotated[int, Field(ge=10)] = 15_000
+    scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
+    compaction_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 15_000
     """How often it is looked whether a compacted log is worth a cleaning."""
-    compaction_bytes_per_s: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
+    compaction_bytes_per_s: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
     """The most that cleanings read; they write less."""
-    compaction_memory_bytes: Annotated[int, Field(ge=64 * KIB)] = 32 * MIB
+    compaction_memory_bytes: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
     """For the table of keys of the one cleaning that runs, a million keys in 32 MiB: with more of
     them it takes several."""
-    erasure_lag_ms: Annotated[int, Field(ge=0)] = 3_600_000
+    erasure_lag_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 3_600_000
     """After how long erased records are taken out of the files, where less than half of a segment
     is erased."""
-    subject_index_bytes: Annotated[int, Field(ge=64 * KIB)] = 512 * MIB
+    subject_index_bytes: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 512 * MIB
     """For all indexes of subjects of the node together: about 80 bytes and the name for a subject,
     and 1 to 4 bytes for a message. What does not fit has no lookups by subject."""
     reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
     """Kept aside for the metadata of a full disk, which has room again when as much is free."""
-    space_check_ms: Annotated[int, Field(ge=10)] = 1_000
+    space_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
     """How often a full disk is looked at; and the least time that it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
     """Of a NATS message's payload, or of a Kafka producer's batch."""
     uncompressed_bytes_max: Annotated[int, Field(ge=64 * KIB, le=128 * MIB)] = 32 * MIB
     """Of a Kafka producer's batch once it is decompressed; a larger one is refused with
     MESSAGE_TOO_LARGE."""
-    producer_id_expiration_ms: Annotated[int, Field(ge=1_000)] = 86_400_000
+    producer_id_expiration_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 86_400_000
     """An idempotent Kafka producer that has not written for so long is forgotten."""
 
 
 class IngestSection(Section):
     """Limits of what waits for a commit."""
 
-    read_bytes: Annotated[int, Field(ge=4 * KIB)] = 512 * KIB
+    read_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
     """The most that one read of the NATS socket takes, and so roughly the largest batch."""
-    inflight_bytes_max: Annotated[int, Field(ge=64 * KIB)] = 64 * MIB
+    inflight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
     """Appended, not yet committed, over all partitions. At the limit the node stops reading ..."""
-    stall_ms_max: Annotated[int, Field(ge=0)] = 1_000
+    stall_ms_max: Annotated[int, Field(ge=0, le=DAY_MS)] = 1_000
     """... for at most this long; then it reads on and refuses each message until there is room."""
 
 

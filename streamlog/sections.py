@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -15,6 +15,11 @@ from pydantic import (
 from pydantic_settings import NoDecode
 
 from streamlog.model import KEY_NAME, Mechanism, ScramName
+
+DAY_MS: Final = 86_400_000
+"""The most that anything is waited for, and the longest interval at which something is done."""
+AGE_MS_MAX: Final = 36_500 * DAY_MS
+"""The most that anything is kept by its age: a hundred years."""
 
 ClientAuth = Literal["none", "optional", "required"]
 
@@ -76,7 +81,7 @@ class TlsSection(Section):
     crl: Path | None = None
     """What these have revoked: a list of each of them. Without: nothing is looked up."""
     min_version: Literal["1.2", "1.3"] = "1.2"
-    reload_check_ms: Annotated[int, Field(ge=0)] = 5_000
+    reload_check_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 5_000
     """How often the files are looked at; 0: at a SIGHUP only."""
     kernel: bool = False
     """Let the kernel encrypt, where it can: then sendfile stays."""
@@ -99,11 +104,11 @@ class SaslSection(Section):
     """What is offered; none: whoever connects is believed."""
     plain_without_tls: bool = False
     """Offer PLAIN where everybody on the way may read the passwords."""
-    session_lifetime_ms: Annotated[int, Field(ge=0)] = 0
+    session_lifetime_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
     """Then a client has to log in again; 0: never, but for tokens, which have an end."""
     failure_delay_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
     """A login that fails is told so later by this; then the connection is closed."""
-    failures_per_address_max: Annotated[int, Field(ge=1)] = 60
+    failures_per_address_max: Annotated[int, Field(ge=1, le=1_000_000)] = 60
     """In a minute; then no login from there is looked at until the minute is over."""
     node_user: str | None = None
     """As whom nodes log in to nodes, the same on each. It is no user of the cluster's metadata."""

@@ -18,6 +18,7 @@ from streamlog.metadata.subject_transform import ARROW
 
 OUR_KEYS = "streamlog."
 _NS_PER_MS = 1_000_000
+_INT64_MAX = 2**63 - 1
 
 
 class Setting(NamedTuple):
@@ -61,7 +62,8 @@ def _zero_is_default(value: Any) -> Any:
 
 
 def _ns(value_ms: int) -> int:
-    return 0 if value_ms == NO_LIMIT else value_ms * _NS_PER_MS
+    """At most 292 years: clients read 64 bits."""
+    return 0 if value_ms == NO_LIMIT else min(value_ms * _NS_PER_MS, _INT64_MAX)
 
 
 def _ms(value_ns: Any) -> Any:

@@ -50,7 +50,7 @@ INTERNAL_STREAMS: Final = frozenset({OFFSETS_STREAM, ACTIVITY_STREAM})
 _LIMITS: Final = (
     "retention_bytes", "retention_messages", "message_bytes_max", "max_messages_per_subject",
 )  # fmt: skip
-_MS_MAX = 2**63 - 1
+_INT64_MAX = 2**63 - 1
 _TOKENS: Final = re.compile(r"tokens:[0-9]{1,3}(,[0-9]{1,3})*")
 TOKENS_MAX: Final = 100
 """The highest number of a token of a subject by which messages are spread."""
@@ -135,22 +135,22 @@ class StreamConfig(BaseModel):
     group: str = ""
     """Streams of one group share the messages of a subject: a NATS queue group."""
     replicas: Annotated[int, Field(ge=1, le=5)] = 1
-    retention_bytes: Annotated[int, Field(ge=-1)] = NO_LIMIT
-    retention_messages: Annotated[int, Field(ge=-1)] = NO_LIMIT
-    retention_ms: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    retention_bytes: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
+    retention_messages: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
+    retention_ms: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
     message_bytes_max: Annotated[int, Field(ge=-1, le=64 * MIB)] = NO_LIMIT
     """-1: the node's ``log.message_bytes_max``."""
-    duplicate_window_ms: Annotated[int, Field(ge=100)] = DUPLICATE_WINDOW_MS
+    duplicate_window_ms: Annotated[int, Field(ge=100, le=_INT64_MAX)] = DUPLICATE_WINDOW_MS
     """How long a ``Nats-Msg-Id`` is known; default: two minutes, or the retention if shorter."""
     compression: CompressionName = "none"
     sync: SyncPolicy | None = None
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] | None = None
-    segment_age_ms: Annotated[int, Field(ge=100)] | None = None
-    index_interval_bytes: Annotated[int, Field(ge=0)] | None = None
-    auto_pause_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] | None = None
+    segment_age_ms: Annotated[int, Field(ge=100, le=_INT64_MAX)] | None = None
+    index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] | None = None
+    auto_pause_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] | None = None
     """Whoever keeps a partition that nobody has written to for so long closes its files, until
     somebody does; 0: never."""
-    min_isr: Annotated[int, Field(ge=1)] = 1
+    min_isr: Annotated[int, Field(ge=1, le=5)] = 1
     """Fewer in sync than this, and writes with acks=all are refused. Default: a majority."""
     unclean_election: bool = False
     """Have a replica that lacks committed records lead when no other is alive: they are lost."""
@@ -160,11 +160,11 @@ class StreamConfig(BaseModel):
     cleanup_policy: CleanupPolicy = "delete"
     """``compact``: the last record of each key is kept, and retention limits do not hold; with
     ``delete`` as well they do."""
-    delete_retention_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] = 86_400_000
+    delete_retention_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] = 86_400_000
     """How long a tombstone stays once a cleaning has passed it, for those who read meanwhile."""
-    min_compaction_lag_ms: Annotated[int, Field(ge=0, le=_MS_MAX)] = 0
+    min_compaction_lag_ms: Annotated[int, Field(ge=0, le=_INT64_MAX)] = 0
     """A record younger than this is not compacted away."""
-    max_compaction_lag_ms: Annotated[int, Field(ge=-1, le=_MS_MAX)] = NO_LIMIT
+    max_compaction_lag_ms: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
     """... and one older than this is cleaned soon, however little there is to clean."""
     min_cleanable_dirty_ratio: Annotated[float, Field(ge=0, le=1)] = 0.5
     """The share of the log that has not been cleaned, from which on it is."""
@@ -172,7 +172,7 @@ class StreamConfig(BaseModel):
     """What gives way at a limit on bytes or messages: what is there, or what comes."""
     discard_new_per_subject: bool = False
     """... and at ``max_messages_per_subject``."""
-    max_messages_per_subject: Annotated[int, Field(ge=-1)] = NO_LIMIT
+    max_messages_per_subject: Annotated[int, Field(ge=-1, le=_INT64_MAX)] = NO_LIMIT
     """In each partition; the newest stay, unless what comes is to give way there, too."""
     no_ack: bool = False
     sealed: bool = False

@@ -8,6 +8,7 @@ import pytest
 
 from streamlog.config import Section, Settings, load_settings
 from streamlog.errors import ConfigError
+from tests.schemas import whole_numbers
 
 EXAMPLE = Path(__file__).parents[2] / "config" / "node.toml"
 MINIMAL = '[node]\ndata_dir = "data"\n'
@@ -220,3 +221,16 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path, monkeypatch: pytest.M
     keys = {"kafka.prot", "kafka.port", "log.sync", "STREAMLOG_LOGG__SYNC"}
     assert keys <= {it.key for it in found}
     assert len({it.key for it in found}) == len(found), "each once"
+
+
+def test_every_number_has_an_upper_bound() -> None:
+    """One that is far too large is a slip, which is to end the start and not the node."""
+    sections = [it.annotation for it in Settings.model_fields.values()]
+    unbounded = [
+        f"{section.__name__}.{name}"
+        for section in sections
+        if isinstance(section, type) and issubclass(section, Section)
+        for name, bounds in whole_numbers(section.model_json_schema()).items()
+        if "maximum" not in bounds
+    ]
+    assert unbounded == []

@@ -11,6 +11,12 @@ from streamlog.metadata.settings_table import (
     to_topic_configs,
 )
 from streamlog.metadata.stream import StreamConfig
+from tests.schemas import whole_numbers
+
+INT64_MAX = 2**63 - 1
+
+
+NUMBERS = whole_numbers(StreamConfig.model_json_schema())
 
 
 def test_every_setting_is_in_the_table() -> None:
@@ -139,3 +145,20 @@ def test_topic_configs_leave_out_what_the_node_decides() -> None:
     assert "segment.bytes" not in told
     assert told["retention.ms"] == "-1"
     assert told["subject"] == "s"
+
+
+def test_every_number_has_an_upper_bound_that_fits_64_bits() -> None:
+    """So that clients whose numbers have no more can read each stream, and the list of all."""
+    assert len(NUMBERS) > 15
+    for name, bounds in NUMBERS.items():
+        assert bounds.get("maximum", INT64_MAX + 1) <= INT64_MAX, name
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_largest_numbers_can_be_read_by_stock_nats_clients(name: str) -> None:
+    fit = {"replicas": 5} if name == "min_isr" else {}
+    largest = NUMBERS[name].get("maximum", INT64_MAX)
+    config = StreamConfig.of(name="s", **{**fit, name: largest})
+    fields = to_jetstream(config)
+    assert max(it for it in fields.values() if isinstance(it, int)) <= INT64_MAX
+    assert StreamConfig.of(**from_jetstream(fields)).partitions == config.partitions
