@@ -15,7 +15,7 @@ from streamlog.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from streamlog.raft.quorum import Raft, RaftSettings
+from streamlog.raft.node import RaftNode, RaftSettings
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.quorum_log import Entry, MemoryLog, decode, encode
 
@@ -63,7 +63,7 @@ class LoneMember:
         self.me = key(node_id, directory)
         self.now_ms = 10_000
         self.settings = RaftSettings(election_timeout_ms=TIMEOUT_MS)
-        self.raft = Raft(
+        self.raft = RaftNode(
             self.me,
             self.log,
             epoch=max(epoch, self.log.last_epoch),

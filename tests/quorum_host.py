@@ -15,7 +15,7 @@ from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
 from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest, Request, SnapshotId
-from streamlog.raft.quorum import Raft
+from streamlog.raft.node import RaftNode
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.quorum_checkers import Violation
 from tests.quorum_log import (
@@ -56,7 +56,7 @@ class Host:
         """A planted bug."""
         self._cuts = 0
         """Cuts so far: a sync that was begun before one says nothing of the log after it."""
-        self.raft: Raft
+        self.raft: RaftNode
         self._inbox: deque[raft.Event] = deque()
         self._steps: Iterator[int] | None = None
         self._voters: list[tuple[int, VoterSet]] = []
@@ -96,7 +96,7 @@ class Host:
         self._read_voters()
         log = self.disk.log
         offset, voters = self._voters[-1]
-        self.raft = Raft(
+        self.raft = RaftNode(
             self.key,
             log,
             epoch=max(0 if self.forgets_votes else self.disk.epoch, log.last_epoch, 0),

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from streamlog.model import NodeId
-from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.node import RaftSettings
 from tests.quorum_checkers import Checkers
 from tests.quorum_host import Call, Host
 from tests.quorum_log import configured, recorded

@@ -15,7 +15,7 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.model import NodeId
-from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet
 
 METADATA_FILES_MAX = 16

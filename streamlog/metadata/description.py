@@ -8,11 +8,11 @@ from streamlog.metadata.entries import Load
 from streamlog.metadata.features import LEVEL_MAX, LevelRange
 from streamlog.metadata.image import Image
 from streamlog.model import NodeId
-from streamlog.raft.quorum import Raft
+from streamlog.raft.node import RaftNode
 
 
 def describe(
-    raft: Raft,
+    raft: RaftNode,
     image: Image,
     now_ms: int,
     heard_of: AbstractSet[NodeId],

@@ -34,7 +34,7 @@ from streamlog.metadata.vote import StoredVote
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.messages import FetchAnswer, FetchRequest, SnapshotId
-from streamlog.raft.quorum import Raft, RaftSettings
+from streamlog.raft.node import RaftNode, RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ class MetadataReplica:
         random: Callable[[], float],
     ) -> None:
         self.store = store
-        self.raft: Raft
+        self.raft: RaftNode
         """There from ``open`` on."""
         self.image: Image
         self.deleted: set[UUID] = set()
@@ -152,7 +152,7 @@ class MetadataReplica:
         self._commit(min(store.high_watermark, store.end_offset))
         self._check_vote()
         assert store.vote is not None, "checked"
-        self.raft = Raft(
+        self.raft = RaftNode(
             self.key,
             store,
             epoch=store.vote.epoch,

@@ -63,7 +63,7 @@ class StoredBatch(NamedTuple):
 
 
 class MetadataStore:
-    """``<data_dir>/metadata/`` of one node. A ``raft.quorum.RaftLog``."""
+    """``<data_dir>/metadata/`` of one node. A ``raft.node.RaftLog``."""
 
     def __init__(
         self,

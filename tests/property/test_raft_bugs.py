@@ -11,14 +11,14 @@ from dataclasses import replace
 import pytest
 
 from streamlog.model import EpochEnd, NodeId
-from streamlog.raft.ballot import Ballot
-from streamlog.raft.election import Election
+from streamlog.raft.candidacy import Candidacy
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, SaveVote
-from streamlog.raft.leadership import Leadership
+from streamlog.raft.leader import LeaderState
 from streamlog.raft.messages import FetchAnswer, FetchRequest, VoteAnswer, VoteRequest
-from streamlog.raft.office import Office
-from streamlog.raft.quorum import Raft
-from streamlog.raft.standing import Standing
+from streamlog.raft.node import RaftNode
+from streamlog.raft.replica_tracker import ReplicaTracker
+from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.quorum_checkers import Violation
 from tests.quorum_host import Host
@@ -43,79 +43,81 @@ def acknowledge_before_syncing(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_own_records_before_syncing(patch: pytest.MonkeyPatch) -> None:
-    committed_offset = Leadership.committed_offset
-    commit = Raft._commit
+    committed_offset = ReplicaTracker.committed_offset
+    commit = RaftNode._commit
 
-    def careless(self: Raft) -> None:
+    def careless(self: RaftNode) -> None:
         end = self.log.end_offset
         patch.setattr(
-            Leadership, "committed_offset", lambda it, voters, _: committed_offset(it, voters, end)
+            ReplicaTracker,
+            "committed_offset",
+            lambda it, voters, _: committed_offset(it, voters, end),
         )
         commit(self)
 
-    patch.setattr(Raft, "_commit", careless)
+    patch.setattr(RaftNode, "_commit", careless)
 
 
 def answer_before_saving_the_vote(patch: pytest.MonkeyPatch) -> None:
-    step = Raft.step
+    step = RaftNode.step
 
-    def hasty(self: Raft, event: Event, now_ms: int) -> list[Effect]:
+    def hasty(self: RaftNode, event: Event, now_ms: int) -> list[Effect]:
         return sorted(step(self, event, now_ms), key=lambda it: isinstance(it, SaveVote))
 
-    patch.setattr(Raft, "step", hasty)
+    patch.setattr(RaftNode, "step", hasty)
 
 
 def vote_for_any_log(patch: pytest.MonkeyPatch) -> None:
-    answer = Ballot.answer
+    answer = VoteHandler.answer
 
-    def generous(self: Ballot, request: VoteRequest, now_ms: int) -> VoteAnswer:
+    def generous(self: VoteHandler, request: VoteRequest, now_ms: int) -> VoteAnswer:
         return answer(self, replace(request, last_epoch=1 << 30), now_ms)
 
-    patch.setattr(Ballot, "answer", generous)
+    patch.setattr(VoteHandler, "answer", generous)
 
 
 def vote_for_all(patch: pytest.MonkeyPatch) -> None:
-    def vote(self: Standing, candidate: ReplicaKey, now_ms: int) -> None:
+    def vote(self: ElectionState, candidate: ReplicaKey, now_ms: int) -> None:
         self.voted_for = candidate
         self._be_idle()
         self.be_patient(now_ms)
 
-    def may_elect(self: Ballot, request: VoteRequest, now_ms: int) -> bool:
+    def may_elect(self: VoteHandler, request: VoteRequest, now_ms: int) -> bool:
         return not (request.pre_vote and self._standing.hears(now_ms))
 
-    patch.setattr(Standing, "vote", vote)
-    patch.setattr(Ballot, "_may_elect", may_elect)
+    patch.setattr(ElectionState, "vote", vote)
+    patch.setattr(VoteHandler, "_may_elect", may_elect)
 
 
 def never_look_where_histories_part(patch: pytest.MonkeyPatch) -> None:
-    parting = Office._parting
+    parting = LeaderState._parting
 
-    def blind(self: Office, request: FetchRequest) -> FetchAnswer | None:
+    def blind(self: LeaderState, request: FetchRequest) -> FetchAnswer | None:
         log = self._log
         if log.start_offset <= request.offset <= log.end_offset:
             return None
         return parting(self, request)
 
-    patch.setattr(Office, "_parting", blind)
+    patch.setattr(LeaderState, "_parting", blind)
 
 
 def count_itself_after_its_removal(patch: pytest.MonkeyPatch) -> None:
-    def selfish(self: Leadership, voters: VoterSet, synced_end: int) -> int:
+    def selfish(self: ReplicaTracker, voters: VoterSet, synced_end: int) -> int:
         ends = [self._end_of(it, synced_end) for it in voters.by_id.values()]
         if self._me.node_id not in voters.ids:
             ends.append(synced_end)
         reached = sorted(ends, reverse=True)[voters.majority - 1]
         return reached if reached > self.epoch_start_offset else -1
 
-    patch.setattr(Leadership, "committed_offset", selfish)
+    patch.setattr(ReplicaTracker, "committed_offset", selfish)
 
 
 def commit_older_epochs_by_counting(patch: pytest.MonkeyPatch) -> None:
-    def eager(self: Leadership, voters: VoterSet, synced_end: int) -> int:
+    def eager(self: ReplicaTracker, voters: VoterSet, synced_end: int) -> int:
         ends = [self._end_of(it, synced_end) for it in voters.by_id.values()]
         return sorted(ends, reverse=True)[voters.majority - 1]
 
-    patch.setattr(Leadership, "committed_offset", eager)
+    patch.setattr(ReplicaTracker, "committed_offset", eager)
 
 
 def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -129,23 +131,23 @@ def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
 
 
 def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
-    def votes(self: Election, voters: VoterSet) -> set[NodeId]:
+    def votes(self: Candidacy, voters: VoterSet) -> set[NodeId]:
         return {key.node_id for key in self._granted} & voters.ids
 
-    patch.setattr(Election, "_votes", votes)
+    patch.setattr(Candidacy, "_votes", votes)
 
 
 def change_voters_before_the_epoch_is_committed(patch: pytest.MonkeyPatch) -> None:
-    def rash(self: Raft, *, voters_offset: int = -1) -> str | None:
+    def rash(self: RaftNode, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None else "not the leader"
 
-    patch.setattr(Raft, "change_voters_refusal", rash)
+    patch.setattr(RaftNode, "change_voters_refusal", rash)
 
 
 def found_a_quorum_by_a_majority(patch: pytest.MonkeyPatch) -> None:
     """Of voters whose folders are not known: those that have lost theirs are enough."""
     patch.setattr(VoterSet, "majority", property(lambda self: len(self.by_id) // 2 + 1))
-    patch.setattr(Raft, "_check_first_voters", lambda *_: None)
+    patch.setattr(RaftNode, "_check_first_voters", lambda *_: None)
 
 
 def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
@@ -155,26 +157,26 @@ def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
         return voters_payload(recorded(host.voters, *host.raft.replaced_voters()))
 
     patch.setattr(Trouble, "tended", tended)
-    patch.setattr(Raft, "_check_majorities", lambda *_: None)
+    patch.setattr(RaftNode, "_check_majorities", lambda *_: None)
 
 
 def trust_epochs_that_the_log_does_not_know(patch: pytest.MonkeyPatch) -> None:
-    def trusting(self: Office, epoch: int) -> EpochEnd:
+    def trusting(self: LeaderState, epoch: int) -> EpochEnd:
         return self._log.epoch_end(epoch)
 
-    patch.setattr(Office, "_epoch_end", trusting)
+    patch.setattr(LeaderState, "_epoch_end", trusting)
 
 
 def count_what_a_replica_once_had(patch: pytest.MonkeyPatch) -> None:
-    fetched = Leadership.fetched
+    fetched = ReplicaTracker.fetched
 
     def trusting(
-        self: Leadership, key: ReplicaKey, voters: VoterSet, offset: int, **more: int
+        self: ReplicaTracker, key: ReplicaKey, voters: VoterSet, offset: int, **more: int
     ) -> int | None:
         known = self._replicas[key].end_offset if key in self._replicas else -1
         return fetched(self, key, voters, max(offset, known), **more)
 
-    patch.setattr(Leadership, "fetched", trusting)
+    patch.setattr(ReplicaTracker, "fetched", trusting)
 
 
 # What chance finds

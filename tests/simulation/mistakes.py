@@ -31,8 +31,8 @@ from streamlog.partition.owner import Partition
 from streamlog.partition.pending import Pending
 from streamlog.partition.state import Acknowledgement
 from streamlog.raft.events import Effect, Event, SaveVote
-from streamlog.raft.leadership import Leadership
-from streamlog.raft.quorum import Raft
+from streamlog.raft.node import RaftNode
+from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync, Standing
@@ -258,11 +258,11 @@ def await_the_high_watermark_alone(patch: pytest.MonkeyPatch) -> None:
 def commit_older_epochs_by_counting(patch: pytest.MonkeyPatch) -> None:
     """Figure 8 of the Raft paper."""
 
-    def eager(self: Leadership, voters: VoterSet, synced_end: int) -> int:
+    def eager(self: ReplicaTracker, voters: VoterSet, synced_end: int) -> int:
         ends = [self._end_of(it, synced_end) for it in voters.by_id.values()]
         return sorted(ends, reverse=True)[voters.majority - 1]
 
-    patch.setattr(Leadership, "committed_offset", eager)
+    patch.setattr(ReplicaTracker, "committed_offset", eager)
 
 
 def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
@@ -278,11 +278,11 @@ def forget_the_vote_at_restart(patch: pytest.MonkeyPatch) -> None:
 def answer_before_saving_the_epoch(patch: pytest.MonkeyPatch) -> None:
     """Epoch and vote are saved when the others have heard of them."""
 
-    def hasty(self: Raft, event: Event, now_ms: int) -> list[Effect]:
+    def hasty(self: RaftNode, event: Event, now_ms: int) -> list[Effect]:
         return sorted(step(self, event, now_ms), key=lambda it: isinstance(it, SaveVote))
 
-    step = Raft.step
-    patch.setattr(Raft, "step", hasty)
+    step = RaftNode.step
+    patch.setattr(RaftNode, "step", hasty)
 
 
 # What headers ask for

@@ -14,9 +14,9 @@ from streamlog.metadata.records import VotersChanged
 from streamlog.metadata.replica import MetadataReplica
 from streamlog.metadata.store import StoredBatch
 from streamlog.model import NodeId
-from streamlog.raft.election import Election
+from streamlog.raft.candidacy import Candidacy
 from streamlog.raft.events import Event
-from streamlog.raft.quorum import Raft
+from streamlog.raft.node import RaftNode
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 
@@ -33,16 +33,16 @@ def keep_what_was_not_written_among_what_waits(patch: pytest.MonkeyPatch) -> Non
 def change_two_voters_at_once(patch: pytest.MonkeyPatch) -> None:
     """The last change need not be committed, nor anything of the leader's epoch."""
 
-    def rash(self: Raft, *, voters_offset: int = -1) -> str | None:
+    def rash(self: RaftNode, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None else "not the leader"
 
-    patch.setattr(Raft, "change_voters_refusal", rash)
+    patch.setattr(RaftNode, "change_voters_refusal", rash)
 
 
 def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
     """Records that are in the log, or decided in the same go, do not count."""
 
-    def blind(self: Raft, *, voters_offset: int = -1) -> str | None:
+    def blind(self: RaftNode, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None and self.is_active else "not the controller"
 
     def newest(self: MetadataReplica) -> Image:
@@ -66,8 +66,8 @@ def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
     assert isinstance(known, property)
     assert known.fget is not None
     inner = known.fget
-    patch.setattr(Raft, "change_voters_refusal", blind)
-    patch.setattr(Raft, "_check_majorities", lambda *_: None)
+    patch.setattr(RaftNode, "change_voters_refusal", blind)
+    patch.setattr(RaftNode, "_check_majorities", lambda *_: None)
     patch.setattr(MetadataReplica, "_take_in", take_in)
     patch.setattr(MetadataReplica, "newest", property(newest))
 
@@ -82,19 +82,19 @@ def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
         return () if wanted == image.voters else (VotersChanged.of(wanted),)
 
     patch.setattr(voting, "tended_voters", tended)
-    patch.setattr(Raft, "_check_majorities", lambda *_: None)
+    patch.setattr(RaftNode, "_check_majorities", lambda *_: None)
 
 
 def found_a_quorum_by_a_majority(patch: pytest.MonkeyPatch) -> None:
     """Configured voters with empty folders are enough, though one that is away knows better."""
     patch.setattr(VoterSet, "majority", property(lambda self: len(self.by_id) // 2 + 1))
-    patch.setattr(Raft, "_check_first_voters", lambda *_: None)
+    patch.setattr(RaftNode, "_check_first_voters", lambda *_: None)
 
 
 def count_votes_of_any_folder(patch: pytest.MonkeyPatch) -> None:
     """A folder that was replaced votes on."""
 
-    def votes(self: Election, voters: VoterSet) -> set[NodeId]:
+    def votes(self: Candidacy, voters: VoterSet) -> set[NodeId]:
         return {key.node_id for key in self._granted} & voters.ids
 
-    patch.setattr(Election, "_votes", votes)
+    patch.setattr(Candidacy, "_votes", votes)

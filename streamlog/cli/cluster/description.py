@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, Self
 from streamlog.errors import CorruptData, NodeNotFound
 
 
-class VoterState(NamedTuple):
+class VoterStatus(NamedTuple):
     """A member of the metadata quorum; without a folder's id where it was never heard of."""
 
     node_id: int
@@ -15,7 +15,7 @@ class VoterState(NamedTuple):
     directory_id: str | None
 
 
-class FollowerState(NamedTuple):
+class FollowerStatus(NamedTuple):
     """How far a copy of the metadata log is, as the controller knows it."""
 
     node_id: int
@@ -26,7 +26,7 @@ class FollowerState(NamedTuple):
     """Of the folder that it is in; controllers of before did not tell."""
 
 
-class NodeState(NamedTuple):
+class NodeStatus(NamedTuple):
     """A registered node, and what it keeps."""
 
     node_id: int
@@ -67,9 +67,9 @@ class Description(NamedTuple):
     controller: int | None
     epoch: int
     high_watermark: int
-    voters: tuple[VoterState, ...]
-    replicas: tuple[FollowerState, ...]
-    nodes: tuple[NodeState, ...]
+    voters: tuple[VoterStatus, ...]
+    replicas: tuple[FollowerStatus, ...]
+    nodes: tuple[NodeStatus, ...]
     level: int = 1
     """The feature level; controllers of before did not tell."""
     level_max: int = 1
@@ -85,9 +85,9 @@ class Description(NamedTuple):
                 fields["controller"],
                 fields["epoch"],
                 fields["high_watermark"],
-                tuple(_one(VoterState, it) for it in fields["voters"]),
-                tuple(_one(FollowerState, it) for it in fields["replicas"]),
-                tuple(_one(NodeState, it) for it in fields["nodes"]),
+                tuple(_one(VoterStatus, it) for it in fields["voters"]),
+                tuple(_one(FollowerStatus, it) for it in fields["replicas"]),
+                tuple(_one(NodeStatus, it) for it in fields["nodes"]),
                 fields.get("level", 1),
                 fields.get("level_max", 1),
                 tuple(fields.get("returning", ())),
@@ -118,7 +118,7 @@ class Description(NamedTuple):
         """Nodes that did not answer, where there is no controller to say who is alive."""
         return frozenset(node.node_id for node in self.nodes if node.answers is False)
 
-    def node(self, node_id: int) -> NodeState:
+    def node(self, node_id: int) -> NodeStatus:
         """Raises NodeNotFound."""
         for node in self.nodes:
             if node.node_id == node_id:
@@ -134,7 +134,7 @@ def without_controller(told: Sequence[Mapping[str, Any]]) -> Description:
     known = Description.of(most)
     ends = {it["node"]: it["end_offset"] for it in told}
     top = max(ends.values())
-    replicas = [FollowerState(node, end, top - end, None) for node, end in sorted(ends.items())]
+    replicas = [FollowerStatus(node, end, top - end, None) for node, end in sorted(ends.items())]
     nodes = [node._replace(answers=node.node_id in ends) for node in known.nodes]
     return known._replace(controller=None, replicas=tuple(replicas), nodes=tuple(nodes))
 

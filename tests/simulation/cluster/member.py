@@ -45,7 +45,7 @@ from streamlog.raft.messages import (
     SnapshotId,
     VoteRequest,
 )
-from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import VoterSet
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.quorum_checkers import QuorumCheckers

@@ -26,7 +26,7 @@ from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry
-from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.node import RaftSettings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
 from tests.log_folder import a_key_ring

@@ -22,7 +22,7 @@ from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.voting import add_voter, remove_voter
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.quorum import RaftSettings
+from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster.host import Host

@@ -1,14 +1,16 @@
 """What is wrong with a cluster, one line each."""
 
-from streamlog.cli.cluster.description import Description, FollowerState, NodeState, VoterState
+from streamlog.cli.cluster.description import Description, FollowerStatus, NodeStatus, VoterStatus
 from streamlog.cli.cluster.findings import findings
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
 from streamlog.model import NO_LEADER, NodeId
 
 
 def cluster(*fenced: int, registered: tuple[int, ...] = (1, 2, 3)) -> Description:
-    nodes = tuple(NodeState(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered)
-    voters = tuple(VoterState(i, "host", 9092, None) for i in (1, 2, 3))
+    nodes = tuple(
+        NodeStatus(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered
+    )
+    voters = tuple(VoterStatus(i, "host", 9092, None) for i in (1, 2, 3))
     return Description(1, 1, 1, voters, (), nodes)
 
 
@@ -42,15 +44,15 @@ def test_a_voter_that_has_never_been_there() -> None:
     assert findings(cluster(registered=(1, 3)), streams()) == ["voter 2 has never been there"]
 
 
-def voting(*followers: FollowerState) -> Description:
+def voting(*followers: FollowerStatus) -> Description:
     """Node 1 is the controller, and each voter's folder is called by its number."""
     known = cluster()
     voters = tuple(it._replace(directory_id=str(it.node_id)) for it in known.voters)
     return known._replace(voters=voters, replicas=(follower(1, "1"), *followers))
 
 
-def follower(node_id: int, directory_id: str | None) -> FollowerState:
-    return FollowerState(node_id, 7, 0, 0, directory_id)
+def follower(node_id: int, directory_id: str | None) -> FollowerStatus:
+    return FollowerStatus(node_id, 7, 0, 0, directory_id)
 
 
 def test_a_voter_with_another_folder_does_not_count_until_it_is_let_vote() -> None:

@@ -21,10 +21,11 @@ from uuid import UUID
 from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events
-from streamlog.raft.ballot import Ballot
-from streamlog.raft.campaign import Campaign
+from streamlog.raft.candidate import CandidateState
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, Reply, Role, Send, Token
-from streamlog.raft.following import Following
+from streamlog.raft.follower import FollowerState
+from streamlog.raft.leader import LeaderState
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import (
     Answer,
@@ -38,13 +39,12 @@ from streamlog.raft.messages import (
     VoteAnswer,
     VoteRequest,
 )
-from streamlog.raft.office import Office
 from streamlog.raft.progress import ReplicaProgress
 from streamlog.raft.settings import RaftSettings
-from streamlog.raft.standing import Standing
+from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
-__all__ = ["Raft", "RaftLog", "RaftSettings"]
+__all__ = ["RaftNode", "RaftLog", "RaftSettings"]
 
 IDLE_MS: Final = 60_000
 """Between Ticks when there is nothing to wait for."""
@@ -52,7 +52,7 @@ UNFIT_TIMEOUTS: Final = 10
 """Election timeouts; a leader that cannot write does not stand again for so long."""
 
 
-class Raft:
+class RaftNode:
     """Whoever drives it carries out the effects of a step, in order, before the next step.
 
     Each event is a look at the clock as well: a Tick is only needed when nothing else happens.
@@ -85,14 +85,16 @@ class Raft:
         self._voters_offset = voters_offset
         self._settings = settings
         self._now_ms = now_ms
-        self._standing = Standing(
+        self._standing = ElectionState(
             me, epoch=epoch, voted_for=voted_for, settings=settings, random=random
         )
-        self._following = Following(me, log, settings)
-        self._ballot = Ballot(me, log, self._standing, voters_id)
-        self._campaign = Campaign(me, log, voters_id=voters_id, settings=settings, random=random)
+        self._following = FollowerState(me, log, settings)
+        self._ballot = VoteHandler(me, log, self._standing, voters_id)
+        self._campaign = CandidateState(
+            me, log, voters_id=voters_id, settings=settings, random=random
+        )
         """Running while prospective or candidate."""
-        self._office: Office | None = None
+        self._office: LeaderState | None = None
         """While leader."""
         self.electors: tuple[ReplicaKey, ...] = ()
         """The voters that have elected this node when it last became leader, itself among them."""
@@ -461,9 +463,9 @@ class Raft:
         self.electors = tuple(self._campaign.electors(self.voters))
         self._turn()
         self._standing.lead()
-        self._office = Office(self.me, self.log, self._settings, self.epoch, self._now_ms)
+        self._office = LeaderState(self.me, self.log, self._settings, self.epoch, self._now_ms)
 
-    def _tend(self, office: Office) -> None:
+    def _tend(self, office: LeaderState) -> None:
         now_ms, voters = self._now_ms, self.voters
         self._out += office.answer_waiting(self.high_watermark, now_ms)
         self._out += office.announce(voters, now_ms)
@@ -482,7 +484,7 @@ class Raft:
         else:
             self._office.hand_over(successor, self._now_ms)
 
-    def _resign(self, office: Office) -> None:
+    def _resign(self, office: LeaderState) -> None:
         """For good in this epoch; the others need not wait until they miss the leader."""
         successors = office.replicas.by_progress(self.voters)
         if office.successor in successors:

@@ -1,23 +1,23 @@
 """What a leader does: it serves fetches, makes itself known, and knows when to go. Pure."""
 
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
+from streamlog.raft.delayed_fetch import DelayedFetches
 from streamlog.raft.events import Effect, Reply, Send, Token, WentBack
-from streamlog.raft.leadership import Leadership
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, FetchRequest
+from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
-from streamlog.raft.waiting import WaitingFetches
 
 
-class Office:
+class LeaderState:
     """Of one leader in one epoch."""
 
     def __init__(
         self, me: ReplicaKey, log: RaftLog, settings: RaftSettings, epoch: int, now_ms: int
     ) -> None:
         self.epoch = epoch
-        self.replicas = Leadership(me, epoch_start_offset=log.end_offset, now_ms=now_ms)
+        self.replicas = ReplicaTracker(me, epoch_start_offset=log.end_offset, now_ms=now_ms)
         self.successor: NodeId | None = None
         """Who is to lead instead, as soon as it has all of the log."""
         self._hand_over_ms = 0
@@ -25,7 +25,7 @@ class Office:
         self._me = me
         self._log = log
         self._settings = settings
-        self._waiting = WaitingFetches()
+        self._waiting = DelayedFetches()
         self._announce_ms = now_ms
 
     def serve(

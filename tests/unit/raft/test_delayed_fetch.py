@@ -1,11 +1,11 @@
+from streamlog.raft.delayed_fetch import DelayedFetches
 from streamlog.raft.messages import FetchRequest
-from streamlog.raft.waiting import WaitingFetches
 from tests.lone_member import key
 
 
 def test_told_once() -> None:
     """Each replica hears of a high watermark as soon as there is one that it was not told."""
-    waiting = WaitingFetches()
+    waiting = DelayedFetches()
 
     def tokens(*, log_end: int = 5, high_watermark: int = 3, now_ms: int = 0) -> list[object]:
         due = waiting.take_due(log_end=log_end, high_watermark=high_watermark, now_ms=now_ms)

@@ -29,7 +29,7 @@ class _Replica:
     """The leader's end when it fetched last."""
 
 
-class Leadership:
+class ReplicaTracker:
     """The leader counts itself by its synced end, if it votes at all."""
 
     def __init__(self, me: ReplicaKey, *, epoch_start_offset: int, now_ms: int) -> None:

@@ -2,18 +2,20 @@
 
 from uuid import UUID
 
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import Fault, VoteAnswer, VoteRequest
-from streamlog.raft.standing import Standing
 from streamlog.raft.voters import ReplicaKey
 
 
-class Ballot:
+class VoteHandler:
     """Whoever asks counts the answers of voters only, so that every replica may give one: one that
     has become a voter may not know it yet (KIP-853).
     """
 
-    def __init__(self, me: ReplicaKey, log: RaftLog, standing: Standing, voters_id: UUID) -> None:
+    def __init__(
+        self, me: ReplicaKey, log: RaftLog, standing: ElectionState, voters_id: UUID
+    ) -> None:
         self._me = me
         self._log = log
         self._standing = standing

@@ -9,7 +9,7 @@ from streamlog.raft.voters import ReplicaKey, VoterSet
 DOUBLINGS_MAX: Final = 4
 
 
-class Election:
+class Candidacy:
     """Of one epoch, or the asking beforehand. Votes are counted by voter, each once.
 
     A vote given is given for good. One refused is final too; a pre-vote refused may be granted in

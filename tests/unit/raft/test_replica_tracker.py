@@ -3,17 +3,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from streamlog.model import NodeId
-from streamlog.raft.leadership import FORGOTTEN_MS, Leadership
+from streamlog.raft.replica_tracker import FORGOTTEN_MS, ReplicaTracker
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.lone_member import key, voters
 
 
-def leadership(*, start: int = 0, now_ms: int = 0) -> Leadership:
-    return Leadership(key(1), epoch_start_offset=start, now_ms=now_ms)
+def leadership(*, start: int = 0, now_ms: int = 0) -> ReplicaTracker:
+    return ReplicaTracker(key(1), epoch_start_offset=start, now_ms=now_ms)
 
 
 def fetch(
-    leading: Leadership,
+    leading: ReplicaTracker,
     replica: ReplicaKey,
     offset: int,
     *,

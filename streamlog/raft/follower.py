@@ -18,7 +18,7 @@ class _Sent:
     at_ms: int
 
 
-class Following:
+class FollowerState:
     """No fetch goes out while the log is being changed: its offset says what is synced here.
 
     A leader has one of these as well: its log is synced, too.

@@ -5,7 +5,7 @@ from collections.abc import Set as AbstractSet
 from uuid import UUID
 
 from streamlog.model import NodeId
-from streamlog.raft.election import Election
+from streamlog.raft.candidacy import Candidacy
 from streamlog.raft.events import Effect, Send
 from streamlog.raft.log import RaftLog
 from streamlog.raft.messages import Request, VoteAnswer, VoteRequest
@@ -13,7 +13,7 @@ from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
 
-class Campaign:
+class CandidateState:
     """One election at a time: first whether others would vote for it, then whether they do."""
 
     def __init__(
@@ -30,7 +30,7 @@ class Campaign:
         self._voters_id = voters_id
         self._settings = settings
         self._random = random
-        self._election: Election | None = None
+        self._election: Candidacy | None = None
 
     @property
     def deadline_ms(self) -> int | None:
@@ -103,4 +103,4 @@ class Campaign:
         request = VoteRequest(
             epoch, self._me, log.last_epoch, log.end_offset, pre_vote, self._voters_id
         )
-        self._election = Election(request, round_ms=self._settings.moment_ms, ends_ms=ends_ms)
+        self._election = Candidacy(request, round_ms=self._settings.moment_ms, ends_ms=ends_ms)

@@ -11,7 +11,7 @@ from streamlog.raft.voters import ReplicaKey
 LONG_AGO_MS = -(1 << 60)
 
 
-class Standing:
+class ElectionState:
     """``epoch`` and ``voted_for`` are durable before anybody hears of them; the rest is not kept.
 
     Invariants: the epoch never falls; a vote is given once in an epoch; an epoch has one leader,

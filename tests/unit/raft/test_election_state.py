@@ -1,14 +1,14 @@
 import pytest
 
 from streamlog.model import NodeId
+from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Role
 from streamlog.raft.settings import RaftSettings
-from streamlog.raft.standing import Standing
 from tests.lone_member import key
 
 
-def standing(*, epoch: int = 3, is_voter: bool = True, random: float = 0.5) -> Standing:
-    made = Standing(
+def standing(*, epoch: int = 3, is_voter: bool = True, random: float = 0.5) -> ElectionState:
+    made = ElectionState(
         key(1), epoch=epoch, voted_for=None, settings=RaftSettings(), random=lambda: random
     )
     made.begin(is_voter=is_voter, is_alone=False, now_ms=0)
