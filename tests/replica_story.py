@@ -14,7 +14,7 @@ from streamlog.model import NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPa
 from streamlog.partition.following import FetchPosition, Following
 from streamlog.partition.state import PartitionState
 from streamlog.record.codec import iter_records
-from streamlog.replication.isr import IsrProposal, Standing
+from streamlog.replication.isr import IsrProposal, ReplicaStanding
 from tests.log_folder import open_log, read_batches
 from tests.partition_world import run_of
 from tests.simulation.disk import SimDisk
@@ -40,7 +40,7 @@ class Image:
     leader_epoch: int
     isr: frozenset[NodeId]
     partition_epoch: int
-    registered: dict[NodeId, Standing] = field(default_factory=dict)
+    registered: dict[NodeId, ReplicaStanding] = field(default_factory=dict)
     stream: int = 0
     """A stream that is created anew is the next one."""
     incarnations: dict[NodeId, int] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class Replica:
     answers: list[Answer] = field(default_factory=list)
     high_watermark: int = 0
     heard: int = -1  # place in the story's images
-    registered: dict[NodeId, Standing] = field(default_factory=dict)
+    registered: dict[NodeId, ReplicaStanding] = field(default_factory=dict)
     """As last heard."""
     has_lease: bool = True
     has_session: bool = True
@@ -284,7 +284,7 @@ class ReplicaStory:
         proposal = state.isr_proposal(
             self.now_ms,
             lag_time_ms=LAG_MS,
-            standings=lambda node: replica.registered.get(node, Standing(0, is_live=True)),
+            standings=lambda node: replica.registered.get(node, ReplicaStanding(0, is_live=True)),
         )
         if proposal is None:
             return
@@ -390,7 +390,8 @@ class ReplicaStory:
     ) -> None:
         epoch = self.image.partition_epoch + (1 if changed else 0)
         nodes = {
-            it.node_id: Standing(it.epoch, it.state is not None) for it in self.replicas.values()
+            it.node_id: ReplicaStanding(it.epoch, it.state is not None)
+            for it in self.replicas.values()
         }
         self.image = replace(
             self.image, leader=leader, leader_epoch=leader_epoch, isr=isr, partition_epoch=epoch,

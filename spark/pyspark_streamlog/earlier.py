@@ -9,9 +9,9 @@ from typing import Final
 
 from pyspark_streamlog.leaders import Batch
 from pyspark_streamlog.rows import Content
-from streamlog.producers.sequence import following
 from streamlog.record.batch import BatchHeader
 from streamlog.record.codec import iter_records
+from streamlog.replication.producer_sequence import following
 
 DIGEST_BYTES: Final = 16
 MARSHAL_FORMAT: Final = 2

@@ -14,9 +14,9 @@ from pyspark_streamlog.earlier import Earlier, digest
 from pyspark_streamlog.rows import Content
 from streamlog.errors import BrokenInvariant
 from streamlog.model import TopicPartition
-from streamlog.producers.sequence import following
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
+from streamlog.replication.producer_sequence import following
 
 RECORD_OVERHEAD_BYTES: Final = 32
 """Of lengths, deltas and counts; each header has two lengths more."""

@@ -14,7 +14,7 @@ from streamlog.model import NO_INCARNATION, NodeId
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.owner import Partition
 from streamlog.partition.surroundings import Cluster
-from streamlog.replication.isr import IsrProposal, Standing
+from streamlog.replication.isr import IsrProposal, ReplicaStanding
 
 logger = logging.getLogger(__name__)
 
@@ -82,13 +82,13 @@ class IsrChanges:
                 asked.append((partition, proposal))
         return asked
 
-    def _standing(self, node_id: NodeId) -> Standing:
+    def _standing(self, node_id: NodeId) -> ReplicaStanding:
         if node_id == self._node_id:
-            return Standing(self._cluster.node_epoch, is_live=True)
+            return ReplicaStanding(self._cluster.node_epoch, is_live=True)
         node = self._cluster.image.nodes.get(node_id)
         if node is None:
-            return Standing(-1, is_live=False)
-        return Standing(node.epoch, is_live=not node.fenced and not node.full)
+            return ReplicaStanding(-1, is_live=False)
+        return ReplicaStanding(node.epoch, is_live=not node.fenced and not node.full)
 
     def _incarnation(self, partition: Partition, node_id: NodeId) -> int:
         """A proposal ends with a newer partition epoch, so these are the incarnations of the state

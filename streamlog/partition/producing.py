@@ -18,11 +18,11 @@ from streamlog.log.slice import FileSlice
 from streamlog.log.times import latest_time
 from streamlog.partition.pending import Acknowledgement, Pending
 from streamlog.partition.state import PartitionState
-from streamlog.producers.producer import KeptBatch
-from streamlog.producers.table import ProducerTable
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.codec import marked_batches
 from streamlog.record.produced import ProducedBatch, stamp
+from streamlog.replication.producer_state import KeptBatch
+from streamlog.replication.producer_table import ProducerTable
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ DOUBT_MS: Final = 10_000
 """How long a request without an answer may still be carried out."""
 
 
-class Standing(NamedTuple):
+class ReplicaStanding(NamedTuple):
     """What the metadata says of a node."""
 
     node_epoch: int
@@ -80,7 +80,7 @@ class InSync:
         if proposal == self.proposal:
             self._doubted_ms = now_ms
 
-    def withdraw_if_void(self, standings: Callable[[NodeId], Standing]) -> None:
+    def withdraw_if_void(self, standings: Callable[[NodeId], ReplicaStanding]) -> None:
         """The metadata has another registration of a member than the one proposed."""
         if self.proposal is not None and any(
             standings(node_id).node_epoch > node_epoch

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 
 from streamlog.errors import BrokenInvariant
 from streamlog.model import NodeId
-from streamlog.replication.isr import InSync, IsrProposal, Standing
+from streamlog.replication.isr import InSync, IsrProposal, ReplicaStanding
 from streamlog.replication.progress import FollowerProgress
 
-Standings = Callable[[NodeId], Standing]
+Standings = Callable[[NodeId], ReplicaStanding]
 
 
 class LeaderProgress:
@@ -186,7 +186,7 @@ class LeaderProgress:
             and self._is_level(node_id)
             and follower.is_heard(now_ms, lag_time_ms)
             and follower.lag_ms(self.log_end, now_ms) <= lag_time_ms
-            and standings(node_id) == Standing(follower.node_epoch, is_live=True)
+            and standings(node_id) == ReplicaStanding(follower.node_epoch, is_live=True)
         }
         return (self.isr - lagging) | joining
 

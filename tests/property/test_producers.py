@@ -14,10 +14,10 @@ from streamlog.errors import (
     StreamlogError,
     UnknownProducer,
 )
-from streamlog.producers.producer import BATCHES_KEPT
-from streamlog.producers.table import ProducerTable
 from streamlog.record import _codec_plain
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
+from streamlog.replication.producer_state import BATCHES_KEPT
+from streamlog.replication.producer_table import ProducerTable
 from tests.record_batches import HandRecord, hand_batch
 
 _codec = pytest.importorskip("streamlog.record._codec")

@@ -35,7 +35,7 @@ from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
-from streamlog.replication.isr import InSync, Standing
+from streamlog.replication.isr import InSync, ReplicaStanding
 from streamlog.replication.leader import LeaderProgress, Standings
 from streamlog.server import guards
 from streamlog.server.context import Context
@@ -70,7 +70,7 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
             node_id
             for node_id, follower in self.followers.items()
             if follower.is_heard(now_ms, lag_time_ms)
-            and standings(node_id) == Standing(follower.node_epoch, is_live=True)
+            and standings(node_id) == ReplicaStanding(follower.node_epoch, is_live=True)
         }
 
     inner = LeaderProgress._wanted

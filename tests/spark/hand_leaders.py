@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from pyspark_streamlog.leaders import Batch
 from streamlog.errors import StreamNotFound
 from streamlog.model import TopicPartition
-from streamlog.producers.table import ProducerTable
 from streamlog.record.batch import read_header
 from streamlog.record.codec import Record, iter_records
 from streamlog.record.produced import check_inside, check_outside, stamp
+from streamlog.replication.producer_table import ProducerTable
 
 
 class Killed(Exception):

@@ -19,7 +19,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.state import PartitionState
-from streamlog.replication.isr import Standing
+from streamlog.replication.isr import ReplicaStanding
 from tests.partition_world import run_of
 
 ONE = NodeId(1)
@@ -374,7 +374,11 @@ def test_proposals_end_with_the_leadership(tmp_path: Path) -> None:
     bench.sync()
     bench.state.follower_fetch(TWO, 9, 1, 4, 10)
     bench.state.follower_fetch(THREE, 8, 1, 4, 10)
-    known = {ONE: Standing(7, True), TWO: Standing(9, True), THREE: Standing(8, True)}
+    known = {
+        ONE: ReplicaStanding(7, True),
+        TWO: ReplicaStanding(9, True),
+        THREE: ReplicaStanding(8, True),
+    }
     proposal = bench.state.isr_proposal(11, lag_time_ms=100, standings=known.__getitem__)
     assert proposal == (4, 7, ((ONE, 7), (TWO, 9), (THREE, 8)))
     assert bench.state.proposes(proposal)

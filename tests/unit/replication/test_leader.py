@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.model import NodeId
-from streamlog.replication.isr import Standing
+from streamlog.replication.isr import ReplicaStanding
 from streamlog.replication.leader import LeaderProgress
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -62,10 +62,10 @@ def test_misuse_is_noticed() -> None:
         progress.follower(ONE, 1)
 
 
-def standings(one: int, two: int, three: int) -> Callable[[NodeId], Standing]:
+def standings(one: int, two: int, three: int) -> Callable[[NodeId], ReplicaStanding]:
     """By their node epochs; below 0: fenced."""
     epochs = {ONE: one, TWO: two, THREE: three}
-    return lambda node: Standing(abs(epochs[node]), epochs[node] > 0)
+    return lambda node: ReplicaStanding(abs(epochs[node]), epochs[node] > 0)
 
 
 ALIVE = standings(11, 12, 13)

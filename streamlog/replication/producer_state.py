@@ -2,7 +2,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from streamlog.errors import InvalidProducerEpoch, OutOfOrderSequence
-from streamlog.producers.sequence import following
+from streamlog.replication.producer_sequence import following
 
 BATCHES_KEPT: Final = 5
 """Kafka's number: no client has more requests than that in flight when it numbers batches."""
@@ -17,7 +17,7 @@ class KeptBatch(NamedTuple):
     next_offset: int
 
 
-class Producer:
+class ProducerState:
     """One producer in one partition.
 
     A new epoch begins anew, with the sequence 0, as in Kafka; or it goes on where the last one

@@ -1,9 +1,9 @@
 from typing import Final
 
 from streamlog.errors import UnknownProducer
-from streamlog.producers.producer import KeptBatch, Producer
-from streamlog.producers.sequence import following
 from streamlog.record.batch import BatchHeader
+from streamlog.replication.producer_sequence import following
+from streamlog.replication.producer_state import KeptBatch, ProducerState
 
 PRODUCERS_MAX: Final = 10_000
 """Of one partition; above it those are forgotten that have not written for longest."""
@@ -22,7 +22,7 @@ class ProducerTable:
     def __init__(self, *, expiration_ms: int, producers_max: int = PRODUCERS_MAX) -> None:
         self.expiration_ms = expiration_ms
         self._producers_max = producers_max
-        self._producers: dict[int, Producer] = {}
+        self._producers: dict[int, ProducerState] = {}
 
     def __len__(self) -> int:
         return len(self._producers)
@@ -47,7 +47,7 @@ class ProducerTable:
         """The batch is in the log, at ``base_offset``; whether it should be is not asked."""
         producer = self._producers.pop(header.producer_id, None)
         if producer is None:
-            producer = Producer(header.producer_epoch, base_offset, now_ms)
+            producer = ProducerState(header.producer_epoch, base_offset, now_ms)
         count = header.last_offset_delta + 1  # compaction may have left fewer records than it had
         next_sequence = following(header.base_sequence, count)
         next_offset = base_offset + header.last_offset_delta + 1
