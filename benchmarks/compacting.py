@@ -13,10 +13,10 @@ from typing import Final, NamedTuple
 
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Terms
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
 

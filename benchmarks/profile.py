@@ -27,10 +27,10 @@ from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
 from streamlog.ingest.acks import build_acks
 from streamlog.ingest.frames import FrameParser, Inflow
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.codec import RecordRun
 
 README = Path(__file__).with_name("README.md")

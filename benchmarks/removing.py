@@ -14,11 +14,11 @@ import time
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.storage.removal import Removal
 from streamlog.record.codec import RecordRun
 
 LOG_GIB: Final = 20

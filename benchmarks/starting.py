@@ -17,10 +17,10 @@ from benchmarks.connection import BenchmarkError
 from benchmarks.lone_node import LoneNode
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, SUBJECTS, Sides
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun
 

@@ -9,7 +9,7 @@ from typing import Final
 from demo.flights import Delays, Flights
 from streamlog.cli.child import Child
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.model import TopicPartition
 
 JOB: Final = Path(__file__).parents[1] / "spark" / "jobs" / "delays.py"

@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.codec import RecordRun, iter_records
 from tests.log_folder import FOLDER, a_key_ring, read_batches
 from tests.simulation.disk import SimDisk

@@ -4,7 +4,7 @@ import errno
 import os
 from dataclasses import dataclass, field
 
-from streamlog.log.disk import OsDisk, OsFile
+from streamlog.log.storage.disk import OsDisk, OsFile
 
 
 @dataclass

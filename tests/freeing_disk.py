@@ -6,7 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
-from streamlog.log.disk import OsDisk, OsFile
+from streamlog.log.storage.disk import OsDisk, OsFile
 
 Key = tuple[int, int]
 """A file, whatever its names."""

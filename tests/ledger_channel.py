@@ -14,7 +14,7 @@ from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import DeliverRequest, deliver
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
-from streamlog.log.disk import Disk, OsDisk
+from streamlog.log.storage.disk import Disk, OsDisk
 
 WAIT_S = 20.0
 

@@ -11,8 +11,8 @@ from streamlog.admin.api import ManagementApi
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.ingest.source import NatsSource
-from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.reserve import Reserve
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image

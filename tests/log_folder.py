@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import Any
 
 from streamlog.log.encryption.key_ring import KEY_BYTES, KeyRing
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.storage.removal import Removal
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import RecordRun
 from tests.simulation.disk import SimDisk

@@ -3,8 +3,8 @@
 from pathlib import Path
 from uuid import UUID
 
-from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.files import FilePool
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.records import MetadataRecord
 from streamlog.metadata.snapshot import encode_snapshot, snapshot_id

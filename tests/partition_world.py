@@ -8,8 +8,8 @@ from uuid import UUID, uuid4
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
-from streamlog.log.disk import Disk
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.storage.disk import Disk
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image import Image

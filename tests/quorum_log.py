@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from streamlog.log.epochs import LeaderEpochs
+from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.model import EpochEnd, NodeId
 from streamlog.raft.messages import SnapshotId
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet

@@ -10,8 +10,8 @@ from pathlib import Path
 from streamlog.config import ClusterSection, GroupsSection, KafkaSection
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
-from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.files import FilePool
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image import Image
 from streamlog.metadata.peers import Peers

@@ -13,7 +13,7 @@ from uuid import UUID
 from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image

@@ -2,7 +2,7 @@
 
 import threading
 
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 
 
 class SlowDisk(OsDisk):

@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.cli.cluster.controller import Controller, ask
 from streamlog.errors import StreamlogError
-from streamlog.log.verify import Aside, Checked, verify
+from streamlog.log.tools.verify import Aside, CheckedFolder, verify
 from streamlog.metadata.commands import ElectLeader
 from streamlog.model import NodeId
 from tests.cluster import Cluster, ClusterNode, Settings
@@ -366,5 +366,5 @@ class Field:
             str(item)
             for name in self.acked.keys() - set(besides)
             for item in verify(self.victim.data_dir / "streams" / name)
-            if not isinstance(item, (Aside, Checked))
+            if not isinstance(item, (Aside, CheckedFolder))
         ]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from urllib.parse import urlsplit
 
 from streamlog.errors import ConfigError
-from streamlog.log.disk import OsDisk, OsFile, check_small
+from streamlog.log.storage.disk import OsDisk, OsFile, check_small
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem

@@ -12,7 +12,7 @@ from pyspark_streamlog.keys import Openers
 from pyspark_streamlog.segment import OFFSET_MAX, Segment
 from streamlog.errors import CorruptFile
 from streamlog.log.layout import LOG_SUFFIX, SWAP_SUFFIX, segment_base_offsets
-from streamlog.log.mark import METADATA_NAME, decode_mark
+from streamlog.log.partition_metadata import METADATA_NAME, decode_mark
 
 
 class PartitionFiles:

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from pyspark_streamlog.files import File, Files, opened, read_small
 from pyspark_streamlog.keys import Openers
 from streamlog.errors import CorruptBatch, CorruptFile
-from streamlog.log.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
 from streamlog.log.layout import (
     INDEX_SUFFIX,
     LOG_SUFFIX,
@@ -21,7 +20,8 @@ from streamlog.log.layout import (
     TIME_INDEX_SUFFIX,
     segment_stem,
 )
-from streamlog.log.scan import BatchPlace, find_batch, scan
+from streamlog.log.segment.index import FIRST, OFFSET_ENTRY, SECOND, TIME_ENTRY, IndexEntries
+from streamlog.log.segment.scan import BatchPlace, find_batch, scan
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from streamlog.record.codec import iter_records
 from streamlog.record.compression import Buffer

@@ -15,7 +15,7 @@ from streamlog.admin.errors import NO_MESSAGE, Refused
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_info import rfc3339
 from streamlog.errors import Overloaded
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record
 from streamlog.record.compression import Buffer

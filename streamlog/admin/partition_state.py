@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
 from streamlog.errors import StreamlogError
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.offset_set import OffsetSet

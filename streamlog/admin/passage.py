@@ -10,7 +10,7 @@ from typing import Final
 
 from streamlog.admin.messages import ReadablePartition, StoredMessage, stored_message
 from streamlog.errors import OffsetOutOfRange
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, iter_records
 from streamlog.record.pick import record_at

@@ -14,7 +14,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 from streamlog.client.opening import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.advisory import timestamp
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.republish import Republish
 from streamlog.metrics import NodeMetrics

@@ -43,7 +43,7 @@ from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.reserve import Reserve
+from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.condition import (
     DISABLING,

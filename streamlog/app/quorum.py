@@ -6,8 +6,8 @@ from uuid import UUID
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.log.files import FilePool
-from streamlog.log.reserve import Reserve, ReservingDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.storage.reserve import Reserve, ReservingDisk
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.peers import Peers
 from streamlog.metadata.replica import MetadataReplica

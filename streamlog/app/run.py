@@ -22,7 +22,7 @@ from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
-from streamlog.log.permissions import set_umask
+from streamlog.log.storage.permissions import set_umask
 from streamlog.metadata.data_dir import DataDir
 from streamlog.model import NodeId
 

@@ -10,8 +10,8 @@ from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.piece import check_piece, opener_of
 from streamlog.backup.restored_groups import groups_of
 from streamlog.errors import EncryptionKeyMissing, StreamlogError
-from streamlog.log.disk import storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.storage.disk import storage_errors
 from streamlog.metadata.stream import OFFSETS_STREAM
 
 

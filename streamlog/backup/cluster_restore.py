@@ -20,14 +20,14 @@ from streamlog.backup.placement import directory_id, node_file, placements, rest
 from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import load
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.mark import METADATA_NAME, encode_mark
+from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk, storage_errors
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.data_dir import FORMAT_VERSION
 from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import encode_snapshot, snapshot_id

@@ -10,9 +10,9 @@ from typing import Final, Self
 from streamlog import __version__
 from streamlog.backup.manifest import Manifest, StreamBackup, decode_manifest, encode_manifest
 from streamlog.errors import InvalidRequest
-from streamlog.log.disk import OsDisk, storage_errors
-from streamlog.log.folder_lock import LOCK, FolderInUse, FolderLock
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX
+from streamlog.log.storage.disk import OsDisk, storage_errors
+from streamlog.log.storage.folder_lock import LOCK, FolderInUse, FolderLock
 
 MANIFEST: Final = "backup.json"
 _READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})

@@ -19,9 +19,7 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.epochs import LeaderEpochs
 from streamlog.log.layout import (
     EPOCHS_NAME,
     KEY_SUFFIX,
@@ -29,8 +27,10 @@ from streamlog.log.layout import (
     segment_base_offsets,
     segment_stem,
 )
-from streamlog.log.mark import METADATA_NAME, decode_mark
-from streamlog.log.scan import BatchPlace, scan
+from streamlog.log.leader_epochs import LeaderEpochs
+from streamlog.log.partition_metadata import METADATA_NAME, decode_mark
+from streamlog.log.segment.scan import BatchPlace, scan
+from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.metadata.data_dir import NodeFile
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image

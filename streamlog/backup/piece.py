@@ -8,13 +8,13 @@ from typing import Final, Protocol
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
 from streamlog.errors import CorruptBatch, CorruptFile
-from streamlog.log.disk import OsDisk, OsFile, storage_errors, write_all
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import OVERHEAD_BYTES, BatchCipher
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.opener import SegmentOpener
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX, segment_stem
-from streamlog.log.scan import BatchPlace, scan
+from streamlog.log.segment.scan import BatchPlace, scan
+from streamlog.log.storage.disk import OsDisk, OsFile, storage_errors, write_all
 from streamlog.record.batch import (
     ENCRYPTED,
     HEADER_BYTES,

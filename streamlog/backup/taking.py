@@ -23,8 +23,8 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.log.disk import OsDisk, storage_errors
 from streamlog.log.encryption.key_ring import KeyRing
+from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.metadata.entries import StreamImage
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import MetadataRecord, PartitionChanged, StreamCreated

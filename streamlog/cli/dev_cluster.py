@@ -16,7 +16,7 @@ from streamlog.cli.output import say
 from streamlog.cli.ports import settle_port
 from streamlog.config import ENV_DELIMITER, ENV_PREFIX, NatsSection
 from streamlog.errors import ConfigError, StreamlogError
-from streamlog.log.folder_lock import FolderInUse, FolderLock
+from streamlog.log.storage.folder_lock import FolderInUse, FolderLock
 
 NATS_STOP_TIMEOUT_S: Final = 5.0
 NODE_STOP_TIMEOUT_S: Final = 30.0

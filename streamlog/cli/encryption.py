@@ -12,7 +12,7 @@ from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from streamlog.log.encryption.inventory import Found
+    from streamlog.log.encryption.inventory import FoundKeys
 
 app = typer.Typer(help="Make keys for encrypted streams, and see what needs which.")
 
@@ -74,5 +74,5 @@ def status(
         raise typer.Exit(1)
 
 
-def _counts(found: "list[Found]") -> dict[str, int]:
+def _counts(found: "list[FoundKeys]") -> dict[str, int]:
     return dict(Counter(it.key_name for it in found if it.key_name is not None))

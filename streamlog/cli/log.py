@@ -11,8 +11,8 @@ from streamlog.cli.output import print_json, print_table, say
 from streamlog.cli.record_lines import json_line
 
 if TYPE_CHECKING:
-    from streamlog.log.dump import DumpedBatch, DumpedDamage
-    from streamlog.log.verify import Aside, Finding, Unopened
+    from streamlog.log.tools.dump import DumpedBatch, DumpedDamage
+    from streamlog.log.tools.verify import Aside, FolderFinding, Unopened
 
 app = typer.Typer(
     help="Look into the files of a log; no node is needed, and none is disturbed.",
@@ -39,14 +39,14 @@ def verify_path(
     Encrypted batches are checked by their checksums; with their keys they are decrypted as well,
     which finds what was changed on purpose.
     """
-    from streamlog.log.verify import Aside, Finding, Unopened, verify
+    from streamlog.log.tools.verify import Aside, FolderFinding, Unopened, verify
 
-    findings: list[Finding] = []
+    findings: list[FolderFinding] = []
     unopened: list[Unopened] = []
     aside: list[Aside] = []
     segments = size_bytes = 0
     for item in verify(path, told_keys(key, config)):
-        if isinstance(item, Finding):
+        if isinstance(item, FolderFinding):
             findings.append(item)
         elif isinstance(item, Unopened):
             unopened.append(item)
@@ -91,7 +91,7 @@ def dump_path(
 
     The records of encrypted batches take their keys.
     """
-    from streamlog.log.dump import dump
+    from streamlog.log.tools.dump import dump
 
     keys = told_keys(key, config)
     found = dump(path, keys if records or keys.names else None)
@@ -113,7 +113,7 @@ def _print_batches(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
 
 
 def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
-    from streamlog.log.dump import DumpedBatch
+    from streamlog.log.tools.dump import DumpedBatch
     from streamlog.record.codec import iter_records
 
     for item in found:
@@ -126,7 +126,7 @@ def _print_records(found: "Iterable[DumpedBatch | DumpedDamage]") -> None:
 
 
 def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:
-    from streamlog.log.dump import DumpedDamage
+    from streamlog.log.tools.dump import DumpedDamage
 
     if isinstance(item, DumpedDamage):
         damage = item.damage
@@ -148,7 +148,7 @@ def _row(item: "DumpedBatch | DumpedDamage") -> tuple[object, ...]:
 
 
 def _as_json(item: "DumpedBatch | DumpedDamage") -> dict[str, object]:
-    from streamlog.log.dump import DumpedDamage
+    from streamlog.log.tools.dump import DumpedDamage
 
     if isinstance(item, DumpedDamage):
         return {"file": str(item.file), "damage": item.damage._asdict()}
@@ -156,7 +156,7 @@ def _as_json(item: "DumpedBatch | DumpedDamage") -> dict[str, object]:
     return {**place, **item.header._asdict(), "encrypted_by": item.encrypted_by}
 
 
-def _plain(findings: "Iterable[Finding | Unopened | Aside]") -> list[dict[str, object]]:
+def _plain(findings: "Iterable[FolderFinding | Unopened | Aside]") -> list[dict[str, object]]:
     return [{**found._asdict(), "file": str(found.file)} for found in findings]
 
 
@@ -168,6 +168,6 @@ def _by_checksums_only(unopened: "list[Unopened]") -> str:
     )
 
 
-def _line(found: "Finding") -> str:
+def _line(found: "FolderFinding") -> str:
     place = "" if found.position is None else f" position {found.position} offset {found.offset}"
     return f"{found.file}{place}: {found.problem}"

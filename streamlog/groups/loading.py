@@ -9,7 +9,7 @@ from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
 from streamlog.groups.shard import Shard
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.partition.led_partition import LedPartition
 from streamlog.partition.watchers import until
 

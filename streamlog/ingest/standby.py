@@ -15,7 +15,7 @@ from streamlog.errors import StreamlogError
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.subject_sequences import IndexedPartition
 from streamlog.ingest.window import ReadablePartition, first_offset, remember, scan
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
 
 logger = logging.getLogger(__name__)

@@ -11,7 +11,7 @@ from typing import NamedTuple, Protocol
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest import rollups as rolls
 from streamlog.ingest.sequencer import Sequencer
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records

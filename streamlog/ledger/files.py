@@ -6,7 +6,7 @@ from pathlib import Path
 from streamlog.errors import BrokenChain, ChannelNotFound, CorruptBlock, InvalidRequest
 from streamlog.ledger.core.verifier import ChainReport, Verifier
 from streamlog.ledger.folder import BLOCKS_FOLDER, CHANNEL_FILE, channels_in
-from streamlog.log.dump import DumpedDamage, dump
+from streamlog.log.tools.dump import DumpedDamage, dump
 from streamlog.record.codec import iter_records
 
 

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import ChannelNotFound, ConfigError, CorruptFile, OtherChannel
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.log.disk import Disk, storage_errors
-from streamlog.log.folder_lock import FolderInUse, FolderLock
-from streamlog.log.permissions import tighten
+from streamlog.log.storage.disk import Disk, storage_errors
+from streamlog.log.storage.folder_lock import FolderInUse, FolderLock
+from streamlog.log.storage.permissions import tighten
 
 logger = logging.getLogger(__name__)
 

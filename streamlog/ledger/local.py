@@ -9,7 +9,7 @@ from typing import Final
 
 from streamlog.errors import BlockNotReady, CorruptBatch, StreamlogError, Unavailable
 from streamlog.ledger.store import READ_BYTES, BlockStore, StoredBlock, blocks_in
-from streamlog.log.segment import Segment
+from streamlog.log.segment.segment import Segment
 
 logger = logging.getLogger(__name__)
 

@@ -15,7 +15,7 @@ from streamlog.ledger.doors import Doors
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
 from streamlog.ledger.observer import Observer
 from streamlog.ledger.registrar import Registrar
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 
 logger = logging.getLogger(__name__)
 

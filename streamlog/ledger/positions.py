@@ -11,8 +11,8 @@ import struct
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
-from streamlog.log.disk import write_all
-from streamlog.log.files import FilePool
+from streamlog.log.storage.disk import write_all
+from streamlog.log.storage.file_pool import FilePool
 
 logger = logging.getLogger(__name__)
 

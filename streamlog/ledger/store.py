@@ -16,16 +16,16 @@ from typing import Final, NamedTuple
 from streamlog.errors import BrokenInvariant, CorruptFile, OffsetOutOfRange, Unavailable
 from streamlog.ledger.positions import BlockPositions, Place
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk, storage_error, storage_errors
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.report import RecoveryReport
-from streamlog.log.scan import base_offset_at
-from streamlog.log.segment import Segment
+from streamlog.log.recovery.report import RecoveryReport
+from streamlog.log.segment.scan import base_offset_at
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.time_search import Verify
 from streamlog.log.settings import LogSettings
-from streamlog.log.slice import FileSlice
+from streamlog.log.storage.disk import Disk, storage_error, storage_errors
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.sync import SyncTicket
-from streamlog.log.times import Verify
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches, check_batch
 from streamlog.record.codec import RecordRun, iter_records

@@ -10,7 +10,7 @@ from typing import Final
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 from streamlog.model import TopicPartition
 
 _VERSION: Final = b"1\n"

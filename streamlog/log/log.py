@@ -14,33 +14,21 @@ from streamlog.errors import (
     StorageFull,
     Unavailable,
 )
-from streamlog.log.active import ActiveSegment
-from streamlog.log.beside import Beside
-from streamlog.log.disk import (
-    Disk,
-    FileState,
-    is_full,
-    storage_error,
-    storage_errors,
-    with_descriptors,
-)
-from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.erasure.erasures import Erasures
-from streamlog.log.files import FilePool
-from streamlog.log.intake import from_offset, next_batch, next_run
 from streamlog.log.layout import EPOCHS_NAME
-from streamlog.log.manifest import Synced
-from streamlog.log.quarantine import keep_aside
-from streamlog.log.recovery import DeferredSyncs, Recovered, Recovery
-from streamlog.log.report import telling_of
+from streamlog.log.manifest import SyncedManifest
+from streamlog.log.recovery.quarantine import keep_aside
+from streamlog.log.recovery.recovery import DeferredSyncs, Recovered, Recovery
+from streamlog.log.recovery.report import telling_of
 from streamlog.log.retention import expired_count
-from streamlog.log.scan import BatchPlace
-from streamlog.log.segment import Segment
-from streamlog.log.segments import Segments
-from streamlog.log.settings import UNLIMITED, LogSettings
-from streamlog.log.slice import FileSlice
-from streamlog.log.sync import SyncTicket, Unsynced
-from streamlog.log.times import (
+from streamlog.log.segment.active import ActiveSegment
+from streamlog.log.segment.append_validation import from_offset, next_batch, next_run
+from streamlog.log.segment.end_checksums import EndChecksums
+from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.segments import Segments
+from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.time_search import (
     TimedOffset,
     Verify,
     first_record_since,
@@ -48,7 +36,19 @@ from streamlog.log.times import (
     latest_time,
     time_at,
 )
-from streamlog.log.truncation import cut_segment, place_of_cut
+from streamlog.log.segment.truncation import cut_segment, place_of_cut
+from streamlog.log.settings import UNLIMITED, LogSettings
+from streamlog.log.sidecar_files import SidecarFiles
+from streamlog.log.storage.disk import (
+    Disk,
+    FileState,
+    is_full,
+    storage_error,
+    storage_errors,
+    with_descriptors,
+)
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.sync import DirtyState, SyncTicket
 
 logger = logging.getLogger(__name__)
 
@@ -98,12 +98,12 @@ class PartitionLog:
         self.first_dirty_offset = 0  # all below has been compacted
         self.is_swapping = False  # segments are being replaced: none may go otherwise
         self._directory = directory
-        self.beside = Beside(disk, directory, files.keys)  # what others keep in its folder
+        self.beside = SidecarFiles(disk, directory, files.keys)  # what others keep in its folder
         self._disk = disk
         self._pool = files
         self._segments = recovered.segments
         self._active = recovered.active
-        self._unsynced = Unsynced(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
+        self._unsynced = DirtyState(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
         self._unsynced.epochs = not recovered.epochs_are_stored
         self._unsynced.manifest = self.manifest_is_behind
         self._owed_limit: int | None = None  # see ``_limit``
@@ -364,11 +364,11 @@ class PartitionLog:
             first_offset=self._segments.first.base_offset,
         )
 
-    def _synced(self) -> Synced:
+    def _synced(self) -> SyncedManifest:
         """What the manifest says once all is synced."""
         known = self.manifest.stored
         new = self._segments.since(known.active_offset) if known else list(self._segments)
-        return Synced(
+        return SyncedManifest(
             self.manifest.era,
             self.log_start_offset,
             self._active.segment.base_offset,

@@ -10,7 +10,7 @@ import logging
 from typing import Final
 
 from streamlog.errors import StorageFull
-from streamlog.log.beside import Beside
+from streamlog.log.sidecar_files import SidecarFiles
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +20,7 @@ FILE_NAME: Final = "lost-end"
 class LostEnd:
     """One log's. Single owner; its methods block, and raise Unavailable."""
 
-    def __init__(self, beside: Beside) -> None:
+    def __init__(self, beside: SidecarFiles) -> None:
         self.is_noted = False
         self._beside = beside
 

@@ -48,8 +48,8 @@ from typing import Final, NamedTuple
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk, is_full
-from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums
+from streamlog.log.segment.end_checksums import UNKNOWN_ENDS, EndChecksums
+from streamlog.log.storage.disk import Disk, is_full
 
 MANIFEST_NAME: Final = "segment-manifest"
 NO_SEGMENT: Final = -1
@@ -73,7 +73,7 @@ class SealedSegment(NamedTuple):
     """Not known where the segment is damaged."""
 
 
-class Manifest(NamedTuple):
+class LogManifest(NamedTuple):
     """What a folder must hold."""
 
     log_start_offset: int = 0
@@ -87,7 +87,7 @@ class Manifest(NamedTuple):
     generation: int = 0
     """Grows with each write."""
 
-    def with_synced(self, synced: "Synced") -> "Manifest":
+    def with_synced(self, synced: "SyncedManifest") -> "LogManifest":
         """After a sync. Sealed segments that are named already stay as they are."""
         end = max(self.active_offset, self.sealed[-1].end_offset if self.sealed else 0)
         new = (it for it in synced.sealed if it.base_offset >= end)
@@ -102,13 +102,13 @@ class Manifest(NamedTuple):
             ),
         )
 
-    def with_swapped(self, new: SealedSegment) -> "Manifest":
+    def with_swapped(self, new: SealedSegment) -> "LogManifest":
         """``new`` is in place of all segments of its offsets."""
         before = [it for it in self.sealed if it.base_offset < new.base_offset]
         after = [it for it in self.sealed if it.base_offset >= new.end_offset]
         return self._replace(sealed=(*before, new, *after))
 
-    def cut_at(self, offset: int, active_offset: int) -> "Manifest":
+    def cut_at(self, offset: int, active_offset: int) -> "LogManifest":
         """The log ends at ``offset``, or where a batch of the segment with ``active_offset`` ends
         before that.
         """
@@ -119,7 +119,7 @@ class Manifest(NamedTuple):
         )
 
 
-class Synced(NamedTuple):
+class SyncedManifest(NamedTuple):
     """What a sync makes durable."""
 
     era: int
@@ -130,7 +130,7 @@ class Synced(NamedTuple):
     """At least those that the manifest does not name yet."""
 
 
-def encode(manifest: Manifest, owner: bytes) -> bytes:
+def encode(manifest: LogManifest, owner: bytes) -> bytes:
     """``owner``: whose folder it is; a manifest of another one is no manifest."""
     head = _HEAD.pack(
         manifest.generation,
@@ -143,7 +143,7 @@ def encode(manifest: Manifest, owner: bytes) -> bytes:
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
 
-def decode(data: bytes, owner: bytes, path: str) -> Manifest:
+def decode(data: bytes, owner: bytes, path: str) -> LogManifest:
     """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
     start = len(_MAGIC) + _CRC.size
     if len(data) < start or not data.startswith(_MAGIC):
@@ -159,7 +159,7 @@ def decode(data: bytes, owner: bytes, path: str) -> Manifest:
         SealedSegment(base, end, size, has_key, EndChecksums(*ends))
         for base, end, size, has_key, *ends in _SEALED.iter_unpack(body[at:])
     )
-    return Manifest(log_start, active, synced_end, sealed, generation)
+    return LogManifest(log_start, active, synced_end, sealed, generation)
 
 
 class ManifestFile:
@@ -171,7 +171,7 @@ class ManifestFile:
 
     def __init__(self, disk: Disk, directory: str) -> None:
         self.path = f"{directory}/{MANIFEST_NAME}"
-        self.stored: Manifest | None = None
+        self.stored: LogManifest | None = None
         """As it was last written; None: there is none."""
         self.era = 0
         """Grows with each truncation."""
@@ -198,24 +198,24 @@ class ManifestFile:
             return not first_offset == log_start_offset == active_offset
         return (stored.log_start_offset, stored.active_offset) != (log_start_offset, active_offset)
 
-    def write(self, manifest: Manifest) -> None:
+    def write(self, manifest: LogManifest) -> None:
         """Whatever was there before."""
         with self._lock:
             self._write(manifest)
 
-    def note_synced(self, synced: Synced) -> None:
+    def note_synced(self, synced: SyncedManifest) -> None:
         with self._lock:
             if synced.era == self.era:
-                self._write((self.stored or Manifest()).with_synced(synced))
+                self._write((self.stored or LogManifest()).with_synced(synced))
 
     def note_swapped(self, new: SealedSegment) -> None:
         with self._lock:
-            self._write((self.stored or Manifest()).with_swapped(new))
+            self._write((self.stored or LogManifest()).with_swapped(new))
 
     def begin_at(self, log_start_offset: int) -> None:
         """Before files below go."""
         with self._lock:
-            known = self.stored or Manifest()
+            known = self.stored or LogManifest()
             start = max(known.log_start_offset, log_start_offset)
             sealed = tuple(it for it in known.sealed if it.end_offset > start)
             self._write(known._replace(log_start_offset=start, sealed=sealed))
@@ -251,7 +251,7 @@ class ManifestFile:
         """Before all files go, and the log begins there."""
         with self._lock:
             self.era += 1
-            self._write(Manifest(offset, synced_end=offset))
+            self._write(LogManifest(offset, synced_end=offset))
 
     def _remove(self) -> None:
         """Durably, and with it whatever was removed from the folder before."""
@@ -260,7 +260,7 @@ class ManifestFile:
         self._disk.sync_directory(self.path.rpartition("/")[0])
         self.stored = None
 
-    def _write(self, manifest: Manifest) -> None:
+    def _write(self, manifest: LogManifest) -> None:
         known = self.stored
         generation = known.generation if known is not None else 0
         if known is not None and manifest._replace(generation=generation) == known:

@@ -10,14 +10,14 @@ from typing import Protocol, TypeVar
 from streamlog.log.settings import UNLIMITED, LogSettings
 
 
-class Kept(Protocol):
+class RetainedSegment(Protocol):
     """What retention looks at in a segment."""
 
     next_offset: int
     size_bytes: int
 
 
-S = TypeVar("S", bound=Kept)
+S = TypeVar("S", bound=RetainedSegment)
 
 
 def expired_count(

@@ -4,11 +4,11 @@ from collections.abc import Callable
 from functools import partial
 
 from streamlog.errors import BrokenInvariant, StorageFailed
-from streamlog.log.disk import Disk, DiskFile, is_full, with_descriptors, write_all
-from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.layout import TEMPORARY_SUFFIX
-from streamlog.log.manifest import ManifestFile, Synced
-from streamlog.log.segment import Segment
+from streamlog.log.manifest import ManifestFile, SyncedManifest
+from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.disk import Disk, DiskFile, is_full, with_descriptors, write_all
+from streamlog.log.storage.file_pool import FilePool, PooledFile
 
 
 class SyncTicket:
@@ -27,7 +27,7 @@ class SyncTicket:
         end_offset: int,
         epochs: tuple[str, bytes] | None,
         directory: str | None,
-        manifest: tuple[ManifestFile, Synced] | None,
+        manifest: tuple[ManifestFile, SyncedManifest] | None,
         on_failure: Callable[[str], None],
     ) -> None:
         """Takes over one pin of each file. ``epochs``: the checkpoint's path and new content;
@@ -140,7 +140,7 @@ class SyncTicket:
                 raise
             self.epochs_are_stored = False
 
-    def _write_manifest(self, manifest: ManifestFile, synced: Synced) -> None:
+    def _write_manifest(self, manifest: ManifestFile, synced: SyncedManifest) -> None:
         """Nor here: less is known of the folder until the next ticket tries again."""
         end_offset = min(synced.end_offset, self.end_offset)
         try:
@@ -151,7 +151,7 @@ class SyncTicket:
             self.manifest_is_stored = False
 
 
-class Unsynced:
+class DirtyState:
     """What a log has written and not yet synced, and the ticket that is out for some of it."""
 
     __slots__ = (
@@ -184,7 +184,7 @@ class Unsynced:
         self,
         end_offset: int,
         epochs: bytes,
-        manifest: tuple[ManifestFile, Synced] | None,
+        manifest: tuple[ManifestFile, SyncedManifest] | None,
         on_failure: Callable[[str], None],
     ) -> SyncTicket:
         """A ticket for all of it. ``manifest``: where it is behind. Raises OSError."""

@@ -18,9 +18,9 @@ from typing import Final
 from crc32c import crc32c
 
 from streamlog.errors import CorruptData
-from streamlog.log.disk import Disk, DiskFile
 from streamlog.log.layout import LOG_SUFFIX, segment_base_offsets, segment_stem
-from streamlog.log.scan import HEADER, Damage, scan_past_damage
+from streamlog.log.segment.scan import HEADER, Damage, scan_past_damage
+from streamlog.log.storage.disk import Disk, DiskFile
 from streamlog.record.batch import CRC_START, LENGTH_PREFIX_BYTES
 
 _PAGE_BYTES: Final = 4096

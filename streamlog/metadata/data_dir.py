@@ -15,9 +15,9 @@ from uuid import UUID
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from streamlog.errors import ConfigError
-from streamlog.log.disk import Disk, OsDisk
-from streamlog.log.folder_lock import FolderInUse, FolderLock
-from streamlog.log.permissions import tighten
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.folder_lock import FolderInUse, FolderLock
+from streamlog.log.storage.permissions import tighten
 from streamlog.metadata.last_run import LAST_RUN, Runs, this_boot
 from streamlog.model import NodeId
 

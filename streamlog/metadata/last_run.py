@@ -7,7 +7,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 
 LAST_RUN: Final = "last-run"
 STAMPS_MAX: Final = 64

@@ -19,7 +19,7 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedMechanism,
 )
-from streamlog.log.disk import SMALL_FILE_BYTES_MAX
+from streamlog.log.storage.disk import SMALL_FILE_BYTES_MAX
 from streamlog.metadata import raft_form as form
 from streamlog.model import NodeId
 from streamlog.raft.messages import (

@@ -13,7 +13,7 @@ from pathlib import Path
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile, FeatureLevelUnknown, StreamlogError
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import decode_record, encode_record
 from streamlog.raft.messages import SnapshotId

@@ -21,10 +21,10 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk, storage_errors, with_descriptors
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk, storage_errors, with_descriptors
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.damage import check_tail
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import MetadataRecord, decode_record, encode_record

@@ -12,7 +12,7 @@ from uuid import UUID
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
 

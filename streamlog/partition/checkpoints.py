@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptFile
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import Disk
+from streamlog.log.storage.disk import Disk
 from streamlog.model import TopicPartition
 
 logger = logging.getLogger(__name__)

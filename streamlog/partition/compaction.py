@@ -15,14 +15,14 @@ from typing import NamedTuple, TypeVar
 from streamlog.config import LogSection
 from streamlog.errors import CorruptData, StorageFailed, StorageFull, StreamlogError
 from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.compaction.plan import Standing, first_dirty, is_due, standing
+from streamlog.log.compaction.plan import CleaningNeed, first_dirty, is_due, standing
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.disk import Disk
 from streamlog.log.erasure.expunging import Expunging, due_segments, removable_end
-from streamlog.log.files import FilePool
-from streamlog.log.segment import Segment
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.time_search import first_time, latest_time
 from streamlog.log.settings import CompactionSettings
-from streamlog.log.times import first_time, latest_time
+from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.cleaning_state import FAILED_PAUSE_S, CalledOff, RunningCleaning
 from streamlog.partition.owner import Partition
@@ -51,7 +51,7 @@ class _Chosen(NamedTuple):
     """One that is worth a cleaning."""
 
     partition: Partition
-    found: Standing[Segment]
+    found: CleaningNeed[Segment]
 
 
 class Compaction:
@@ -317,7 +317,7 @@ class Compaction:
         return future.result()
 
 
-def _judged(candidate: _Candidate, now_ms: int) -> tuple[Standing[Segment], bool]:
+def _judged(candidate: _Candidate, now_ms: int) -> tuple[CleaningNeed[Segment], bool]:
     """How it stands, and whether it is worth a cleaning. Blocking."""
     settings = candidate.settings
     try:
@@ -332,7 +332,7 @@ def _judged(candidate: _Candidate, now_ms: int) -> tuple[Standing[Segment], bool
         start = first_dirty(found.segments, candidate.first_dirty_offset)
         oldest_ms = first_time(start) if start is not None else None
     except OSError:  # retention may have been quicker
-        return Standing([], 0, 0), False
+        return CleaningNeed([], 0, 0), False
     due = is_due(
         found, settings, now_ms=now_ms, oldest_dirty_ms=oldest_ms, horizon_ms=candidate.horizon_ms
     )

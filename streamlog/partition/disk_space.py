@@ -11,9 +11,9 @@ from typing import Final, Protocol
 
 from streamlog.config import LogSection
 from streamlog.errors import StorageFull
-from streamlog.log.disk import Disk, is_full, write_all
 from streamlog.log.layout import TEMPORARY_SUFFIX
-from streamlog.log.removal import Removal
+from streamlog.log.storage.disk import Disk, is_full, write_all
+from streamlog.log.storage.removal import Removal
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ _PIECE_BYTES: Final = 1024 * 1024
 
 
 class Reserve(Protocol):
-    """``log.reserve.Reserve``."""
+    """``log.storage.reserve.Reserve``."""
 
     @property
     def is_kept(self) -> bool: ...

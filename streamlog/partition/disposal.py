@@ -9,7 +9,7 @@ from uuid import UUID
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.log import PartitionLog
-from streamlog.log.removal import Removal
+from streamlog.log.storage.removal import Removal
 from streamlog.model import TopicPartition
 from streamlog.partition.folder import Folders
 from streamlog.partition.owner import Partition

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from streamlog.errors import StorageFailed, Unavailable
-from streamlog.log.shared_sync import SharedSync
+from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.log.sync import SyncTicket
 from streamlog.metrics import NodeMetrics
 

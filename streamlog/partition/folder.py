@@ -15,8 +15,13 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk
-from streamlog.log.mark import METADATA_NAME, Mark, decode_mark, encode_mark
+from streamlog.log.partition_metadata import (
+    METADATA_NAME,
+    PartitionMetadata,
+    decode_mark,
+    encode_mark,
+)
+from streamlog.log.storage.disk import Disk
 from streamlog.model import TopicPartition
 
 MAKE_TRIES: Final = 100
@@ -69,7 +74,7 @@ class Folders:
                 f" {mark.incarnation}, not at {incarnation}"
             )
 
-    def mark(self, path: Path) -> Mark | None:
+    def mark(self, path: Path) -> PartitionMetadata | None:
         """Whose it is; None without a mark. Raises CorruptFile if it is unreadable."""
         file = path / METADATA_NAME
         try:

@@ -15,9 +15,9 @@ from typing import Final, TypeVar
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.log.encryption.inventory import data_keys
-from streamlog.log.encryption.rewrapping import Rewrapping, is_outdated
-from streamlog.log.files import FilePool
-from streamlog.log.segment import Segment
+from streamlog.log.encryption.rewrap import Rewrap, is_outdated
+from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.owner import Partition
 
@@ -113,7 +113,7 @@ class KeyChange:
         return found
 
     async def _is_changed(self, partition: Partition, segment: Segment) -> bool:
-        change = Rewrapping(segment, self._files)
+        change = Rewrap(segment, self._files)
         try:
             await self._in_worker(change.prepare)
             if partition.closed:  # its folder may be another stream's by now

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Protocol
 
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.partition.pending import Acknowledgement
 from streamlog.record.codec import RecordRun

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError, Unavailable
-from streamlog.log.disk import Disk, storage_error
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.recovery import DeferredSyncs
-from streamlog.log.shared_sync import SharedSync
+from streamlog.log.recovery.recovery import DeferredSyncs
+from streamlog.log.storage.disk import Disk, storage_error
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import Checkpoints
 from streamlog.partition.folder import Folders

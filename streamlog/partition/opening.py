@@ -7,13 +7,13 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.errors import CorruptData, CorruptFile
-from streamlog.log.disk import Disk, storage_error
 from streamlog.log.erasure.loading import load as load_erasures
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.mark import Mark
-from streamlog.log.recovery import DeferredSyncs
+from streamlog.log.partition_metadata import PartitionMetadata
+from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk, storage_error
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.checkpoints import Offsets
@@ -150,11 +150,11 @@ def sweep(
     return moved_back
 
 
-def _is_before(mark: Mark | None, incarnation: int) -> bool:
+def _is_before(mark: PartitionMetadata | None, incarnation: int) -> bool:
     return mark is not None and mark.incarnation is not None and mark.incarnation < incarnation
 
 
-def _mark(folders: Folders, tp: TopicPartition) -> Mark | None:
+def _mark(folders: Folders, tp: TopicPartition) -> PartitionMetadata | None:
     """None also where the mark is damaged: the name in the metadata has to do then."""
     try:
         return folders.mark(folders.path(tp))

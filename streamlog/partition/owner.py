@@ -7,7 +7,7 @@ from dataclasses import replace
 from streamlog.config import SyncPolicy
 from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition

@@ -13,9 +13,9 @@ from streamlog.errors import (
     OffsetOutOfRange,
     StorageFailed,
 )
-from streamlog.log.segment import Segment
-from streamlog.log.slice import FileSlice
-from streamlog.log.times import latest_time
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.time_search import latest_time
 from streamlog.partition.pending import Acknowledgement, Pending
 from streamlog.partition.state import PartitionState
 from streamlog.record.batch import BatchHeader, read_header

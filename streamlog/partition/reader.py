@@ -10,9 +10,9 @@ from typing import Final, TypeVar
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed
 from streamlog.log.log import PartitionLog
-from streamlog.log.scan import Damage
-from streamlog.log.segment import Segment
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.scan import Damage
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.slice import FileSlice
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 

@@ -28,12 +28,12 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.log.disk import Disk, OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.files import FilePool, open_files_allowed
 from streamlog.log.log import PartitionLog
-from streamlog.log.removal import Removal
-from streamlog.log.shared_sync import SharedSync
+from streamlog.log.storage.disk import Disk, OsDisk
+from streamlog.log.storage.file_pool import FilePool, open_files_allowed
+from streamlog.log.storage.removal import Removal
+from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from streamlog.errors import StreamlogError
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.owner import Partition
 from streamlog.partition.producing import Appended

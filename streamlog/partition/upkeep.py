@@ -9,7 +9,7 @@ from typing import Final
 
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, StorageFull, StreamlogError, Unavailable
-from streamlog.log.disk import storage_error
+from streamlog.log.storage.disk import storage_error
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import NOTHING, Checkpoints, Offsets
 from streamlog.partition.disk_space import Reserve

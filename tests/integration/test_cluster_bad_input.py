@@ -9,8 +9,8 @@ from typing import Final
 
 import pytest
 
-from streamlog.log.verify import TORN, Aside, Finding
-from streamlog.log.verify import verify as log_verify
+from streamlog.log.tools.verify import TORN, Aside, FolderFinding
+from streamlog.log.tools.verify import verify as log_verify
 from tests.campaign import campaign
 from tests.cluster import Cluster, ClusterNode, Settings
 from tests.history import Lane, check
@@ -217,10 +217,10 @@ def kept_aside(node: ClusterNode) -> list[Path]:
     return [item.file for item in log_verify(node.data_dir) if isinstance(item, Aside)]
 
 
-def findings(node: ClusterNode) -> Iterator[Finding]:
+def findings(node: ClusterNode) -> Iterator[FolderFinding]:
     """What is wrong with its streams. A batch may just be on its way into the last segment."""
     for item in log_verify(node.data_dir / "streams"):
-        if isinstance(item, Finding) and TORN not in item.problem:
+        if isinstance(item, FolderFinding) and TORN not in item.problem:
             yield item
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.last_run import read_run
 from tests.cluster import Cluster, ClusterNode
 from tests.history import Lane

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.log.verify import Finding, verify
+from streamlog.log.tools.verify import FolderFinding, verify
 from tests.cluster import Cluster
 from tests.history import Lane
 from tests.server_process import wait_until
@@ -137,7 +137,7 @@ def test_a_consumer_sees_the_last_value_of_each_key(
     assert status == 200
     assert "streamlog_compaction_removed_bytes_total" in metrics
     assert node.stop() == 0
-    assert not [it for it in verify(node.data_dir) if isinstance(it, Finding)]
+    assert not [it for it in verify(node.data_dir) if isinstance(it, FolderFinding)]
 
 
 def test_a_consumer_group_reads_on_over_what_is_gone(new_node: Callable[..., Any]) -> None:
@@ -192,7 +192,7 @@ def test_a_kill_amid_cleanings_loses_and_resurrects_nothing(new_node: Callable[.
     wait_until(lambda: dirty_offset(node.data_dir, "t") == 9_000, "not compacted")
     check(read(node.kafka, "t"), last)
     assert node.stop() == 0
-    assert not [it for it in verify(node.data_dir) if isinstance(it, Finding)]
+    assert not [it for it in verify(node.data_dir) if isinstance(it, FolderFinding)]
 
 
 @pytest.fixture(scope="module")

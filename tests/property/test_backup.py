@@ -19,10 +19,10 @@ from streamlog.backup.taking import Wish, take
 from streamlog.errors import StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import decode_snapshot, find_snapshots, snapshot_path
 from streamlog.metadata.stream import OFFSETS_STREAM

@@ -10,8 +10,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from streamlog.errors import StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog, SyncTicket
-from streamlog.log.removal import Removal
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.removal import Removal
 from streamlog.record.batch import batches
 from tests.later import Later
 from tests.log_folder import FOLDER, check_end_checksums, make_batch, open_log, read_batches

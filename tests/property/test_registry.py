@@ -16,7 +16,7 @@ import pytest
 
 from streamlog.config import LogSection
 from streamlog.errors import StreamlogError
-from streamlog.log.mark import decode_mark
+from streamlog.log.partition_metadata import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition import registry as registry_module

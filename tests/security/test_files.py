@@ -11,7 +11,7 @@ from streamlog.app.audit_file import AuditFile
 from streamlog.authority.audit import logger
 from streamlog.cli.doctor import limits
 from streamlog.config import NodeSection, Settings
-from streamlog.log.permissions import set_umask, tighten
+from streamlog.log.storage.permissions import set_umask, tighten
 from streamlog.metadata.data_dir import DataDir
 from streamlog.model import NodeId
 from tests.integration.conftest import Node

@@ -13,14 +13,14 @@ from pyspark_streamlog.piece import OpenedPieces
 from streamlog.backup.piece import opened_batch
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
 from streamlog.log.compaction.reading import read_batches
-from streamlog.log.disk import OsDisk
-from streamlog.log.dump import DumpedBatch, DumpedDamage, dump
 from streamlog.log.encryption.opener import SegmentOpener
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
-from streamlog.log.verify import Finding, verify
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.tools.dump import DumpedBatch, DumpedDamage, dump
+from streamlog.log.tools.verify import FolderFinding, verify
 from streamlog.record.batch import batches, read_header
 from streamlog.record.codec import iter_records
 from tests.log_folder import a_key_ring, append, sync
@@ -232,7 +232,7 @@ def test_a_log_that_is_wholly_encrypted_is_opened_as_ever(tmp_path: Path) -> Non
 
 def test_commands_tell_it(tmp_path: Path) -> None:
     forged_in(tmp_path, 2)
-    told = [it.problem for it in verify(tmp_path, a_key_ring()) if isinstance(it, Finding)]
+    told = [it.problem for it in verify(tmp_path, a_key_ring()) if isinstance(it, FolderFinding)]
     assert len(told) == 1
     assert f"offset {FORGED} is in the clear" in told[0]
     items = list(dump(tmp_path, a_key_ring()))

@@ -14,8 +14,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.log.disk import FileState, check_small
 from streamlog.log.layout import TEMPORARY_SUFFIX
+from streamlog.log.storage.disk import FileState, check_small
 
 SECTOR: Final = 512
 """What is written as a whole or not at all."""

@@ -13,10 +13,10 @@ from streamlog.ingest.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.rolling import Rollups
 from streamlog.ingest.snapshots import Kept
 from streamlog.log import log
-from streamlog.log.disk import Disk
 from streamlog.log.layout import segment_base_offsets
-from streamlog.log.manifest import Manifest
-from streamlog.log.recovery import Recovery
+from streamlog.log.manifest import LogManifest
+from streamlog.log.recovery.recovery import Recovery
+from streamlog.log.storage.disk import Disk
 from streamlog.metadata import store
 from streamlog.metadata.applier import Applier
 from streamlog.metadata.commands import IsrChange
@@ -167,7 +167,7 @@ def take_a_missing_segment_for_a_log_start(patch: pytest.MonkeyPatch) -> None:
     """A log begins with the first segment that is there, whatever its manifest names before it."""
 
     def replace_missing(
-        self: Recovery, manifest: Manifest, sizes: dict[str, int]
+        self: Recovery, manifest: LogManifest, sizes: dict[str, int]
     ) -> dict[str, int]:
         first = min(segment_base_offsets(sizes), default=0)
         self._log_start_offset = max(self._log_start_offset, first)

@@ -19,10 +19,10 @@ from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.snapshots import Kept, Snapshots
 from streamlog.ingest.staging import Staging
 from streamlog.log.erasure.loading import load, note_all
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.segment.slice import FileSlice
 from streamlog.log.settings import LogSettings
-from streamlog.log.slice import FileSlice
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.sync import SyncTicket
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics

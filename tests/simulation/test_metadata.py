@@ -7,7 +7,7 @@ from pathlib import Path
 from uuid import UUID
 
 from streamlog.errors import StorageFailed, StorageFull, Unavailable
-from streamlog.log.files import FilePool
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.image import Image

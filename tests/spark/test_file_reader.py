@@ -13,7 +13,7 @@ from pyspark_streamlog.place import PartitionRange, open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.errors import ConfigError, CorruptBatch, CorruptFile, EncryptionKeyMissing
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.mark import encode_mark
+from streamlog.log.partition_metadata import encode_mark
 from streamlog.record.columns import arrow_schema
 from tests.record_batches import HandRecord, hand_batch
 from tests.spark.conftest import A_KEY

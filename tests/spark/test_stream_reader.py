@@ -20,7 +20,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.stream_reader import StreamlogStreamReader
 from streamlog.errors import ConfigError, NodeUnreachable, StreamNotFound
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.mark import encode_mark
+from streamlog.log.partition_metadata import encode_mark
 from tests.spark.data_folder import HandFolder
 from tests.threaded_node import ThreadedNode
 

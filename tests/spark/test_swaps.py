@@ -13,9 +13,9 @@ from pyspark_streamlog.place import open_place
 from pyspark_streamlog.snapshot import take_snapshot
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.disk import OsDisk, OsFile
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.storage.disk import OsDisk, OsFile
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.codec import iter_records
 from streamlog.record.columns import arrow_schema
 from tests.compacted_log import COMPACTED, sealed

@@ -46,8 +46,8 @@ def make_only_voter(settings: "Settings") -> int:
     Raises InvalidRequest if the node does not vote, ConfigError if it runs, and what a damaged
     log or vote raises: then another survivor must do it.
     """
-    from streamlog.log.disk import OsDisk
-    from streamlog.log.files import FilePool
+    from streamlog.log.storage.disk import OsDisk
+    from streamlog.log.storage.file_pool import FilePool
     from streamlog.metadata.data_dir import DataDir
     from streamlog.metadata.store import MetadataStore
     from streamlog.model import NodeId

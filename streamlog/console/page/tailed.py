@@ -11,7 +11,7 @@ from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
 from streamlog.console.page.record_view import shown
 from streamlog.errors import OffsetOutOfRange
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches, check_batch
 from streamlog.record.codec import iter_records

@@ -2,11 +2,11 @@
 
 from streamlog.log.compaction.cleaning import Cleaning, Terms
 from streamlog.log.compaction.plan import standing
-from streamlog.log.disk import Disk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.segment.time_search import latest_time
 from streamlog.log.settings import CompactionSettings
-from streamlog.log.times import latest_time
+from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.file_pool import FilePool
 
 
 def clean(

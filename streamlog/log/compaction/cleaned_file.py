@@ -2,10 +2,10 @@ import contextlib
 from typing import Final
 
 from streamlog.errors import BrokenInvariant
-from streamlog.log.disk import Disk, write_all
 from streamlog.log.encryption.cipher import BatchCipher
-from streamlog.log.end_checksums import UNKNOWN_ENDS, EndChecksums, crc_field
-from streamlog.log.indexer import Indexer
+from streamlog.log.segment.end_checksums import UNKNOWN_ENDS, EndChecksums, crc_field
+from streamlog.log.segment.indexer import Indexer
+from streamlog.log.storage.disk import Disk, write_all
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap
 

@@ -6,16 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from streamlog.log.compaction.batch_filter import BatchFilter
 from streamlog.log.compaction.plan import first_dirty
 from streamlog.log.compaction.reading import read_batches
 from streamlog.log.compaction.rewriting import Rewriting
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.compaction.winnowing import Winnowing
-from streamlog.log.disk import Disk, storage_errors
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment import Segment
+from streamlog.log.segment.segment import Segment
 from streamlog.log.settings import CompactionSettings
+from streamlog.log.storage.disk import Disk, storage_errors
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record._keys_plain import SEED_BYTES
 from streamlog.record.batch import CONTROL, BatchHeader
 from streamlog.record.keys import KeyOffsets
@@ -108,7 +108,7 @@ class Cleaning:
         would change. Raises CorruptBatch, Unavailable, and then all is as it was.
         """
         assert self._keys is not None
-        winnowing = Winnowing(
+        winnowing = BatchFilter(
             self._keys,
             upper_offset=self.upper_offset,
             now_ms=self._terms.now_ms,

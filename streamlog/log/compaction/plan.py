@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
-from streamlog.log.index import RELATIVE_OFFSET_MAX
+from streamlog.log.segment.index import RELATIVE_OFFSET_MAX
 from streamlog.log.settings import UNLIMITED, CompactionSettings
 
 
@@ -18,7 +18,7 @@ class Sealed(Protocol):
 S = TypeVar("S", bound=Sealed)
 
 
-class Standing(NamedTuple, Generic[S]):
+class CleaningNeed(NamedTuple, Generic[S]):
     """How a log stands towards its next cleaning."""
 
     segments: list[S]
@@ -47,7 +47,7 @@ def standing(
     upper_offset: int,
     now_ms: int,
     latest_time: Callable[[S], int | None],
-) -> Standing[S]:
+) -> CleaningNeed[S]:
     """``upper_offset``: what is committed and synced. A segment of unknown time is too young."""
     segments: list[S] = []
     clean_bytes = dirty_bytes = 0
@@ -62,11 +62,11 @@ def standing(
                 break
             dirty_bytes += segment.size_bytes
         segments.append(segment)
-    return Standing(segments, clean_bytes, dirty_bytes)
+    return CleaningNeed(segments, clean_bytes, dirty_bytes)
 
 
 def is_due(
-    found: Standing[S],
+    found: CleaningNeed[S],
     settings: CompactionSettings,
     *,
     now_ms: int,

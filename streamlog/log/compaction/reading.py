@@ -2,9 +2,9 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from streamlog.errors import CorruptBatch
-from streamlog.log.disk import DiskFile
-from streamlog.log.end_checksums import OTHER_BATCHES
-from streamlog.log.segment import Segment
+from streamlog.log.segment.end_checksums import OTHER_BATCHES
+from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.disk import DiskFile
 from streamlog.record.batch import ENCRYPTED, BatchHeader, dense_batches, read_header
 
 PIECE_BYTES: Final = 64 * 1024

@@ -7,15 +7,15 @@ from streamlog.log.compaction.cleaned_file import CleanedFile
 from streamlog.log.compaction.plan import fits
 from streamlog.log.compaction.reading import read_batches
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.disk import Disk, storage_errors
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.segment_key import SegmentKey
-from streamlog.log.files import FilePool
 from streamlog.log.layout import CLEANED_SUFFIX
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment import Segment
+from streamlog.log.segment.segment import Segment
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk, storage_errors
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import is_gap
 

@@ -5,11 +5,11 @@ from pathlib import PurePath
 
 from streamlog.errors import StorageFailed
 from streamlog.log.compaction.cleaned_file import CleanedFile
-from streamlog.log.disk import Disk, is_full, storage_error
-from streamlog.log.files import FilePool, PooledFile
 from streamlog.log.layout import SWAP_SUFFIX
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment import Segment
+from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.disk import Disk, is_full, storage_error
+from streamlog.log.storage.file_pool import FilePool, PooledFile
 
 
 class Swap:

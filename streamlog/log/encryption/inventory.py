@@ -11,14 +11,14 @@ from streamlog.log.encryption import key_file
 from streamlog.log.layout import DAMAGED_SUFFIX, KEY_SUFFIX, base_offset_of
 
 
-class Found(NamedTuple):
+class FoundKeys(NamedTuple):
     """A file with a data key; ``key_name`` is None where it is damaged."""
 
     file: Path
     key_name: str | None
 
 
-def data_keys(path: Path) -> Iterator[Found]:
+def data_keys(path: Path) -> Iterator[FoundKeys]:
     """All below ``path``, those beside segments that were kept aside included. Raises OSError.
 
     Each folder is synced before: a file that was renamed over an older one counts when a power cut
@@ -33,9 +33,9 @@ def data_keys(path: Path) -> Iterator[Found]:
                 _sync(file.parent)
                 synced.add(file.parent)
             try:
-                yield Found(file, key_file.decode(file.read_bytes(), str(file)).key_name)
+                yield FoundKeys(file, key_file.decode(file.read_bytes(), str(file)).key_name)
             except CorruptFile:
-                yield Found(file, None)
+                yield FoundKeys(file, None)
             except FileNotFoundError:
                 continue  # retention was quicker
 

@@ -1,11 +1,11 @@
 from typing import Final
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import Disk
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import BatchCipher
 from streamlog.log.encryption.key_file import WrappedKey
-from streamlog.log.files import FilePool
+from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.file_pool import FilePool
 
 NEVER: Final = 2**63 - 1
 """As ``since``: batches may be in the clear wherever they lie."""

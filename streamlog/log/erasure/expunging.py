@@ -12,11 +12,11 @@ from typing import Final
 from streamlog.log.compaction.cleaning import Terms
 from streamlog.log.compaction.rewriting import Rewriting
 from streamlog.log.compaction.swap import Swap
-from streamlog.log.disk import Disk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.segment import Segment
-from streamlog.log.times import latest_time
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.time_search import latest_time
+from streamlog.log.storage.disk import Disk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compacted import emptied, is_gap, left_over
 from streamlog.record.keys import without

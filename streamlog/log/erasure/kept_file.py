@@ -24,7 +24,7 @@ _TAIL: Final = struct.Struct(">q")
 _HEAD: Final = struct.Struct(">qiI")
 
 
-class Kept(NamedTuple):
+class ErasureSnapshot(NamedTuple):
     """What such a file says."""
 
     committed: Erasure
@@ -50,7 +50,7 @@ def encode(erasures: Erasures, owner: bytes) -> bytes:
     return b"".join((_MAGIC, _CRC.pack(crc32c(body)), body))
 
 
-def decode(data: bytes, path: str, owner: bytes) -> Kept:
+def decode(data: bytes, path: str, owner: bytes) -> ErasureSnapshot:
     """Raises CorruptFile for what ``encode`` has not written for ``owner``."""
     start = len(_MAGIC) + _CRC.size
     if len(data) < start or not data.startswith(_MAGIC):
@@ -69,7 +69,7 @@ def decode(data: bytes, path: str, owner: bytes) -> Kept:
     if len(parts) < 2:
         raise CorruptFile(f"{path}: what is committed is missing")
     committed, unremoved, *pending = parts
-    return Kept(committed, unremoved.erased, pending, tail_start)
+    return ErasureSnapshot(committed, unremoved.erased, pending, tail_start)
 
 
 def _packed(erasure: Erasure) -> bytes:

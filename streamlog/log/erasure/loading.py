@@ -4,12 +4,12 @@ import logging
 from collections.abc import Iterator
 
 from streamlog.errors import CorruptData, CorruptFile
-from streamlog.log.disk import storage_error
 from streamlog.log.erasure.erasures import Erasure, Erasures
 from streamlog.log.erasure.kept_file import FILE_NAME, decode, owner_of
 from streamlog.log.log import PartitionLog
-from streamlog.log.scan import BatchPlace
-from streamlog.log.segment import Segment
+from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.segment import Segment
+from streamlog.log.storage.disk import storage_error
 from streamlog.record.batch import CONTROL, check_batch, read_header
 from streamlog.record.codec import marked_batches
 from streamlog.record.erasure import erased_by

@@ -22,7 +22,7 @@ from streamlog.errors import (
     StreamlogError,
     Unavailable,
 )
-from streamlog.log.files import FilePool
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import records as facts
 from streamlog.metadata.controller import Decision, batches
 from streamlog.metadata.forwarding import Granted

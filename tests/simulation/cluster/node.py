@@ -14,7 +14,7 @@ from streamlog.config import GroupsSection, SyncPolicy
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.source import NatsSource
-from streamlog.log.files import FilePool
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image import Image
 from streamlog.metadata.last_run import Runs

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from immutables import Map
 
 from streamlog.errors import StreamlogError
-from streamlog.log.files import FilePool
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import records as facts
 from streamlog.metadata import voting
 from streamlog.metadata.commands import AllocateProducerIds

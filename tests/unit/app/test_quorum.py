@@ -6,7 +6,7 @@ import pytest
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.errors import CorruptData
-from streamlog.log.reserve import Reserve
+from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata import data_dir
 from streamlog.metadata.data_dir import DataDir
 from streamlog.model import NodeId

@@ -10,12 +10,12 @@ from streamlog.backup.kept import KeptFolders
 from streamlog.backup.placement import node_file
 from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StreamNotFound
 from streamlog.log.checkpoint import OffsetCheckpoint
-from streamlog.log.disk import OsDisk
 from streamlog.log.encryption.key_ring import KeyRing
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.mark import METADATA_NAME, encode_mark
+from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.data_dir import FORMAT_VERSION
 from streamlog.metadata.entries import PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig

@@ -16,7 +16,7 @@ from streamlog.ledger.core.entry import configuration
 from streamlog.ledger.core.genesis import genesis_block
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
 from streamlog.ledger.store import BlockStore
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.record.codec import Record
 
 C = ("--channel", "c")

@@ -5,10 +5,10 @@ import pytest
 from typer.testing import CliRunner
 
 from streamlog.cli.program import app
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from tests.log_folder import A_KEY, a_key_ring, append
 
 

@@ -10,7 +10,7 @@ from streamlog.errors import ChannelNotFound, ConfigError, CorruptFile, OtherCha
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.folder import ChannelFile, LedgerFolder, read_channel_file
 from streamlog.ledger.registrar import Registrar
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from tests.kafka_node import KafkaNode
 from tests.ledger_channel import config_of
 

@@ -9,7 +9,7 @@ from streamlog.errors import BlockNotReady, InvalidRequest
 from streamlog.ledger.deliver import Behavior, DeliverRequest, deliver
 from streamlog.ledger.local import RECENT_BYTES, LocalLedger
 from streamlog.ledger.store import BlockStore
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 
 BLOCKS = [b"block %d" % number for number in range(20)]
 FIRST = "00000000000000000000.log"

@@ -10,8 +10,8 @@ import pytest
 from streamlog.errors import CorruptBatch, OffsetOutOfRange
 from streamlog.ledger.positions import ENTRY
 from streamlog.ledger.store import CHECKPOINT_NAME, POSITIONS_NAME, BlockStore
-from streamlog.log.disk import OsDisk, OsFile
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk, OsFile
 
 SMALL = LogSettings(segment_bytes=2_000, segment_age_ms=2**62)
 BLOCKS = [b"%d " % number + b"x" * (37 * number % 211) for number in range(60)]

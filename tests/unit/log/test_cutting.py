@@ -6,8 +6,8 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.errors import Overloaded, StorageFull
-from streamlog.log import disk as disk_module
 from streamlog.log.log import PartitionLog
+from streamlog.log.storage import disk as disk_module
 from tests.log_folder import append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.errors import CorruptBatch, CorruptFile, StreamlogError
-from streamlog.log.end_checksums import EndChecksums
 from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.log import PartitionLog
-from streamlog.log.manifest import MANIFEST_NAME, Manifest, SealedSegment, decode, encode
-from streamlog.log.removal import Removal
+from streamlog.log.manifest import MANIFEST_NAME, LogManifest, SealedSegment, decode, encode
+from streamlog.log.segment.end_checksums import EndChecksums
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.removal import Removal
 from tests.compacted_log import KeyedLog
 from tests.later import Later
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
@@ -44,7 +44,7 @@ def reopen(disk: SimDisk, recovery_point: int = END, **known: int) -> PartitionL
     return open_log(disk, SETTINGS, recovery_point=recovery_point, **known)
 
 
-def stored(disk: SimDisk) -> Manifest:
+def stored(disk: SimDisk) -> LogManifest:
     file = f"{FOLDER}/{MANIFEST_NAME}"
     return decode(disk.content(file), b"s/0", file)
 
@@ -386,7 +386,7 @@ def test_a_cleaning_names_those_of_the_new_segment(*, encrypts: bool) -> None:
     assert log.log.damaged_from is None
 
 
-def stored_after(disk: SimDisk, call: Callable[[], object]) -> Manifest:
+def stored_after(disk: SimDisk, call: Callable[[], object]) -> LogManifest:
     call()
     return stored(disk)
 
@@ -481,7 +481,7 @@ def test_a_log_is_cut_on_a_full_disk(disk: SimDisk, *, has_power: bool) -> None:
 
 
 def test_one_of_another_folder_or_cut_is_none() -> None:
-    manifest = Manifest(
+    manifest = LogManifest(
         3,
         20,
         25,

@@ -126,7 +126,7 @@ def test_a_sync_waits_for_file_descriptors(
     disk: SimDisk, log: PartitionLog, operation: str, part: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files are opened by it, too: a lack of descriptors passes, and does not end the log."""
-    monkeypatch.setattr("streamlog.log.disk.DESCRIPTORS_PAUSE_S", 0.0)
+    monkeypatch.setattr("streamlog.log.storage.disk.DESCRIPTORS_PAUSE_S", 0.0)
     append(log, 3)
     log.roll()
     append(log, 3)

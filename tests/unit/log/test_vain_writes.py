@@ -11,9 +11,9 @@ import pytest
 
 from streamlog.config import LogSection
 from streamlog.errors import StorageFailed, StorageFull
-from streamlog.log.disk import OsDisk, OsFile
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk, OsFile
 from streamlog.partition.disk_space import DiskSpace, Spells
 from tests.compacted_log import KeyedLog, view
 from tests.log_folder import FOLDER, append, open_log, read_batches, sync

@@ -4,10 +4,10 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import CorruptData
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.damage import check_tail
 from streamlog.record.codec import RecordRun
 

@@ -5,7 +5,7 @@ from uuid import uuid4
 import pytest
 
 from streamlog.errors import ConfigError
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata import data_dir, last_run
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.last_run import LAST_RUN, STAMPS_MAX, Run, Runs, read_run, write_run

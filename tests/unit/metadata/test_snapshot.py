@@ -5,7 +5,7 @@ import pytest
 from crc32c import crc32c
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.image import Image
 from streamlog.metadata.records import NodeRegistered, PartitionChanged, StreamCreated
 from streamlog.metadata.snapshot import (

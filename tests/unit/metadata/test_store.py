@@ -13,8 +13,8 @@ from streamlog.errors import (
     StorageFailed,
     StorageFull,
 )
-from streamlog.log import disk as disk_module
-from streamlog.log.files import FilePool
+from streamlog.log.storage import disk as disk_module
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.image import Image
 from streamlog.metadata.snapshot import (
     encode_snapshot,
@@ -64,7 +64,7 @@ def test_a_vote_waits_for_file_descriptors(tmp_path: Path, monkeypatch: pytest.M
     disk, vote = FailingDisk(), StoredVote(UUID(int=1), 4)
     node = Node(tmp_path, disk=disk)
     disk.faults.break_("write_small", code=errno.EMFILE)
-    monkeypatch.setattr("streamlog.log.disk.sleep", lambda _: disk.faults.mend())
+    monkeypatch.setattr("streamlog.log.storage.disk.sleep", lambda _: disk.faults.mend())
     node.store.save_vote(vote)
     assert Node(tmp_path).store.vote == vote
 

@@ -4,7 +4,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.vote import NAME, StoredVote, read_vote, write_vote
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey

@@ -10,7 +10,7 @@ import pytest
 
 from streamlog.config import LogSection
 from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError, StreamNotFound
-from streamlog.log.mark import decode_mark
+from streamlog.log.partition_metadata import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition import registry as registry_module

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.log.checkpoint import encode_checkpoint
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import (
     ERASURES,

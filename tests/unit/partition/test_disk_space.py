@@ -6,7 +6,7 @@ from pathlib import Path
 
 from streamlog.config import LogSection
 from streamlog.errors import StorageFull
-from streamlog.log.reserve import Reserve
+from streamlog.log.storage.reserve import Reserve
 from streamlog.partition.disk_space import HOLD_MS_MAX, RELAPSE_MS, DiskSpace, Spells
 from tests.failing_disk import FailingDisk
 

@@ -4,9 +4,9 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptFile
-from streamlog.log.disk import OsDisk
-from streamlog.log.mark import METADATA_NAME, Mark
-from streamlog.log.removal import Removal
+from streamlog.log.partition_metadata import METADATA_NAME, PartitionMetadata
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.removal import Removal
 from streamlog.model import TopicPartition
 from streamlog.partition.folder import Folders
 
@@ -26,7 +26,7 @@ def test_the_mark_is_as_kafka_writes_it(folders: Folders, tmp_path: Path) -> Non
     assert (
         path / METADATA_NAME
     ).read_text() == "version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ\nincarnation: 5\n"
-    assert folders.mark(path) == Mark(ID, 5)
+    assert folders.mark(path) == PartitionMetadata(ID, 5)
     folders.claim(TP, ID, 5)
 
 
@@ -40,7 +40,7 @@ def test_a_half_made_folder_is_taken(folders: Folders) -> None:
     folders.path(TP).mkdir(parents=True)
     assert folders.mark(folders.path(TP)) is None
     folders.claim(TP, ID, 5)
-    assert folders.mark(folders.path(TP)) == Mark(ID, 5)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, 5)
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_damaged_mark_is_told_and_made_anew(folders: Folders, content: bytes) 
     with pytest.raises(CorruptFile):
         folders.mark(folders.path(TP))
     folders.claim(TP, ID, 5)
-    assert folders.mark(folders.path(TP)) == Mark(ID, 5)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, 5)
 
 
 def test_present_are_numbered_folders_only(folders: Folders, tmp_path: Path) -> None:
@@ -72,7 +72,7 @@ def test_discard_moves_at_once_and_remove_removes(folders: Folders, tmp_path: Pa
     assert not (tmp_path / "streams" / "orders").exists()
     assert folders.leftovers() == [moved]
     folders.claim(TP, OTHER, 5)
-    assert folders.mark(folders.path(TP)) == Mark(OTHER, 5)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(OTHER, 5)
     removal = Removal(OsDisk())
     removal.remove_folder(str(moved))
     removal.stop(10)
@@ -100,13 +100,13 @@ def test_a_folder_of_another_replica_is_refused_and_stays(folders: Folders) -> N
     for other in (4, 6):
         with pytest.raises(CorruptFile, match="assigned at metadata offset 5"):
             folders.claim(TP, ID, other)
-    assert folders.mark(folders.path(TP)) == Mark(ID, 5)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, 5)
 
 
 def test_a_mark_that_tells_no_replica_is_completed(folders: Folders) -> None:
     folders.claim(TP, ID, 5)
     mark = folders.path(TP) / METADATA_NAME
     mark.write_bytes(b"".join(mark.read_bytes().splitlines(keepends=True)[:2]))
-    assert folders.mark(folders.path(TP)) == Mark(ID, None)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, None)
     folders.claim(TP, ID, 6)
-    assert folders.mark(folders.path(TP)) == Mark(ID, 6)
+    assert folders.mark(folders.path(TP)) == PartitionMetadata(ID, 6)

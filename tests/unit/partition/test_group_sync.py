@@ -5,12 +5,12 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.log.epochs import LeaderEpochs
-from streamlog.log.files import FilePool
 from streamlog.log.layout import EPOCHS_NAME
+from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.log import PartitionLog
-from streamlog.log.recovery import DeferredSyncs
+from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.partition.flusher import _run_together
 from tests.log_folder import append
 from tests.simulation.disk import PowerCut, SimDisk

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from streamlog.errors import EncryptionKeyMissing
-from streamlog.log.disk import OsFile
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
+from streamlog.log.storage.disk import OsFile
 from streamlog.metadata.image import Image
 from streamlog.partition.registry import Registry
 from tests.failing_disk import FailingDisk

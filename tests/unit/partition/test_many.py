@@ -9,9 +9,9 @@ import pytest
 
 from streamlog.errors import StorageFailed
 from streamlog.log import log as log_module
-from streamlog.log.disk import OsDisk
 from streamlog.log.retention import expired_count
-from streamlog.log.shared_sync import SharedSync
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.shared_sync import SharedSync
 from streamlog.partition import registry as registry_module
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry

@@ -6,10 +6,10 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptData, CorruptFile, StorageFailed, StorageFull
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.mark import METADATA_NAME
+from streamlog.log.partition_metadata import METADATA_NAME
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig

@@ -249,7 +249,7 @@ async def test_an_unchecked_segment_is_checked_off_the_event_loop(
     async with world.node() as registry:
         partition = registry.partition(tp("s"))
         threads: list[bool] = []
-        from streamlog.log import segment as module
+        from streamlog.log.segment import segment as module
 
         inner = module.Segment.verify
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch, OffsetOutOfRange
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.reader import Reader

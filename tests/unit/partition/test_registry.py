@@ -14,7 +14,7 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.checkpoint import OffsetCheckpoint, encode_checkpoint
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
 from streamlog.partition.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT

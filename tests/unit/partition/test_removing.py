@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFull
-from streamlog.log.disk import OsFile
-from streamlog.log.slice import FileSlice
+from streamlog.log.segment.slice import FileSlice
+from streamlog.log.storage.disk import OsFile
 from streamlog.partition import registry as registry_module
 from streamlog.partition.owner import Partition
 from streamlog.partition.registry import Registry

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import CorruptBatch, NotLeader, StorageFailed, StorageFull
-from streamlog.log import disk as disk_module
-from streamlog.log.disk import OsDisk
 from streamlog.log.layout import base_offset_of
-from streamlog.log.scan import Damage, scan_past_damage
+from streamlog.log.segment.scan import Damage, scan_past_damage
+from streamlog.log.storage import disk as disk_module
+from streamlog.log.storage.disk import OsDisk
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition import replica
 from streamlog.partition.following import Cut, Following

@@ -13,10 +13,10 @@ from streamlog.errors import (
     StorageFull,
     StreamlogError,
 )
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.state import PartitionState
 from streamlog.replication.isr import ReplicaStanding

@@ -3,7 +3,7 @@
 import asyncio
 import threading
 
-from streamlog.log.disk import OsDisk
+from streamlog.log.storage.disk import OsDisk
 from streamlog.partition.owner import Partition
 from tests.partition_world import World, publish, tp
 from tests.replica_world import until

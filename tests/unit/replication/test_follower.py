@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.log.epochs import LeaderEpochs
+from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.model import NO_EPOCH, EpochEnd
 from streamlog.replication.follower import cut_offset, divergence, shown_offset
 

@@ -12,10 +12,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Final
 
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.sections import SaslSection
 from streamlog.wire.registry import SASL_AUTHENTICATE, SASL_HANDSHAKE
 from tests.kafka_node import KafkaNode

@@ -9,8 +9,8 @@ import pytest
 from streamlog.cli.cluster.force import make_only_voter
 from streamlog.config import Settings
 from streamlog.errors import ConfigError, InvalidRequest
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.records import (
     MetadataLogBegun,

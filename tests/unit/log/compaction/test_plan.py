@@ -2,7 +2,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from streamlog.log.compaction.plan import Standing, first_dirty, fits, is_due, standing
+from streamlog.log.compaction.plan import CleaningNeed, first_dirty, fits, is_due, standing
 from streamlog.log.settings import CompactionSettings
 
 
@@ -16,7 +16,7 @@ class Piece(NamedTuple):
 PIECES = [Piece(0, 10, 100, 10), Piece(10, 20, 100, 20), Piece(20, 30, 200, 30)]
 
 
-def look(pieces: list[Piece] = PIECES, **more: Any) -> Standing[Piece]:
+def look(pieces: list[Piece] = PIECES, **more: Any) -> CleaningNeed[Piece]:
     known = {"first_dirty_offset": 0, "upper_offset": 30, "now_ms": 1_000} | more
     lag_ms = known.pop("min_lag_ms", 0)
     settings = CompactionSettings(min_lag_ms=lag_ms)
@@ -24,15 +24,15 @@ def look(pieces: list[Piece] = PIECES, **more: Any) -> Standing[Piece]:
 
 
 def test_what_is_committed_and_old_enough_can_be_cleaned() -> None:
-    assert look() == Standing(PIECES, 0, 400)
-    assert look(first_dirty_offset=20) == Standing(PIECES, 200, 200)
-    assert look(first_dirty_offset=15) == Standing(PIECES, 100, 300)
-    assert look(upper_offset=29) == Standing(PIECES[:2], 0, 200)
-    assert look(now_ms=29, min_lag_ms=10) == Standing(PIECES[:1], 0, 100)
-    assert look(now_ms=30, min_lag_ms=10) == Standing(PIECES[:2], 0, 200)
-    assert look(now_ms=0, min_lag_ms=10, first_dirty_offset=20) == Standing(PIECES[:2], 200, 0)
-    assert look([Piece(0, 10, 5, None)], min_lag_ms=1) == Standing([], 0, 0)
-    assert look([]) == Standing([], 0, 0)
+    assert look() == CleaningNeed(PIECES, 0, 400)
+    assert look(first_dirty_offset=20) == CleaningNeed(PIECES, 200, 200)
+    assert look(first_dirty_offset=15) == CleaningNeed(PIECES, 100, 300)
+    assert look(upper_offset=29) == CleaningNeed(PIECES[:2], 0, 200)
+    assert look(now_ms=29, min_lag_ms=10) == CleaningNeed(PIECES[:1], 0, 100)
+    assert look(now_ms=30, min_lag_ms=10) == CleaningNeed(PIECES[:2], 0, 200)
+    assert look(now_ms=0, min_lag_ms=10, first_dirty_offset=20) == CleaningNeed(PIECES[:2], 200, 0)
+    assert look([Piece(0, 10, 5, None)], min_lag_ms=1) == CleaningNeed([], 0, 0)
+    assert look([]) == CleaningNeed([], 0, 0)
 
 
 def test_the_share_that_is_dirty() -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Terms
-from streamlog.log.disk import OsDisk
-from streamlog.log.dump import DumpedBatch, dump
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.tools.dump import DumpedBatch, dump
 from streamlog.record import _columns_plain, columns
 from tests.compacted_log import COMPACTED, sealed
 from tests.log_folder import read_batches

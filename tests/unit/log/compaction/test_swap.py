@@ -6,10 +6,10 @@ import pytest
 
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms
-from streamlog.log.disk import OsDisk
-from streamlog.log.files import FilePool
 from streamlog.log.log import PartitionLog
-from streamlog.log.verify import Finding, verify
+from streamlog.log.storage.disk import OsDisk
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.log.tools.verify import FolderFinding, verify
 from tests.compacted_log import COMPACTED, KeyedLog, sealed, view
 from tests.log_folder import FOLDER
 from tests.simulation.disk import PowerCut, SimDisk
@@ -160,4 +160,4 @@ def test_a_compacted_folder_passes_verification(tmp_path: Path) -> None:
     log.close()
     found = list(verify(tmp_path))
     assert found
-    assert not [it for it in found if isinstance(it, Finding)]
+    assert not [it for it in found if isinstance(it, FolderFinding)]

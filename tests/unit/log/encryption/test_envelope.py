@@ -1,8 +1,8 @@
 import pytest
 
 from streamlog.errors import CorruptFile, EncryptionKeyMissing
-from streamlog.log.beside import Beside
 from streamlog.log.encryption.envelope import enveloped, is_enveloped, opened
+from streamlog.log.sidecar_files import SidecarFiles
 from tests.log_folder import FOLDER, a_key_ring
 from tests.simulation.disk import SimDisk
 
@@ -37,7 +37,7 @@ def test_of_another_key() -> None:
 def test_beside_a_log() -> None:
     disk = SimDisk()
     disk.make_directory(str(FOLDER))
-    beside = Beside(disk, str(FOLDER), KEYS)
+    beside = SidecarFiles(disk, str(FOLDER), KEYS)
     beside.write("ids", CONTENT, encrypts=True)
     assert CONTENT not in disk.content(f"{FOLDER}/ids")
     assert beside.read("ids") == CONTENT

@@ -1,0 +1,80 @@
+"""What becomes of one batch. No files, no clock."""
+
+from collections.abc import Callable
+from typing import Final
+
+from streamlog.record.batch import CONTROL, BatchHeader
+from streamlog.record.compacted import delete_horizon_ms, emptied, is_gap, left_over
+from streamlog.record.compression import Buffer
+from streamlog.record.keys import KeyOffsets
+from streamlog.record.opening import opened
+
+TIME_MS_MAX: Final = 2**62
+"""What lies beyond is no time; tombstones of a batch that counts from there stay."""
+
+
+class BatchFilter:
+    """Leaves of each batch what is to stay."""
+
+    def __init__(
+        self,
+        keys: KeyOffsets,
+        *,
+        first_dirty_offset: int,
+        upper_offset: int,
+        now_ms: int,
+        delete_retention_ms: int,
+        may_drop_tombstones: bool,
+        producer_needs: Callable[[BatchHeader], bool],
+    ) -> None:
+        """``keys`` has the last record of each key of ``[first_dirty_offset, upper_offset)``."""
+        self.horizon_ms: int | None = None
+        """When the first of the tombstones that stay may go."""
+        self._keys = keys
+        self._first_dirty_offset = first_dirty_offset
+        self._upper_offset = upper_offset
+        self._now_ms = now_ms
+        self._delete_retention_ms = delete_retention_ms
+        self._may_drop = may_drop_tombstones
+        self._producer_needs = producer_needs
+
+    def keep(self, header: BatchHeader, batch: memoryview) -> bytes | memoryview | None:
+        """The batch as it is to be; None: nothing is left of it. Raises CorruptBatch."""
+        base, upper, count = header.base_offset, self._upper_offset, header.record_count
+        if header.attributes & CONTROL or base >= upper:
+            return batch
+        if not count:
+            needed = not is_gap(header) and self._producer_needs(header)
+            return batch if needed else None
+        horizon_ms = delete_horizon_ms(header)
+        drop = self._may_drop and horizon_ms is not None and horizon_ms <= self._now_ms
+        body = opened(header, batch)
+        left = self._keys.sift(body, count, base, upper, drop_tombstones=drop)
+        if not left.kept:
+            return emptied(header) if self._producer_needs(header) else None
+        kept = body if left.body is None else left.body
+        if left.tombstones:
+            if horizon_ms is not None:
+                self._note(horizon_ms)
+            elif self._passes(header):
+                return self._passed(header, kept, left.kept)
+        return batch if left.body is None else left_over(header, kept, left.kept)
+
+    def _passes(self, header: BatchHeader) -> bool:
+        """Of what is not dirty, older records might be there that ``keys`` does not know."""
+        is_dirty = self._first_dirty_offset < header.next_offset <= self._upper_offset
+        return is_dirty and abs(header.base_timestamp_ms) <= TIME_MS_MAX
+
+    def _passed(self, header: BatchHeader, body: Buffer, count: int) -> bytes:
+        """The first time there is a tombstone in it: from now on the time runs."""
+        horizon_ms = min(self._now_ms + self._delete_retention_ms, TIME_MS_MAX)
+        self._note(horizon_ms)
+        if not header.is_log_append_time:  # else the deltas count for nothing
+            shift_ms = header.base_timestamp_ms - horizon_ms
+            shifted = self._keys.sift(body, count, header.base_offset, 0, shift_ms=shift_ms)
+            body = body if shifted.body is None else shifted.body
+        return left_over(header, body, count, horizon_ms=horizon_ms)
+
+    def _note(self, horizon_ms: int) -> None:
+        known = self.horizon_ms
+        self.horizon_ms = horizon_ms if known is None else min(known, horizon_ms)

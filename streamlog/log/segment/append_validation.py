@@ -1,0 +1,166 @@
+"""What may be appended: looked at before a byte of it is written."""
+
+import struct
+from typing import Final
+
+from streamlog.errors import CorruptBatch
+from streamlog.log.segment.index import RELATIVE_OFFSET_MAX
+from streamlog.log.segment.scan import BatchPlace
+from streamlog.log.segment.segment import Segment
+from streamlog.log.settings import LogSettings
+from streamlog.record.batch import (
+    ENCRYPTED,
+    HEADER_BYTES,
+    LENGTH_PREFIX_BYTES,
+    MAGIC,
+    check_batch,
+)
+from streamlog.record.compacted import gap_from, is_gap
+
+RUN_BYTES: Final = 1024 * 1024
+"""The most that is checked and written in one go, but for a first batch that is larger ..."""
+RUN_BATCHES: Final = 500
+"""... and the most batches, so that nobody waits long for it."""
+
+_HEAD: Final = struct.Struct(">qiib6xi8xq")
+"""Of a batch: base offset, length, leader epoch, magic, last offset delta, max timestamp."""
+
+
+def next_batch(
+    batch: bytes, *, end_offset: int, epoch: int, directory: str
+) -> tuple[int, int, int]:
+    """The next offset, leader epoch and time of a batch that was made here.
+
+    Raises CorruptBatch if it cannot follow at ``end_offset`` after a batch of ``epoch``.
+    """
+    if len(batch) < HEADER_BYTES:
+        raise CorruptBatch(f"{directory}: a batch of {len(batch)} bytes")
+    base_offset, length, own_epoch, magic, last_delta, timestamp_ms = _HEAD.unpack_from(batch)
+    if (
+        base_offset != end_offset
+        or length + LENGTH_PREFIX_BYTES != len(batch)
+        or magic != MAGIC
+        or last_delta < 0
+        or own_epoch < epoch
+    ):
+        raise CorruptBatch(
+            f"{directory}: a batch of {len(batch)} bytes with base offset {base_offset}, "
+            f"length {length}, magic {magic}, epoch {own_epoch} cannot follow at "
+            f"{end_offset} in epoch {epoch}"
+        )
+    return base_offset + last_delta + 1, own_epoch, timestamp_ms
+
+
+def from_offset(records: memoryview, end_offset: int) -> memoryview:
+    """``records``, which are to follow at ``end_offset``. Of a gap at their front it is the part
+    from there on, by itself: compaction elsewhere may have made it of more than is missing here.
+
+    Raises CorruptBatch.
+    """
+    if len(records) < HEADER_BYTES or _HEAD.unpack_from(records)[0] >= end_offset:
+        return records
+    header = check_batch(records)
+    if is_gap(header) and end_offset < header.next_offset:
+        return memoryview(gap_from(header, end_offset))
+    return records
+
+
+def next_run(
+    records: memoryview,
+    *,
+    end_offset: int,
+    epoch: int,
+    is_empty: bool,
+    directory: str,
+    epoch_max: int | None = None,
+) -> list[BatchPlace]:
+    """The batches at the front of ``records``, as another node wrote them, checksums included.
+
+    As many as are good for one go; a cut last one is left out. The first may begin before
+    ``end_offset`` if the log ``is_empty``: its leader's log starts in the midst of that batch.
+    Batches of a later epoch than ``epoch_max`` are left out, with all that follows them.
+    Raises CorruptBatch if one is damaged or cannot follow the one before.
+    """
+    places: list[BatchPlace] = []
+    position = 0
+    while position < len(records) and len(places) < RUN_BATCHES:
+        if places and _is_cut(records, position):
+            break
+        header = check_batch(records, position)
+        if header.attributes & ENCRYPTED:
+            raise CorruptBatch(f"{directory}: a fetched batch at {end_offset} is encrypted")
+        straddles = is_empty and not places and header.base_offset < end_offset < header.next_offset
+        if (header.base_offset != end_offset and not straddles) or header.leader_epoch < epoch:
+            raise CorruptBatch(
+                f"{directory}: a fetched batch with base offset {header.base_offset}, epoch"
+                f" {header.leader_epoch} cannot follow at {end_offset} in epoch {epoch}"
+            )
+        end = position + header.size_bytes
+        if places and end > RUN_BYTES:
+            break
+        if epoch_max is not None and header.leader_epoch > epoch_max:
+            break
+        end_offset, epoch = header.next_offset, header.leader_epoch
+        places.append(
+            BatchPlace(
+                position, end, header.base_offset, end_offset, epoch, header.max_timestamp_ms
+            )
+        )
+        position = end
+    return places
+
+
+def _is_cut(records: memoryview, position: int) -> bool:
+    left = len(records) - position
+    if left < LENGTH_PREFIX_BYTES:
+        return True
+    length: int = _HEAD.unpack_from(records, position)[1] if left >= _HEAD.size else left
+    return length + LENGTH_PREFIX_BYTES > left
+
+
+def wants_new_segment(
+    settings: LogSettings,
+    *,
+    size_bytes: int,
+    first_ms: int | None,
+    base_offset: int,
+    batch_bytes: int,
+    next_offset: int,
+    now_ms: int,
+) -> bool:
+    """Whether a batch goes into a new segment, where the active one, whose first batch is of
+    ``first_ms``, has ``size_bytes`` before it.
+    """
+    return size_bytes > 0 and (
+        size_bytes + batch_bytes + settings.overhead_bytes > settings.segment_bytes
+        or (first_ms is not None and now_ms - first_ms >= settings.segment_age_ms)
+        or next_offset - 1 - base_offset > RELATIVE_OFFSET_MAX
+    )
+
+
+def fitting_run(
+    settings: LogSettings, places: list[BatchPlace], segment: Segment, *, first_ms: int | None
+) -> list[BatchPlace]:
+    """The first of ``places``, those that go into ``segment``, whose first batch is of
+    ``first_ms``; none: it is to be a new one.
+
+    The batches' own times decide, so that the segments are the leader's.
+    """
+    fitting: list[BatchPlace] = []
+    size_bytes = segment.size_bytes
+    for place in places:
+        batch_bytes = place.end_position - place.position
+        if wants_new_segment(
+            settings,
+            size_bytes=size_bytes,
+            first_ms=first_ms,
+            base_offset=segment.base_offset,
+            batch_bytes=batch_bytes,
+            next_offset=place.next_offset,
+            now_ms=place.max_timestamp_ms,
+        ):
+            break
+        fitting.append(place)
+        size_bytes += batch_bytes + settings.overhead_bytes
+        first_ms = place.max_timestamp_ms if first_ms is None else first_ms
+    return fitting
