@@ -7,8 +7,8 @@ from typing import BinaryIO, NamedTuple
 
 from streamlog.errors import OffsetOutOfRange, StaleNode, StreamlogError
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.pending import Acknowledgement
-from streamlog.partition.producing import Appended
+from streamlog.partition.pending_appends import Acknowledgement
+from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.record.produced import ProducedBatch, stamp
 from tests.record_batches import HandRecord, hand_batch
 
@@ -118,7 +118,7 @@ class FakePartition:
     async def know_producers(self) -> None:
         pass
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> Appended:
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
         if self.producing_fails is not None:
             raise self.producing_fails
         base_offset = self.log_end_offset
@@ -127,7 +127,7 @@ class FakePartition:
         self.waiting.append((base_offset, ack))
         if self.commits:
             self.commit_produced()
-        return Appended(base_offset)
+        return ProducerAppend(base_offset)
 
     def commit_produced(self) -> None:
         """As a timer would, when all that is there has been synced."""

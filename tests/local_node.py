@@ -19,8 +19,8 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.partition.tracing import TracedPartition, Traces
 from streamlog.record.batch import batches
 from streamlog.record.codec import Record, iter_records
@@ -62,7 +62,7 @@ class LocalNode:
         )
         reserve = Reserve(self._data_dir.path / "reserve", settings.log.reserve_bytes)
         self.metadata = build_metadata(settings, self._data_dir, self._incarnation, reserve)
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             path,
             node_id=NODE_ID,
             settings=settings.log,

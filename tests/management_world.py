@@ -30,8 +30,8 @@ from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.codec import RecordRun
 from tests.integration.test_leadership import FakeLease
 from tests.local_node import until
@@ -49,7 +49,7 @@ class Member:
         self.image = Image("test")
         self.may_see = True
         self.controller_id = FRONT
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             path, node_id=node_id, settings=LogSection(sync="os"), metrics=NodeMetrics()
         )
         self.lease = FakeLease()

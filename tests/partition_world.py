@@ -16,8 +16,8 @@ from streamlog.metadata.image import Image
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
 from tests.lone_node import started
@@ -74,16 +74,16 @@ class World:
         self.deleted: frozenset[UUID] = frozenset()
         self.metrics = NodeMetrics()
         self.keys = KeyRing()  # of the next registry
-        self.registries: list[Registry] = []
+        self.registries: list[ReplicaManager] = []
 
-    def registry(self, disk: Disk | None = None, **settings: object) -> Registry:
+    def registry(self, disk: Disk | None = None, **settings: object) -> ReplicaManager:
         """Slow upkeep, so that a test says itself when something is to happen."""
         quiet = {
             "checkpoint_interval_ms": 3_600_000,
             "sync_interval_ms": 3_600_000,
             "retention_check_ms": 3_600_000,
         }
-        return Registry(
+        return ReplicaManager(
             self.data_dir,
             node_id=ONE,
             settings=LogSection.model_validate({**quiet, **settings}),
@@ -114,7 +114,9 @@ class World:
         await self.apply(started(self.image, ONE, uuid4()))
 
     @asynccontextmanager
-    async def node(self, disk: Disk | None = None, **settings: object) -> AsyncIterator[Registry]:
+    async def node(
+        self, disk: Disk | None = None, **settings: object
+    ) -> AsyncIterator[ReplicaManager]:
         """From a start to a clean stop."""
         registry = await self.started(disk, **settings)
         async with asyncio.TaskGroup() as group:
@@ -123,7 +125,7 @@ class World:
             await registry.close()
             running.cancel()
 
-    async def started(self, disk: Disk | None = None, **settings: object) -> Registry:
+    async def started(self, disk: Disk | None = None, **settings: object) -> ReplicaManager:
         """As after the start; whoever drops it has killed the node."""
         registry = self.registry(disk, **settings)
         self.registries.clear()
@@ -133,7 +135,7 @@ class World:
         return registry
 
 
-def failures_of(registry: Registry) -> dict[TopicPartition, StreamlogError]:
+def failures_of(registry: ReplicaManager) -> dict[TopicPartition, StreamlogError]:
     """Partitions that cannot be written to, and why."""
     failed = {it.tp: it.failure for it in registry.partitions() if it.failure is not None}
     return {**registry.unopened, **failed}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from streamlog.errors import CorruptData, StorageFailed, StreamlogError
 from streamlog.log.settings import LogSettings
 from streamlog.model import NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.following import FetchPosition, Following
+from streamlog.partition.replication.follower import FetchPosition, PartitionFollower
 from streamlog.partition.state import PartitionState
 from streamlog.record.codec import iter_records
 from streamlog.replication.isr import IsrProposal, ReplicaStanding
@@ -83,7 +83,7 @@ class Replica:
     disk: SimDisk
     epoch: int = 0
     state: PartitionState | None = None
-    following: Following | None = None
+    following: PartitionFollower | None = None
     answers: list[Answer] = field(default_factory=list)
     high_watermark: int = 0
     heard: int = -1  # place in the story's images
@@ -102,7 +102,7 @@ class Replica:
         self.state = PartitionState(
             TP, log, node_id=self.node_id, high_watermark=0, may_act=lambda: self.has_lease
         )
-        self.following = Following(self.state)
+        self.following = PartitionFollower(self.state)
         self.high_watermark, self.heard = 0, -1
         self.answers.clear()
 

@@ -19,8 +19,8 @@ from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
 from tests.controller_world import World
@@ -67,7 +67,7 @@ class ReplicaNode:
         self._world = world
         (world.path / str(node_id)).mkdir(parents=True, exist_ok=True)
         quiet = {"sync_interval_ms": SLOW_MS, "retention_check_ms": SLOW_MS}
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             world.path / str(node_id),
             node_id=node_id,
             settings=LogSection.model_validate({**quiet, **log}),

@@ -64,11 +64,11 @@ Answering = Callable[[Msg], Awaitable[None]]
 
 
 class ServedPartition(LedPartition, ReadPartition, Protocol):
-    """``partition.owner.Partition``."""
+    """``partition.partition.Partition``."""
 
 
 class Partitions(Protocol):
-    """``partition.registry.Registry``."""
+    """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> ServedPartition: ...
     def partitions(self) -> Iterator[ServedPartition]: ...

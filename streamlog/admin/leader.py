@@ -17,7 +17,7 @@ from streamlog.model import TopicPartition
 
 
 class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def is_leader(self) -> bool: ...
@@ -28,7 +28,7 @@ class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protoco
 
 
 class Partitions(Protocol):
-    """What is needed of ``partition.registry.Registry``."""
+    """What is needed of ``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> LedPartition: ...
     def partitions(self) -> Iterator[LedPartition]: ...

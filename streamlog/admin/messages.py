@@ -50,7 +50,7 @@ class KnownSubjects(Protocol):
 
 
 class ReadablePartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def log_start_offset(self) -> int: ...

@@ -14,7 +14,7 @@ from streamlog.record.offset_set import OffsetSet
 
 
 class Statistics(Protocol):
-    """What is shown of ``partition.owner.PartitionStatistics``."""
+    """What is shown of ``partition.partition.PartitionStatistics``."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -27,13 +27,13 @@ class Statistics(Protocol):
 
 
 class Surplus(Protocol):
-    """What is needed of ``partition.surplus.Surplus``."""
+    """What is needed of ``partition.deletes.max_per_subject.MaxPerSubject``."""
 
     async def settle(self) -> None: ...
 
 
 class ShownPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def tp(self) -> TopicPartition: ...

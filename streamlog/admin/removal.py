@@ -14,13 +14,13 @@ OFFSETS_AT_ONCE: Final = 100_000
 
 
 class Erasing(Protocol):
-    """What is needed of ``partition.erasing.Erasing``."""
+    """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
 
     async def erase(self, erased: OffsetSet) -> None: ...
 
 
 class ShrinkingPartition(ReadablePartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def erasing(self) -> Erasing: ...

@@ -43,7 +43,7 @@ class Indexed(Protocol):
 
 
 class ReadPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -59,7 +59,7 @@ class ReadPartition(Protocol):
 
 
 class Partitions(Protocol):
-    """``partition.registry.Registry``."""
+    """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> ReadPartition: ...
 

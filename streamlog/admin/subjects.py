@@ -25,7 +25,7 @@ SORTED_AT_ONCE: Final = 5_000
 
 
 class CountedPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def high_watermark(self) -> int: ...

@@ -59,7 +59,7 @@ from streamlog.metadata.data_dir import DataDir
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.partition.registry import Registry
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.server.authenticator import Authenticator
 from streamlog.server.context import Context
 from streamlog.server.listener import Listener
@@ -103,7 +103,7 @@ class Node:
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._tracing = tracing_of(settings.tracing, data_dir.node_id)
-        self._registry = Registry(
+        self._registry = ReplicaManager(
             data_dir.path,
             node_id=data_dir.node_id,
             settings=settings.log,

@@ -17,7 +17,7 @@ from streamlog.ingest.source import NatsSource
 from streamlog.metadata.condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.registry import Registry
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.turns import in_turns
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class NodeStatus:
         node_id: NodeId,
         settings: Settings,
         metadata: MetadataService,
-        registry: Registry,
+        registry: ReplicaManager,
         groups: GroupService,
         source: NatsSource,
         admin: ManagementApi,

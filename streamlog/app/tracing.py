@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 from streamlog import __version__
 from streamlog.errors import ConfigError
 from streamlog.model import NodeId
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.partition.tracing import BatchTrace, TracedPartition, Traces
 from streamlog.sections import TracingSection
 

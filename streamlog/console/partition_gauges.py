@@ -75,7 +75,7 @@ LED: Final[tuple[tuple[str, str, Counted], ...]] = (
 
 
 class KeptPartition(Protocol):
-    """``partition.owner.Partition``."""
+    """``partition.partition.Partition``."""
 
     @property
     def closed(self) -> bool: ...

@@ -38,7 +38,7 @@ class Metadata(StreamMetadata, Protocol):
 
 
 class Partitions(Protocol):
-    """``partition.registry.Registry``."""
+    """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> LedPartition:
         """Raises PartitionNotFound, or what has put it offline."""

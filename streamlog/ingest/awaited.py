@@ -13,7 +13,7 @@ OVERHEAD_BYTES = 64
 
 
 class WatchedPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def is_leader(self) -> bool: ...

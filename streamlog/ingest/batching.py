@@ -35,7 +35,7 @@ COMMIT_HEADER: Final = (b"Nats-Batch-Commit", b"1")
 
 
 class BatchPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def log_end_offset(self) -> int: ...

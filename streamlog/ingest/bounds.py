@@ -9,7 +9,7 @@ from streamlog.errors import StreamlogError
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.subject_sequences import IndexedPartition, SubjectSequences
 from streamlog.ingest.tally import TOO_MANY, TOO_MANY_BYTES, TOO_MANY_OF_SUBJECT, Tally
-from streamlog.partition.bounds import BoundedPartition, RoomLeft, room_left
+from streamlog.partition.deletes.discard_new import BoundedPartition, RoomLeft, room_left
 from streamlog.record.batch import HEADER_BYTES
 from streamlog.record.codec import RecordRun
 from streamlog.record.sizes import record_sizes
@@ -20,13 +20,13 @@ NOT_COUNTED: Final = Refusal(
 
 
 class Surplus(Protocol):
-    """What is needed of ``partition.surplus.Surplus``."""
+    """What is needed of ``partition.deletes.max_per_subject.MaxPerSubject``."""
 
     def find(self) -> bool: ...
 
 
 class FilledPartition(BoundedPartition, IndexedPartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def surplus(self) -> Surplus: ...

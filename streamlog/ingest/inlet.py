@@ -54,7 +54,7 @@ NOWHERE = sys.maxsize
 
 
 class OwnedPartition(WatchedPartition, FilledPartition, RolledPartition, Protocol):
-    """What an inlet needs of ``partition.owner.Partition``."""
+    """What an inlet needs of ``partition.partition.Partition``."""
 
     @property
     def tp(self) -> TopicPartition: ...

@@ -41,7 +41,7 @@ class Opening(NamedTuple):
 
 
 class OpenedPartition(ReadablePartition, KeptPartition, RolledPartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
 
 class Openings:

@@ -42,13 +42,13 @@ class Rollup(NamedTuple):
 
 
 class Erasing(Protocol):
-    """What is needed of ``partition.erasing.Erasing``."""
+    """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None: ...
 
 
 class RolledPartition(IndexedPartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def log_start_offset(self) -> int: ...

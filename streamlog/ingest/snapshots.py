@@ -31,7 +31,7 @@ SHARE: Final = 20
 
 
 class KeptPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def tp(self) -> TopicPartition: ...

@@ -55,11 +55,11 @@ _ACKS: Final = {"all": Ack.COMMITTED, "leader": Ack.APPENDED, "none": Ack.NEVER}
 
 
 class KeptPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
-    """What ingest needs of ``partition.owner.Partition``."""
+    """What ingest needs of ``partition.partition.Partition``."""
 
 
 class Partitions(Protocol):
-    """What ingest needs of ``partition.registry.Registry``."""
+    """What ingest needs of ``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> KeptPartition: ...
 

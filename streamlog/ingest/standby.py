@@ -28,7 +28,7 @@ READ_BYTES: Final = 512 * 1024
 
 
 class FollowedPartition(ReadablePartition, IndexedPartition, Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
 

@@ -29,7 +29,7 @@ class IndexedSubjects(Protocol):
 
 
 class IndexedPartition(Protocol):
-    """What is needed of ``partition.owner.Partition``."""
+    """What is needed of ``partition.partition.Partition``."""
 
     @property
     def subjects(self) -> IndexedSubjects: ...

@@ -7,7 +7,7 @@ from typing import Final
 from streamlog.ingest.refusal import Refusal
 from streamlog.ingest.rollups import ALL
 from streamlog.metadata.stream import NO_LIMIT, StreamConfig
-from streamlog.partition.bounds import NO_MORE_BYTES, NO_MORE_MESSAGES, RoomLeft
+from streamlog.partition.deletes.discard_new import NO_MORE_BYTES, NO_MORE_MESSAGES, RoomLeft
 
 TOO_MANY: Final = Refusal(503, 10077, NO_MORE_MESSAGES, "limit")
 TOO_MANY_BYTES: Final = Refusal(503, 10077, NO_MORE_BYTES, "limit")

@@ -33,7 +33,7 @@ RECENT_MESSAGES = 1000
 
 
 class ReadablePartition(Protocol):
-    """What the rebuilding needs of ``partition.owner.Partition``."""
+    """What the rebuilding needs of ``partition.partition.Partition``."""
 
     @property
     def tp(self) -> TopicPartition: ...

@@ -1,11 +1,11 @@
-"""What who keeps records of the nodes' own in a stream needs of ``partition.owner.Partition``."""
+"""What who keeps records of the nodes' own in a stream needs of ``partition.partition.Partition``."""
 
 from collections.abc import Callable
 from typing import Protocol
 
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
-from streamlog.partition.pending import Acknowledgement
+from streamlog.partition.pending_appends import Acknowledgement
 from streamlog.record.codec import RecordRun
 
 

@@ -23,14 +23,19 @@ from streamlog.errors import (
 from streamlog.log.log import PartitionLog
 from streamlog.log.sync import SyncTicket
 from streamlog.model import NO_EPOCH, NO_INCARNATION, NO_LEADER, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.cleaning_state import CleaningState
-from streamlog.partition.pending import Acknowledgement, AwaitedStarts, Pending, PendingAppends
+from streamlog.partition.maintenance.cleaning_state import CleaningState
+from streamlog.partition.pending_appends import (
+    Acknowledgement,
+    AwaitedStarts,
+    PendingAppend,
+    PendingAppends,
+)
 from streamlog.record.codec import RecordRun
 from streamlog.replication.follower import divergence
 from streamlog.replication.isr import IsrProposal
 from streamlog.replication.leader import LeaderProgress, Standings
 
-__all__ = ["Acknowledgement", "PartitionState", "Pending"]
+__all__ = ["Acknowledgement", "PartitionState", "PendingAppend"]
 
 
 class PartitionState:
@@ -134,7 +139,7 @@ class PartitionState:
         partition_epoch: int | None = None,
         min_isr: int = 1,
         now_ms: int = 0,
-    ) -> list[Pending]:
+    ) -> list[PendingAppend]:
         """Lead in a newer epoch, or with another ISR in the same. What that commits, see
         ``settle``.
         """
@@ -250,7 +255,7 @@ class PartitionState:
             self.fail(error)
             raise
         self.appended_bytes = size = len(batch)
-        self.pending.add(Pending(log.log_end_offset, base_offset, size, started, ack))
+        self.pending.add(PendingAppend(log.log_end_offset, base_offset, size, started, ack))
         return base_offset
 
     def check_writable(self) -> None:
@@ -261,7 +266,7 @@ class PartitionState:
         if not self.has_room:
             raise StorageFull("the disk is full")
 
-    def settle(self) -> list[Pending]:
+    def settle(self) -> list[PendingAppend]:
         """Move the high watermark as far as it goes; acknowledge, and return, what that commits.
 
         Nothing moves on a follower, nor while the lease is over: to be called again when it holds.
@@ -389,7 +394,7 @@ class PartitionState:
         """It is still to be answered."""
         return self.progress is not None and self.progress.in_sync.proposal == proposal
 
-    def isr_refused(self, proposal: IsrProposal, now_ms: int) -> list[Pending]:
+    def isr_refused(self, proposal: IsrProposal, now_ms: int) -> list[PendingAppend]:
         """The controller will not have it. What that commits, see ``settle``."""
         if self.progress is not None and proposal.leader_epoch == self.leader_epoch:
             self.progress.refused(proposal, now_ms)
@@ -416,7 +421,7 @@ class PartitionState:
             raise
         return self.syncing
 
-    def finish_sync(self) -> list[Pending]:
+    def finish_sync(self) -> list[PendingAppend]:
         """The sync has succeeded. What that commits, see ``settle``."""
         ticket, self.syncing = self.syncing, None
         assert ticket is not None, "no sync runs"

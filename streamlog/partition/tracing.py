@@ -11,8 +11,8 @@ from typing import Any, Final
 from streamlog.errors import StreamlogError
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
-from streamlog.partition.owner import Partition
-from streamlog.partition.producing import Appended
+from streamlog.partition.partition import Partition
+from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.partition.state import Acknowledgement
 from streamlog.record.codec import RecordRun
 from streamlog.record.produced import ProducedBatch
@@ -147,7 +147,7 @@ class TracedPartition(Partition):
         self._appended(trace, base)
         return base
 
-    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> Appended:
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
         trace = self.traces.begin(self.tp, self.leader_epoch)
         if trace is None:
             return super().produce(batch, ack)

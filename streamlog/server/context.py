@@ -26,8 +26,8 @@ from streamlog.server.quotas import Throttles
 from streamlog.server.session_cache import SessionCache
 
 if TYPE_CHECKING:
-    from streamlog.partition.pending import Acknowledgement
-    from streamlog.partition.producing import Appended
+    from streamlog.partition.pending_appends import Acknowledgement
+    from streamlog.partition.producer_state_manager import ProducerAppend
     from streamlog.record.produced import ProducedBatch
     from streamlog.server.authenticator import Authenticator
     from streamlog.server.fetch_session import FetchSession
@@ -99,7 +99,7 @@ class LocalPartition(Protocol):
     async def know_producers(self) -> None:
         """Before the first numbered batch. Raises NotLeader, StorageFailed."""
 
-    def produce(self, batch: "ProducedBatch", ack: "Acknowledgement") -> "Appended":
+    def produce(self, batch: "ProducedBatch", ack: "Acknowledgement") -> "ProducerAppend":
         """Append what a producer sent; if it is there already, where that is.
 
         Raises NotLeader, StorageFull, StorageFailed, Overloaded, InvalidTimestamp,

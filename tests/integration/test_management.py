@@ -32,7 +32,7 @@ from streamlog.errors import (
 )
 from streamlog.ingest.publisher import Published, Publisher
 from streamlog.metadata.stream import StreamConfig
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode
 

@@ -14,7 +14,7 @@ from nats.aio.client import Client
 from nats.js.errors import APIError, BadRequestError, NoStreamResponseError, ServiceUnavailableError
 
 from streamlog.log.storage.disk import OsDisk, OsFile
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
 

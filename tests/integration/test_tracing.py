@@ -21,7 +21,7 @@ from streamlog.app.tracing import Tracing
 from streamlog.errors import StreamNotFound
 from streamlog.ingest.publisher import Publisher
 from streamlog.model import NodeId
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.partition.tracing import TracedPartition
 from streamlog.sections import TracingSection
 from tests.local_node import LocalNode, until

@@ -15,7 +15,7 @@ from streamlog.ingest.lifetimes import Lifetimes
 from streamlog.ingest.publish_headers import publish_headers
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.window import look_at_recent, rebuild_window
-from streamlog.partition.expiry import _look
+from streamlog.partition.deletes.message_ttl import _look
 from streamlog.record.batch import check_batch
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.compression import Compression

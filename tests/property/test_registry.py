@@ -19,11 +19,11 @@ from streamlog.errors import StreamlogError
 from streamlog.log.partition_metadata import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition import registry as registry_module
-from streamlog.partition.following import Cut
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
-from streamlog.partition.replica import _run
+from streamlog.partition import replica_manager as registry_module
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replication.follower import Truncation
+from streamlog.partition.replication.follower_append import _run
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import failures_of, run_of
 from tests.slow_disk import SlowDisk
@@ -58,7 +58,7 @@ class Story:
         self.seen: set[Partition] = set()
         """All that were ever found, closed ones among them."""
         self.cuts: list[tuple[Event, ThreadPoolExecutor, asyncio.Task[None]]] = []
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             path,
             node_id=ONE,
             settings=LogSection(checkpoint_interval_ms=20),
@@ -201,7 +201,9 @@ async def _cut(partition: Partition, worker: ThreadPoolExecutor) -> None:
     state = partition.state
     is_quiet = partition.syncing.is_quiet and not partition.closed
     if is_quiet and not partition.is_leader and state.failure is None:
-        await _run(partition, Cut(partition.log_start_offset, whole=True), worker, "cut by a test")
+        await _run(
+            partition, Truncation(partition.log_start_offset, whole=True), worker, "cut by a test"
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)

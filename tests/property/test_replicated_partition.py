@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.errors import StreamlogError
-from streamlog.partition import following, state
+from streamlog.partition import state
+from streamlog.partition.replication import follower
 from streamlog.replication.isr import InSync
 from streamlog.replication.leader import LeaderProgress
 from tests.replica_story import NODES, BrokenPromise, ReplicaStory
@@ -64,10 +65,10 @@ def histories_never_part(patch: pytest.MonkeyPatch) -> None:
 
 
 def cut_at_the_high_watermark(patch: pytest.MonkeyPatch) -> None:
-    def diverged(self: following.Following, _end: object) -> following.Cut:
-        return following.Cut(self._state.high_watermark)
+    def diverged(self: follower.PartitionFollower, _end: object) -> follower.Truncation:
+        return follower.Truncation(self._state.high_watermark)
 
-    patch.setattr(following.Following, "diverged", diverged)
+    patch.setattr(follower.PartitionFollower, "diverged", diverged)
     patch.setattr(state, "divergence", lambda end, fetch_offset, last_epoch: None)
 
     def follow(self: state.PartitionState, *args: object, **more: object) -> None:

@@ -27,8 +27,8 @@ from streamlog.metadata.image import PartitionImage
 from streamlog.metadata.vote import StoredVote, read_vote
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
-from streamlog.partition.owner import Partition
-from streamlog.partition.pending import Pending
+from streamlog.partition.partition import Partition
+from streamlog.partition.pending_appends import PendingAppend
 from streamlog.partition.state import Acknowledgement
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.node import RaftNode
@@ -81,7 +81,7 @@ def who_lags_may_join(patch: pytest.MonkeyPatch) -> None:
 def count_what_is_not_synced(patch: pytest.MonkeyPatch) -> None:
     """The leader counts its log's end where it may count only what it has synced."""
 
-    def settle(self: state.PartitionState) -> list[Pending]:
+    def settle(self: state.PartitionState) -> list[PendingAppend]:
         known, self.sync = self.sync, "os"
         try:
             return inner(self)

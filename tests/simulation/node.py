@@ -27,10 +27,10 @@ from streamlog.log.sync import SyncTicket
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
-from streamlog.partition.checkpoints import Checkpoints, Offsets
-from streamlog.partition.erasing import Erasing
-from streamlog.partition.pending import Pending
+from streamlog.partition.deletes.message_deletes import MessageDeletes
+from streamlog.partition.pending_appends import PendingAppend
 from streamlog.partition.state import Acknowledgement, PartitionState
+from streamlog.partition.storage.checkpoints import Checkpoints, Offsets
 from streamlog.partition.subjects.reading import erase_offsets, note_batches
 from streamlog.record.batch import batches
 from streamlog.record.codec import RecordRun, iter_records
@@ -96,7 +96,7 @@ class SimErasing:
 
     def __init__(self, life: "Life") -> None:
         self._life = life
-        self.own = Erasing(life.state, appended=life.appended, failed=lambda _: None)
+        self.own = MessageDeletes(life.state, appended=life.appended, failed=lambda _: None)
         self.fails = False
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
@@ -306,7 +306,7 @@ class Life:
             )
             base_offset = log.log_end_offset
             log.append(stored, now_ms)
-            pending = Pending(log.log_end_offset, base_offset, len(stored), 0.0, UNAWAITED)
+            pending = PendingAppend(log.log_end_offset, base_offset, len(stored), 0.0, UNAWAITED)
             state.pending.add(pending)
             self.appended()
 

@@ -16,8 +16,8 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.model import TopicPartition
-from streamlog.partition.pending import Acknowledgement
-from streamlog.partition.producing import Appended
+from streamlog.partition.pending_appends import Acknowledgement
+from streamlog.partition.producer_state_manager import ProducerAppend
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.produced import ProducedBatch
 from tests.threaded_node import ThreadedNode
@@ -71,7 +71,7 @@ def test_a_leader_that_is_away_for_a_moment_is_waited_for(
     partition, asked = threaded.partition("orders"), []
     produce = partition.produce
 
-    def moving(batch: ProducedBatch, ack: Acknowledgement) -> Appended:
+    def moving(batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
         asked.append(batch)
         if len(asked) < 3:
             raise NotLeader("moved")

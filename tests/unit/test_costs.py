@@ -25,8 +25,8 @@ from streamlog.ingest.room import Room
 from streamlog.ingest.sequencer import Sequencer
 from streamlog.ingest.staging import Staging
 from streamlog.metrics import NodeMetrics
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from tests.hot_path import MESSAGES, HotPath, frames, instructions
 from tests.led_partition import FakePartition
 from tests.partition_world import World, tp
@@ -127,7 +127,7 @@ class Way:
 class ManyWays:
     """From the socket to the acks, for many partitions with a message each, without the socket."""
 
-    def __init__(self, registry: Registry, partitions: list[Partition]) -> None:
+    def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self._answers = Answers(self.written.append, metrics)
@@ -154,7 +154,7 @@ class ManyWays:
         self._read = b"".join(lines)
 
     @classmethod
-    async def create(cls, world: World, registry: Registry, count: int) -> "ManyWays":
+    async def create(cls, world: World, registry: ReplicaManager, count: int) -> "ManyWays":
         names = [f"s{count}-{number}" for number in range(count)]
         for name in names:
             await world.create(name, sync="os")

@@ -39,7 +39,7 @@ PAUSE_S: Final = 5.0
 
 
 class LocalPartition(Partition, Protocol):
-    """A partition that this node keeps: ``partition.owner.Partition``."""
+    """A partition that this node keeps: ``partition.partition.Partition``."""
 
     @property
     def tp(self) -> TopicPartition: ...
@@ -53,7 +53,7 @@ class LocalPartition(Partition, Protocol):
 
 
 class Partitions(Protocol):
-    """``partition.registry.Registry``."""
+    """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> LocalPartition:
         """Raises StreamlogError where there is none."""

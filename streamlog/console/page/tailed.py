@@ -25,7 +25,7 @@ Shown = dict[str, Any]
 
 
 class Partition(Protocol):
-    """``partition.owner.Partition``."""
+    """``partition.partition.Partition``."""
 
     @property
     def log_start_offset(self) -> int: ...

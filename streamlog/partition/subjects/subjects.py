@@ -9,7 +9,7 @@ from typing import Final, Protocol
 from streamlog.errors import NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.partition.reader import Reader
-from streamlog.partition.subjects.keeping import IndexKeeping
+from streamlog.partition.subjects.index_cache import SubjectIndexCache
 from streamlog.partition.subjects.reading import Erasing, note_batches, nothing_erased
 from streamlog.record.offset_set import OffsetSet
 from streamlog.record.subjects import NOTHING, SEED_BYTES, SubjectIndex
@@ -52,7 +52,7 @@ class Subjects:
         tp: TopicPartition,
         log: IndexedLog,
         reader: Reader,
-        keeping: IndexKeeping,
+        keeping: SubjectIndexCache,
         *,
         erasing: Erasing = nothing_erased,
     ) -> None:

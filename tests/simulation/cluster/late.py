@@ -7,7 +7,7 @@ from streamlog.metadata import replica
 from streamlog.metadata.commands import Command, ElectLeader
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.node import ClusterNode

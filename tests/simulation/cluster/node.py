@@ -24,8 +24,8 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metadata.store import MetadataStore
 from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.metrics import NodeMetrics
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.raft.node import RaftSettings
 from streamlog.server.connection import Connection
 from streamlog.server.context import Context
@@ -165,7 +165,7 @@ class ClusterNode:
             peers=Peers(CLUSTER_ID, node_id),
             may_encrypt=True,
         )
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             self._path,
             node_id=node_id,
             settings=self._log,

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from streamlog.config import SyncPolicy
 from streamlog.metadata.image import Image
 from streamlog.model import TopicPartition
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role
 from tests.partition_world import failures_of
 from tests.simulation.checkers import Violation

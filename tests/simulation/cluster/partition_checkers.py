@@ -7,7 +7,7 @@ from uuid import UUID
 
 from streamlog.errors import CorruptData
 from streamlog.log.log import PartitionLog
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.simulation.checkers import Violation

@@ -18,7 +18,7 @@ from streamlog.metadata.commands import (
 from streamlog.metadata.image import PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster import settings

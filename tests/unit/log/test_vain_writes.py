@@ -14,7 +14,7 @@ from streamlog.errors import StorageFailed, StorageFull
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk, OsFile
-from streamlog.partition.disk_space import DiskSpace, Spells
+from streamlog.partition.storage.disk_space import DiskSpace, Spells
 from tests.compacted_log import KeyedLog, view
 from tests.log_folder import FOLDER, append, open_log, read_batches, sync
 from tests.simulation.disk import SimDisk, SimFile

@@ -13,10 +13,10 @@ from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError, Strea
 from streamlog.log.partition_metadata import decode_mark
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
-from streamlog.partition import registry as registry_module
-from streamlog.partition.following import Cut
-from streamlog.partition.registry import Registry
-from streamlog.partition.replica import _run
+from streamlog.partition import replica_manager as registry_module
+from streamlog.partition.replica_manager import ReplicaManager
+from streamlog.partition.replication.follower import Truncation
+from streamlog.partition.replication.follower_append import _run
 from tests.assigned_images import ONE, TWO, Assigned
 from tests.partition_world import Told, run_of, tp
 from tests.slow_disk import SlowDisk
@@ -29,7 +29,7 @@ class Node:
         self.path = path
         self.disk = SlowDisk()
         self.assigned = Assigned()
-        self.registry = Registry(
+        self.registry = ReplicaManager(
             path,
             node_id=ONE,
             settings=LogSection(checkpoint_interval_ms=3_600_000),
@@ -56,7 +56,7 @@ class Node:
         self._cutters.append(worker)
         worker.submit(free.wait)
         partition = self.registry.partition(tp(name))
-        cut = _run(partition, Cut(0, whole=True), worker, "cut by a test")
+        cut = _run(partition, Truncation(0, whole=True), worker, "cut by a test")
         self._cut = asyncio.get_running_loop().create_task(cut)
         return free
 

@@ -11,7 +11,7 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.partition.flusher import _run_together
+from streamlog.partition.storage.flusher import _run_together
 from tests.log_folder import append
 from tests.simulation.disk import PowerCut, SimDisk
 

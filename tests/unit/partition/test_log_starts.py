@@ -8,7 +8,7 @@ import pytest
 from streamlog.errors import NotEnoughReplicas, NotLeader, RequestTimedOut, StreamNotFound
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.metadata import commands as c
-from streamlog.partition.owner import Partition
+from streamlog.partition.partition import Partition
 from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, values_of
 from tests.replica_world import TP, ReplicaNode, ReplicaWorld, replicas, until

@@ -12,9 +12,9 @@ from streamlog.log import log as log_module
 from streamlog.log.retention import expired_count
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.shared_sync import SharedSync
-from streamlog.partition import registry as registry_module
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition import replica_manager as registry_module
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from tests.partition_world import World, publish, tp, values_of
 
 PARTITIONS = 60
@@ -84,11 +84,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> Calls:
 @pytest.fixture
 def shared(monkeypatch: pytest.MonkeyPatch) -> Shared:
     found = Shared()
-    monkeypatch.setattr(Registry, "_shared_sync", lambda _: found)
+    monkeypatch.setattr(ReplicaManager, "_shared_sync", lambda _: found)
     return found
 
 
-async def write_to_each(registry: Registry, value: bytes) -> None:
+async def write_to_each(registry: ReplicaManager, value: bytes) -> None:
     for number in range(PARTITIONS):
         await publish(registry.partition(tp("s", number)), value)
 

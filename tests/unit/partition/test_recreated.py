@@ -10,7 +10,7 @@ import pytest
 from streamlog.metadata import commands as c
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId
-from streamlog.partition.fetcher import LeaderFetcher
+from streamlog.partition.replication.replica_fetcher import ReplicaFetcher
 from streamlog.replication.isr import IsrProposal
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchTopic
 from tests.partition_world import Told, publish, run_of, values_of
@@ -108,9 +108,9 @@ async def test_an_answer_about_the_old_one_is_not_taken_for_the_new_one(
 ) -> None:
     """The answer is on its way while the follower hears of the new stream."""
     asked, go_on = asyncio.Event(), asyncio.Event()
-    inner = LeaderFetcher._exchange
+    inner = ReplicaFetcher._exchange
 
-    async def exchange(self: LeaderFetcher, request: FetchRequest):  # type: ignore[no-untyped-def]
+    async def exchange(self: ReplicaFetcher, request: FetchRequest):  # type: ignore[no-untyped-def]
         answer = await inner(self, request)
         if any(len(it.records) for it in answer.partitions):
             asked.set()
@@ -119,7 +119,7 @@ async def test_an_answer_about_the_old_one_is_not_taken_for_the_new_one(
 
     async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=10) as world:
         await create(world)
-        monkeypatch.setattr(LeaderFetcher, "_exchange", exchange)
+        monkeypatch.setattr(ReplicaFetcher, "_exchange", exchange)
         world[1].partition().append(run_of(b"old"), ack := Told())
         await asked.wait()
         await world.ask(c.DeleteStream(name="s"))

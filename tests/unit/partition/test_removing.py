@@ -11,18 +11,18 @@ import pytest
 from streamlog.errors import StorageFull
 from streamlog.log.segment.slice import FileSlice
 from streamlog.log.storage.disk import OsFile
-from streamlog.partition import registry as registry_module
-from streamlog.partition.owner import Partition
-from streamlog.partition.registry import Registry
+from streamlog.partition import replica_manager as registry_module
+from streamlog.partition.partition import Partition
+from streamlog.partition.replica_manager import ReplicaManager
 from tests.freeing_disk import FreeingDisk
 from tests.partition_world import World, publish, tp
 from tests.replica_world import ReplicaWorld, until
-from tests.unit.partition.test_compaction import COMPACT, all_clean, put
+from tests.unit.partition.maintenance.test_log_cleaner import COMPACT, all_clean, put
 
 SMALL: dict[str, Any] = {"segment_bytes": 16_384}
 
 
-async def filled(world: World, registry: Registry, name: str, **settings: Any) -> Partition:
+async def filled(world: World, registry: ReplicaManager, name: str, **settings: Any) -> Partition:
     """Ten segments."""
     await world.create(name, **settings)
     partition = registry.partition(tp(name))
@@ -206,7 +206,7 @@ async def test_a_stop_leaves_the_rest_to_the_next_start(
 ) -> None:
     """It waits for the file in hand."""
     monkeypatch.setattr(registry_module, "REMOVAL_STOP_S", 0.0)
-    begun, registries = threading.Event(), list[Registry]()
+    begun, registries = threading.Event(), list[ReplicaManager]()
 
     class Slow(FreeingDisk):
         def unlink(self, path: str) -> None:

@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import NotLeader, Overloaded
-from streamlog.partition.owner import Partition
-from streamlog.partition.shortening import retain
+from streamlog.partition.maintenance.log_start import retain
+from streamlog.partition.partition import Partition
 from streamlog.partition.subjects import subjects as subjects_module
-from streamlog.partition.subjects.keeping import IDLE_S
+from streamlog.partition.subjects.index_cache import IDLE_S
 from streamlog.record.codec import RecordRun
 from streamlog.record.subjects import SubjectIndex
 from tests.partition_world import Told, World, tp

@@ -1,0 +1,215 @@
+"""A partition's erasures: appended by its leader, noted by its followers, kept in a file.
+
+What is erased by a rule, and not because somebody waits for it, is *foreseen* first: whoever asks
+the leader does not find it any more from that moment on, and one erasure tells of many. A leader
+that goes takes along what it has foreseen and not appended; the next one sees it by the same rule.
+"""
+
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from streamlog.errors import (
+    NotEnoughReplicas,
+    StorageFailed,
+    StreamlogError,
+    Unavailable,
+)
+from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
+from streamlog.log.erasure.loading import note_all
+from streamlog.partition.deletes.replicated import replicated
+from streamlog.partition.pending_appends import Acknowledgement, PendingAppend
+from streamlog.partition.state import PartitionState
+from streamlog.record.erasure import erasure_batches
+from streamlog.record.offset_set import OffsetSet
+
+logger = logging.getLogger(__name__)
+
+
+class MessageDeletes:
+    """On the event loop, but for ``keep``."""
+
+    __slots__ = (
+        "_appended",
+        "_failed",
+        "_foresaw",
+        "_foreseen",
+        "_gone",
+        "_kept_version",
+        "_lost",
+        "_said",
+        "_state",
+        "losses",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        state: PartitionState,
+        *,
+        appended: Callable[[], None],
+        failed: Callable[[StreamlogError], None],
+        foreseen: Callable[[OffsetSet], None] = lambda _: None,
+        lost: Callable[[], None] = lambda: None,
+    ) -> None:
+        """``appended`` is called when something was: it is to be synced, and told; ``failed`` where
+        it could not be; ``foreseen`` of what is, ``lost`` when it is not any more.
+        """
+        self._state = state
+        self._appended = appended
+        self._failed = failed
+        self._foresaw = foreseen
+        self._lost = lost
+        self._foreseen = OffsetSet()
+        """Not appended yet."""
+        self._said = OffsetSet()
+        """Foreseen, appended, and not committed yet."""
+        self._gone: OffsetSet | None = None
+        """``erased`` as it was made last, if it is still so."""
+        self.losses = 0
+        """How often something that was foreseen was forgotten."""
+        self._kept_version = 0
+        """The file has that of the erasures."""
+        self.committed()
+
+    @property
+    def erased(self) -> OffsetSet:
+        """By what is committed, and what is foreseen; and the erasures' own offsets."""
+        committed = self._state.log.erasures.erased
+        if not self.foresees:
+            return committed
+        if self._gone is None:
+            self._gone = committed.copy()
+            self._gone.update(self._said)
+            self._gone.update(self._foreseen)
+        return self._gone
+
+    @property
+    def foresees(self) -> bool:
+        """Something that the log does not say yet, as far as is committed."""
+        return bool(self._foreseen) or bool(self._said)
+
+    def foresee(self, offsets: OffsetSet) -> None:
+        """As the leader: these committed messages are to be erased, and not found from now on."""
+        self._foreseen.update(offsets)
+        self._gone = None
+        self._foresaw(offsets)
+
+    def say(self) -> None:
+        """Append what is foreseen, one erasure at a time. Where it cannot be, it is tried again."""
+        if not self._state.is_leader:
+            self._forget()
+        if not self._foreseen or self._said:
+            return
+        self._said, self._foreseen = self._foreseen, OffsetSet()
+        try:
+            self.append(self._said, _Said(self._committed_as_said, self._forget))
+        except StreamlogError:  # which has been told
+            self._foreseen.update(self._said)
+            self._said = OffsetSet()
+
+    def _committed_as_said(self) -> None:
+        self.committed()
+        self._said, self._gone = OffsetSet(), None
+
+    def _forget(self) -> None:
+        """Who leads next foresees it again."""
+        if self.foresees:
+            self._foreseen, self._said, self._gone = OffsetSet(), OffsetSet(), None
+            self.losses += 1
+            self._lost()
+
+    async def erase(self, erased: OffsetSet) -> None:
+        """Return once it is committed that these are erased.
+
+        Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, Overloaded, and
+        RequestTimedOut where it may yet be committed.
+        """
+        if not erased:
+            return
+        await replicated(
+            self._state.tp, lambda ack: self.append(erased, ack), committed=self.committed
+        )
+
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None:
+        """All of it, or as much as there was room for before this raises as ``erase``. ``ack``
+        hears of the commit, never during this call.
+        """
+        state, log = self._state, self._state.log
+        state.check_writable()
+        if state.is_short:
+            raise NotEnoughReplicas(f"{state.tp}: fewer replicas in sync than min_isr")
+        started, now_ms, base_offset, size = time.perf_counter(), _now_ms(), log.log_end_offset, 0
+        batches = erasure_batches(
+            erased, base_offset=base_offset, leader_epoch=state.leader_epoch, timestamp_ms=now_ms
+        )
+        try:
+            for batch in batches:
+                log.append(batch, now_ms)
+                note_all(log.erasures, batch)
+                size += len(batch)
+        except StreamlogError as error:
+            if isinstance(error, StorageFailed):
+                state.fail(error)
+            elif size:  # what there was room for is in the log, and will be committed
+                self._appended()
+            self._failed(error)
+            raise
+        state.pending.add(PendingAppend(log.log_end_offset, base_offset, size, started, ack))
+        self._appended()
+
+    def fetched(self, records: memoryview) -> None:
+        """These whole batches were appended as a follower. Raises CorruptBatch."""
+        note_all(self._state.log.erasures, records)
+
+    def committed(self) -> None:
+        """The high watermark may have moved."""
+        erasures = self._state.log.erasures
+        if erasures.latest_offset > erasures.last.offset and erasures.commit(
+            self._state.high_watermark
+        ):
+            self._gone = None
+
+    # The file
+
+    @property
+    def is_unkept(self) -> bool:
+        """The file is behind."""
+        return self._state.log.erasures.version != self._kept_version
+
+    async def keep(self, in_worker: Callable[[Callable[[], None]], Awaitable[None]]) -> None:
+        """Write the file. A disk that refuses is told of, and tried again."""
+        log = self._state.log
+        erasures = log.erasures
+        erasures.forget_below(log.log_start_offset)
+        version, snapshot = erasures.version, erasures.snapshot()
+        unkept_offset, erasures.unkept_offset = erasures.unkept_offset, None
+        try:
+            data = encode(snapshot, owner_of(log.beside.directory))
+            await in_worker(lambda: log.beside.write(FILE_NAME, data))
+        except Unavailable as error:
+            both = unkept_offset, erasures.unkept_offset  # one may have come meanwhile
+            erasures.unkept_offset = min((it for it in both if it is not None), default=None)
+            tp = self._state.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "problem": str(error)}
+            logger.warning("file of erasures is not written", extra=extra)
+        else:
+            self._kept_version = version
+            erasures.kept_end = snapshot.latest_offset + 1
+
+
+class _Said:
+    """Nobody waits. An ``Acknowledgement``."""
+
+    def __init__(self, committed: Callable[[], None], lost: Callable[[], None]) -> None:
+        self._committed = committed
+        self._lost = lost
+
+    def committed(self, base_offset: int) -> None:
+        self._committed()
+
+    def failed(self, error: StreamlogError) -> None:
+        self._lost()
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

@@ -1,0 +1,141 @@
+"""A log loses its beginning: whole segments by retention, any part of it on request.
+
+A log start offset only rises once it is durable in the checkpoint, on leader and follower alike:
+what a replica reports of it, and what it deletes, a crash cannot take back. A leader acknowledges
+one when every in-sync replica has reported it (KIP-107), so no later leader begins below it.
+"""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from streamlog.errors import NotLeader, StreamlogError, Unavailable
+
+if TYPE_CHECKING:
+    from streamlog.partition.context import OffsetObserver
+    from streamlog.partition.partition import Partition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 1.0
+"""After which a log start that could not be written is written again."""
+
+Persist = Callable[[Mapping["Partition", int]], Awaitable[None]]
+
+
+async def shorten(partition: "Partition", offset: int, upkeep: "OffsetObserver") -> None:
+    """As the leader, and for this replica alone: forget committed records. Raises NotLeader,
+    StorageFull, StorageFailed.
+    """
+    partition.reader.check_open()
+    if offset <= partition.log_start_offset:
+        return
+    await upkeep.persist_log_start(partition, offset)
+    partition.reader.check_open()
+    if not partition.state.is_leader:
+        raise NotLeader(f"{partition.tp} is led by another node now")
+    begin_at(partition, offset)
+
+
+def begin_at(partition: "Partition", offset: int) -> None:
+    """``offset`` is durable in the checkpoint: the log begins there, and older files go.
+
+    The log's manifest has it soon, too, though nothing may ever be appended again: without it the
+    checkpoint's loss would bring purged records back, or have removed files count as damage.
+    """
+    try:
+        partition.state.log.advance_log_start(offset, is_kept=True)
+    except Unavailable as error:  # the records are gone; their files go with the next retention
+        logger.warning("purged files remain", extra=partition.place(error))
+    partition.syncing.sync_soon()
+    partition.offsets_changed()
+    partition.shortened()
+
+
+async def free_front(partition: "Partition") -> None:
+    """Where a whole segment at the log's start is erased, it begins later."""
+    log = partition.state.log
+    if not log.segments.sealed():
+        return
+    start = min(log.erasures.erased.first_absent(log.log_start_offset), partition.high_watermark)
+    if start >= log.segments.first.next_offset:
+        await partition.shorten(start)
+
+
+def retain(partition: "Partition", now_ms: int) -> None:
+    """Let go soon of whole segments that the limits no longer keep; followers follow in that, but
+    where the disk is full: they cannot fetch what would tell them. Raises StreamlogError.
+    """
+    state, log = partition.state, partition.state.log
+    may_delete = partition.is_leader or not (state.has_room or state.cutting or partition.closed)
+    if not may_delete or partition.failure is not None:
+        return
+    start = log.retained_start(now_ms, partition.high_watermark)
+    if start > log.log_start_offset:
+        partition.begin_later(start)
+    elif log.advance_log_start(start, is_kept=True):  # files that could not be removed before
+        partition.offsets_changed()
+
+
+class LaterStarts:
+    """Log starts for which nobody waits: a leader's by retention, a follower's by what its leader
+    says. Those of many partitions become durable with one write. ``run`` as a task.
+    """
+
+    def __init__(
+        self,
+        persist: Persist,
+        *,
+        is_here: Callable[["Partition"], bool],
+        raised: Callable[["Partition"], None],
+    ) -> None:
+        """``raised`` is called with each partition that begins later now."""
+        self._persist = persist
+        self._is_here = is_here
+        self._raised = raised
+        self._wanted: dict[Partition, int] = {}
+        self._any = asyncio.Event()
+
+    def want(self, partition: "Partition", offset: int) -> None:
+        """Have it begin there soon."""
+        if offset > max(partition.log_start_offset, self._wanted.get(partition, 0)):
+            self._wanted[partition] = offset
+            self._any.set()
+
+    async def run(self) -> None:
+        """For as long as the node runs."""
+        while True:
+            await self._any.wait()
+            self._any.clear()
+            await self.settle()
+            if self._wanted:  # could not be written
+                await asyncio.sleep(RETRY_S)
+                self._any.set()
+
+    async def settle(self) -> None:
+        """Have all begin where they are wanted to. A disk that refuses is told of; see ``run``."""
+        wanted, self._wanted = self._wanted, {}
+        due = {it: offset for it, offset in wanted.items() if self._may_begin_at(it, offset)}
+        if not due:
+            return
+        try:
+            await self._persist(due)
+        except StreamlogError as error:
+            logger.warning("log starts are not written", extra={"error": str(error)})
+            for partition, offset in due.items():
+                self._wanted[partition] = max(offset, self._wanted.get(partition, 0))
+            return
+        for partition, offset in due.items():
+            if self._may_begin_at(partition, offset):
+                begin_at(partition, offset)
+                self._raised(partition)
+
+    def _may_begin_at(self, partition: "Partition", offset: int) -> bool:
+        """A log that was cut meanwhile hears from its leader again where it is to begin."""
+        return (
+            self._is_here(partition)
+            and not partition.closed
+            and not partition.state.cutting
+            and partition.log_start_offset < offset <= partition.high_watermark
+        )

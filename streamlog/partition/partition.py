@@ -1,0 +1,593 @@
+"""One partition as the rest of the node sees it. Everything here is called on the event loop."""
+
+import logging
+import time
+from dataclasses import replace
+
+from streamlog.config import SyncPolicy
+from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
+from streamlog.log.log import PartitionLog
+from streamlog.log.segment.slice import FileSlice
+from streamlog.metadata.image import PartitionImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
+from streamlog.partition.clock import clock_ms
+from streamlog.partition.context import PartitionContext
+from streamlog.partition.deletes.discard_new import check_room
+from streamlog.partition.deletes.max_per_subject import MaxPerSubject
+from streamlog.partition.deletes.message_deletes import MessageDeletes
+from streamlog.partition.deletes.message_ttl import MessageTtl
+from streamlog.partition.deletes.replicated import COMMIT_S, replicated
+from streamlog.partition.maintenance.log_start import shorten
+from streamlog.partition.producer_state_manager import ProducerAppend, ProducerStateManager
+from streamlog.partition.reader import Reader
+from streamlog.partition.replication.follower import PartitionFollower
+from streamlog.partition.replication.repeated_fetch import RepeatedFetchDetector
+from streamlog.partition.state import Acknowledgement, PartitionState, PendingAppend
+from streamlog.partition.statistics import PartitionStatistics, statistics_of
+from streamlog.partition.storage.restore import restore_batches
+from streamlog.partition.storage.syncing import Syncing
+from streamlog.partition.stream_limits import log_settings, sync_policy
+from streamlog.partition.subjects.reading import erase_offsets
+from streamlog.partition.subjects.subjects import Subjects
+from streamlog.partition.watchers import Watcher, Watchers
+from streamlog.record.codec import RecordRun
+from streamlog.record.compression import Compression
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.produced import ProducedBatch
+from streamlog.wire.fetch import TopicIdPartition
+
+logger = logging.getLogger(__name__)
+
+
+class Partition:
+    """A local partition: ``ingest`` appends, ``server`` reads, ``registry`` tells it of changes."""
+
+    __slots__ = (
+        "_doubts", "_log", "_metrics", "_surroundings", "_watchers", "config", "erasing", "expiry",
+        "following", "incarnation", "producing", "reader", "state", "subjects", "surplus",
+        "syncing", "topic_id", "tp",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        tp: TopicPartition,
+        log: PartitionLog,
+        config: StreamConfig,
+        surroundings: PartitionContext,
+        *,
+        topic_id: bytes,
+        incarnation: int = NO_INCARNATION,
+        high_watermark: int = 0,
+    ) -> None:
+        """``incarnation``: of the replica whose log this is, see ``PartitionImage``."""
+        self.tp = tp
+        self.topic_id = topic_id
+        self.incarnation = incarnation
+        self.config = config
+        self.state = PartitionState(
+            tp,
+            log,
+            node_id=surroundings.node_id,
+            high_watermark=high_watermark,
+            sync=sync_policy(config, surroundings.defaults),
+            compression=Compression.named(config.compression),
+            may_act=surroundings.may_act,
+            has_room=lambda: not surroundings.space.is_full,
+        )
+        """For the rest of this package; others ask the partition."""
+        self.following = PartitionFollower(self.state)
+        self.syncing = Syncing(
+            self.state,
+            surroundings.flusher,
+            committed=self.committed,
+            synced=self.offsets_changed,
+            unsynced=lambda: surroundings.upkeep.unsynced(self),
+            went_offline=self.went_offline,
+        )
+        self._log = log
+        self._surroundings = surroundings
+        self._metrics = surroundings.metrics
+        self.reader = Reader(
+            tp, log, surroundings.workers, surroundings.metrics, damaged=self._damaged
+        )
+        """For the rest of this package, to have the log checked."""
+        self.subjects = Subjects(tp, log, self.reader, surroundings.indexes, erasing=erase_offsets)
+        self._watchers = Watchers()
+        self._doubts = RepeatedFetchDetector()
+        self.producing = ProducerStateManager(
+            self.state,
+            self.read_appended,
+            expiration_ms=surroundings.defaults.producer_id_expiration_ms,
+            first_id=surroundings.first_producer_id,
+        )
+        self.erasing = MessageDeletes(
+            self.state,
+            appended=self._keep_and_tell,
+            failed=self.append_failed,
+            foreseen=self.subjects.drop,
+            lost=self.subjects.forget,
+        )
+        self.expiry = MessageTtl(self.state, self.reader, self.erasing)
+        self.surplus = MaxPerSubject(self.state, self.subjects, self.erasing, lambda: self.config)
+
+    @property
+    def key(self) -> TopicIdPartition:
+        """Its name among nodes. ``tp`` may be that of another stream by the time it is read."""
+        return TopicIdPartition(self.topic_id, self.tp.partition)
+
+    @property
+    def closed(self) -> bool:
+        """The log is closed, or about to be: nothing is led, appended or read."""
+        return self.reader.closed
+
+    @property
+    def is_leader(self) -> bool:
+        return self.state.is_leader and not self.closed
+
+    @property
+    def leader(self) -> NodeId:
+        """As last heard; NO_LEADER where there is none."""
+        return self.state.leader
+
+    @property
+    def leader_epoch(self) -> int:
+        """Of whoever leads, as last heard; -1 before anything is."""
+        return self.state.leader_epoch
+
+    @property
+    def may_serve_reads(self) -> bool:
+        """Consumers may read here: the leader, or a follower in sync while the lease is held."""
+        state, may_act = self.state, self._surroundings.may_act
+        if self.closed or state.is_leader:
+            return not self.closed
+        in_sync = self._surroundings.node_id in state.isr and not state.cutting
+        return in_sync and (may_act is None or may_act())
+
+    @property
+    def high_watermark_known(self) -> bool:
+        """What is committed is known: not so on a new leader until its followers have fetched."""
+        return self.state.knows_high_watermark
+
+    @property
+    def sync_policy(self) -> SyncPolicy:
+        return self.state.sync
+
+    @property
+    def log_start_offset(self) -> int:
+        return self._log.log_start_offset
+
+    @property
+    def high_watermark(self) -> int:
+        return self.state.high_watermark
+
+    @property
+    def log_end_offset(self) -> int:
+        return self._log.log_end_offset
+
+    @property
+    def messages_end(self) -> int:
+        """From there to the log's end no message has come, but erasures have."""
+        return self._log.erasures.messages_end(self._log.log_end_offset)
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch; -1 where there is none."""
+        return self._log.epochs.latest
+
+    @property
+    def size_bytes(self) -> int:
+        return self._log.size_bytes
+
+    @property
+    def recovery_point(self) -> int:
+        """All below is synced."""
+        return self._log.recovery_point
+
+    @property
+    def first_dirty_offset(self) -> int:
+        """All below has been compacted."""
+        return self._log.first_dirty_offset
+
+    @property
+    def erased(self) -> OffsetSet:
+        """See ``MessageDeletes.erased``; erasures themselves, which are no messages, count, too."""
+        return self.erasing.erased
+
+    @property
+    def isr(self) -> frozenset[NodeId]:
+        return self.state.isr
+
+    @property
+    def below_min_isr(self) -> bool:
+        """Fewer replicas are in sync than the stream wants: nothing is committed meanwhile."""
+        return self.state.is_short
+
+    @property
+    def is_damaged(self) -> bool:
+        """Some of its records cannot be read; a follower fetches them again."""
+        return self.following.is_damaged
+
+    @property
+    def is_swapping(self) -> bool:
+        """Segments are being replaced by cleaned ones."""
+        return self._log.is_swapping and not self.closed
+
+    @property
+    def is_ailing(self) -> bool:
+        """Others are to lead it, and to count without it, if there are any in sync."""
+        return self.failure is not None or self.is_damaged or self.following.is_short
+
+    @property
+    def in_flight_bytes(self) -> int:
+        return self.state.in_flight_bytes
+
+    @property
+    def failure(self) -> StreamlogError | None:
+        """Why nothing can be appended, if so; reads go on up to the high watermark."""
+        return self.state.failure
+
+    def replica_lags(self) -> dict[NodeId, int]:
+        """How many records each follower lacks, as its leader; empty elsewhere."""
+        return self.state.replica_lags()
+
+    # Appending
+
+    def append(
+        self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int | None = None
+    ) -> int:
+        """Append ``run`` as one batch; its base offset. ``ack`` hears later, never during this
+        call.
+
+        The run is empty afterwards, whatever happens. Raises NotLeader, also where the caller means
+        another ``leader_epoch``, StorageFull, StorageFailed, Overloaded; ``ack`` is not called
+        then.
+        """
+        started = time.perf_counter()
+        count, state, metrics = run.count, self.state, self._metrics
+        try:
+            base_offset = state.append(
+                run, time.time_ns() // 1_000_000, ack, started, leader_epoch=leader_epoch
+            )
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        metrics.append_batches.count += 1
+        metrics.append_records.count += count
+        metrics.append_bytes.count += state.appended_bytes
+        self._keep_and_tell()
+        return base_offset
+
+    def append_failed(self, error: StreamlogError) -> None:
+        self._metrics.append_failures.labels(type(error).__name__).inc()
+        if isinstance(error, StorageFailed) and self.state.failure is error:
+            self.went_offline(error)
+        elif isinstance(error, StorageFull):
+            self.ran_out_of_room(error)
+
+    def _keep_and_tell(self) -> None:
+        self.syncing.keep()
+        self._watchers.grown()
+
+    async def know_producers(self) -> None:
+        """What its log says of producers is read. Raises NotLeader, StorageFailed."""
+        await self.producing.know()
+
+    def produce(self, batch: ProducedBatch, ack: Acknowledgement) -> ProducerAppend:
+        """Append what a producer sent, as it is; if it is there already, where that is.
+
+        ``ack`` hears of the commit of either, of a repetition's perhaps at once. For a numbered
+        batch ``know_producers`` comes before. Raises as ``append``, and InvalidTimestamp,
+        InvalidProducerEpoch, OutOfOrderSequence, StreamFull.
+        """
+        started, metrics = time.perf_counter(), self._metrics
+        try:
+            appended = self.producing.append(
+                batch,
+                ack,
+                now_ms=time.time_ns() // 1_000_000,
+                append_time=self.config.timestamp_type == "LogAppendTime",
+                started=started,
+                check_room=lambda: check_room(self, batch.record_count, len(batch.data)),
+            )
+        except StreamlogError as error:
+            self.append_failed(error)
+            raise
+        if not appended.is_repetition:
+            metrics.append_batches.count += 1
+            metrics.append_records.count += batch.record_count
+            metrics.append_bytes.count += self.state.appended_bytes
+            self._watchers.grown()
+        else:
+            metrics.produce_duplicates.inc()
+        self.syncing.keep()
+        return appended
+
+    restore = restore_batches
+
+    def committed(self, done: list[PendingAppend], before: int) -> None:
+        """What was done about the high watermark, which was ``before``, is to be told."""
+        if done:
+            now = time.perf_counter()
+            observe = self._metrics.ack_seconds.observe
+            for item in done:
+                observe(now - item.started)
+        if self.state.high_watermark != before:
+            self.erasing.committed()
+            self.offsets_changed()
+            self._watchers.committed()
+
+    def went_offline(self, error: StreamlogError) -> None:
+        logger.error("partition offline", extra=self.place(error))
+        self._surroundings.health_changed(self)
+        self._watchers.changed()
+
+    def ran_out_of_room(self, error: StorageFull) -> None:
+        """Nothing was kept of what was to be written."""
+        self._surroundings.space.ran_out(error)
+
+    def _damaged(self) -> None:
+        self.following.is_damaged = True
+        self.health_changed()
+
+    def mended(self) -> None:
+        """What was damaged is cut off, and will be fetched again."""
+        self._metrics.mended_logs.inc()
+        self.health_changed()
+
+    def health_changed(self) -> None:
+        """Damage was found, or was mended."""
+        self._surroundings.health_changed(self)
+
+    def place(self, error: StreamlogError) -> dict[str, object]:
+        """For a line in the log."""
+        return {
+            "stream": self.tp.stream,
+            "partition": self.tp.partition,
+            "epoch": self.leader_epoch,
+            "offset": self.high_watermark,
+            "error": str(error),
+        }
+
+    def grown(self) -> None:
+        """The log has, as a follower's."""
+        self._watchers.grown()
+
+    def offsets_changed(self) -> None:
+        """The checkpoints are behind."""
+        self._surroundings.upkeep.offsets_changed(self)
+
+    def shortened(self) -> None:
+        """The log begins later, perhaps after what was damaged."""
+        if self.following.is_damaged and self._log.damaged_from is None:
+            self.following.is_damaged = False
+            self.health_changed()
+        self._watchers.changed()
+
+    def begin_later(self, offset: int) -> None:
+        """Soon, once that is durable: retention says so, or a follower's leader."""
+        self._surroundings.upkeep.begin_later(self, offset)
+
+    async def keep_log_start(self, offset: int | None = None) -> None:
+        """While the log is cut: have the checkpoint say that it begins there, or where it does.
+        Durable when it returns. Raises NotLeader once it is gone, StorageFull, StorageFailed.
+        """
+        upkeep = self._surroundings.upkeep
+        if offset is None:
+            await upkeep.lower_log_start(self)
+        else:
+            await upkeep.persist_log_start(self, offset)
+
+    def was_cut(self) -> None:
+        self.producing.was_cut()
+        self.subjects.was_cut()
+        self.offsets_changed()
+        self._watchers.changed()
+        self.syncing.ended()
+
+    # Reading
+
+    async def read(self, offset: int, max_bytes: int) -> FileSlice:
+        """Whole batches below the high watermark, first the one with ``offset``; to be closed.
+
+        Raises OffsetOutOfRange, CorruptBatch where the log is damaged, StorageFailed, NotLeader
+        once closed.
+        """
+        return await self.reader.read(offset, max_bytes, self._upper)
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice:
+        """As ``read``, but up to the log end: what is not committed may still be cut off."""
+        return await self.reader.read(offset, max_bytes, self._end)
+
+    async def read_for_follower(
+        self,
+        node_id: NodeId,
+        node_epoch: int,
+        offset: int,
+        last_epoch: int,
+        max_bytes: int,
+        *,
+        log_start: int = 0,
+        incarnation: int = NO_INCARNATION,
+    ) -> FileSlice | EpochEnd:
+        """A replica has all below ``offset``, the last of it of ``last_epoch``, from ``log_start``
+        on; that counts.
+
+        What follows, up to the log end, or nothing where ``max_bytes`` is 0; or where histories
+        part, and then nothing has counted. Raises NotLeader, StaleNode, StaleReplica,
+        UnknownReplica, OffsetOutOfRange, and as ``read``.
+        """
+        self.reader.check_open()
+        state, now_ms = self.state, clock_ms()
+        parts = state.follower_fetch(
+            node_id,
+            node_epoch,
+            offset,
+            last_epoch,
+            now_ms,
+            log_start=log_start,
+            incarnation=incarnation,
+        )
+        if parts is not None:
+            return parts
+        before = state.high_watermark
+        self.committed(state.settle(), before)
+        if state.progress is not None and state.progress.may_join(node_id):
+            self._surroundings.isr_may_change(self)
+        if max_bytes <= 0 or offset == self._log.log_end_offset:
+            return self.reader.nothing()
+        if self._doubts.arise(node_id, offset, now_ms):
+            await self.reader.recheck(offset)
+        return await self.read_appended(offset, max_bytes)
+
+    def replica_had_all(self, node_id: NodeId, node_epoch: int, ago_ms: int) -> None:
+        """So long ago it had asked again for what it had asked for before, and that was the end."""
+        self.state.follower_had_all(node_id, node_epoch, clock_ms() - ago_ms)
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        """The first committed offset of that time or later, with its time."""
+        return await self.reader.offset_for_timestamp(timestamp_ms, self._upper)
+
+    async def latest_timestamp(self) -> tuple[int, int] | None:
+        """The committed offset of the latest time, with that time."""
+        return await self.reader.latest_timestamp(self._upper)
+
+    def _upper(self) -> int:
+        return self.state.high_watermark
+
+    def _end(self) -> int:
+        return self._log.log_end_offset
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """Where ``epoch``, or the last one before it, ends. ``EpochEnd(-1, -1)``: not known."""
+        return self.state.epoch_end(epoch)
+
+    # What others keep beside the log
+
+    def read_beside(self, name: str) -> bytes:
+        """A small file; b"" where there is none. From any thread. Raises StreamlogError."""
+        return self._log.beside.read(name)
+
+    def write_beside(self, name: str, data: bytes, *, durable: bool = True) -> None:
+        """Replace it as a whole, durably if that is asked for. From any thread. Raises
+        StreamlogError.
+        """
+        self.reader.check_open()
+        encrypts = self._log.settings.encrypts
+        self._log.beside.write(name, data, encrypts=encrypts, durable=durable)
+
+    # Watching
+
+    def add_watcher(self, watcher: Watcher, *, end: bool = False) -> None:
+        """``watcher`` is called when the high watermark, leadership or existence changes.
+
+        ``end``: when the log end changes instead of the high watermark; for followers.
+        """
+        self._watchers.add(watcher, end=end)
+
+    def remove_watcher(self, watcher: Watcher) -> None:
+        self._watchers.remove(watcher)
+
+    def statistics(self) -> PartitionStatistics:
+        return statistics_of(self.state)
+
+    # For the registry
+
+    def hear(self, image: PartitionImage, min_isr: int) -> bool:
+        """Lead, follow or do neither, as ``image`` says; whether another leads now, or anew.
+
+        Not while the log is being cut, which only a follower's is.
+        """
+        state, before = self.state, self.state.high_watermark
+        known = state.leader, state.leader_epoch
+        replicas = state.incarnations, state.replicas, state.isr
+        incarnations = dict(zip(image.replicas, image.incarnations, strict=False))
+        if image.leader == self._surroundings.node_id:
+            done = state.lead(
+                image.leader_epoch,
+                image.isr,
+                replicas=image.replicas,
+                incarnations=incarnations,
+                partition_epoch=image.partition_epoch,
+                min_isr=min_isr,
+                now_ms=clock_ms(),
+            )
+            self.committed(done, before)
+            self.syncing.keep()  # what came while it followed counts once it is kept
+        else:
+            state.follow(
+                image.leader_epoch,
+                image.isr,
+                leader=image.leader,
+                replicas=image.replicas,
+                incarnations=incarnations,
+                min_isr=min_isr,
+            )
+        if self.following.heard():
+            self._forget_lost_end()
+            self.health_changed()
+        is_new = known != (state.leader, state.leader_epoch)
+        if is_new:
+            self.reader.make_way()
+            self._watchers.changed()
+        elif replicas != (state.incarnations, state.replicas, state.isr):
+            self._watchers.replicas_changed()
+        return is_new
+
+    def _forget_lost_end(self) -> None:
+        try:
+            self.state.log.lost_end.forget()
+        except Unavailable as error:  # the next start is as careful
+            logger.warning("lost end stays noted", extra={"error": str(error)})
+
+    def configure(self, config: StreamConfig) -> None:
+        """Another configuration holds from now on."""
+        self.config = config
+        defaults = self._surroundings.defaults
+        self.state.sync = sync_policy(config, defaults)
+        self.state.compression = Compression.named(config.compression)
+        settings = log_settings(config, defaults)
+        always = config.encrypted and self._log.settings.encrypts_all
+        self._log.settings = replace(settings, encrypts_all=always)
+        self.syncing.keep()
+
+    async def purge(self, up_to_offset: int, *, timeout_s: float = COMMIT_S) -> int:
+        """Forget the committed records below ``up_to_offset``; how many they were. Returns when
+        every in-sync replica has forgotten them, durably. May be asked again.
+
+        Raises NotLeader, NotEnoughReplicas, StorageFull, StorageFailed, and RequestTimedOut where
+        the replicas may yet follow.
+        """
+        before = self.log_start_offset
+        target = min(up_to_offset, self.high_watermark)
+        await self.shorten(target)
+        await replicated(self.tp, lambda ack: self._await_start(target, ack), timeout_s=timeout_s)
+        return target - min(before, target)
+
+    def _await_start(self, offset: int, ack: Acknowledgement) -> None:
+        self.state.await_start(offset, ack)
+        before = self.state.high_watermark
+        self.committed(self.state.settle(), before)
+
+    async def shorten(self, up_to_offset: int) -> None:
+        """As ``purge``, for this replica alone: who does not find these records otherwise, either,
+        need not wait. The other replicas follow in time.
+        """
+        target = min(up_to_offset, self.high_watermark)
+        await shorten(self, target, self._surroundings.upkeep)
+
+    def fence(self, error: StreamlogError) -> None:
+        """Nothing is led, appended, acknowledged or read from now on. ``close`` follows."""
+        if not self.closed:
+            self.syncing.closed = True
+            self.reader.close()
+            self.subjects.close()
+            self.state.fail(error)
+            self._watchers.changed()
+
+    async def close(self, error: StreamlogError) -> PartitionLog:
+        """Fail what waits with ``error``, tell the watchers; the log, which nobody uses now."""
+        self.fence(error)
+        await self.syncing.wait_quiet()
+        self.syncing.ended()
+        return self._log

@@ -1,0 +1,262 @@
+"""What Kafka producers send to a partition: appended as it came, and once."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final, NamedTuple
+
+from streamlog.errors import (
+    CorruptBatch,
+    InvalidTimestamp,
+    NotLeader,
+    OffsetOutOfRange,
+    StorageFailed,
+)
+from streamlog.log.segment.segment import Segment
+from streamlog.log.segment.slice import FileSlice
+from streamlog.log.segment.time_search import latest_time
+from streamlog.partition.pending_appends import Acknowledgement, PendingAppend
+from streamlog.partition.state import PartitionState
+from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.codec import marked_batches
+from streamlog.record.produced import ProducedBatch, stamp
+from streamlog.replication.producer_state import KeptBatch
+from streamlog.replication.producer_table import ProducerTable
+
+logger = logging.getLogger(__name__)
+
+READ_BYTES: Final = 4 * 1024 * 1024
+AHEAD_MS_MAX: Final = 3_600_000
+"""Kafka's limit, too: a time that lies further ahead would keep a segment for ever."""
+SEGMENTS_MIN: Final = 2
+"""The last ones are read whatever times their records claim."""
+
+
+def _nothing() -> None:
+    """There is always room."""
+
+
+class ProducerAppend(NamedTuple):
+    """A producer's batch in the log."""
+
+    base_offset: int
+    append_time_ms: int | None = None
+    """Where its records have the leader's time instead of their own."""
+    is_repetition: bool = False
+    """It was there already."""
+
+
+class _Found(NamedTuple):
+    """What a piece of the log says of producers."""
+
+    headers: list[BatchHeader]
+    next_offset: int
+
+
+class ProducerStateManager:
+    """A partition's producers, known from all batches in its log. On the event loop.
+
+    What is appended or fetched is taken note of as it comes; what was in the log before this
+    process is read when the first numbered batch asks for it, so a log of none never pays.
+    Invariant: while ``complete``, the table has every numbered batch that the log has.
+    """
+
+    __slots__ = (
+        "_cuts",
+        "_expiration_ms",
+        "_first_id",
+        "_read",
+        "_reading",
+        "_state",
+        "_table",
+        "complete",
+    )
+
+    def __init__(
+        self,
+        state: PartitionState,
+        read: Callable[[int, int], Awaitable[FileSlice]],
+        *,
+        expiration_ms: int,
+        first_id: Callable[[], int] = lambda: 0,
+    ) -> None:
+        """``first_id``: the lowest producer id that is given in this metadata log."""
+        self._state = state
+        self._read = read
+        self._expiration_ms = expiration_ms
+        self._first_id = first_id
+        self._table = ProducerTable(expiration_ms=expiration_ms)
+        log = state.log
+        self.complete = log.log_start_offset == log.log_end_offset
+        self._cuts = 0
+        self._reading = asyncio.Lock()
+
+    async def know(self) -> None:
+        """Return when the table is complete. Raises NotLeader, StorageFailed."""
+        if self.complete:
+            return
+        async with self._reading:
+            while not self.complete:
+                await self._rebuild()
+
+    def append(
+        self,
+        batch: ProducedBatch,
+        ack: Acknowledgement,
+        *,
+        now_ms: int,
+        append_time: bool = False,
+        started: float = 0.0,
+        check_room: Callable[[], None] = _nothing,
+    ) -> ProducerAppend:
+        """At the log's end, and ``ack`` hears of the commit, later. Nothing, if it is a repetition:
+        of the first one, whose commit ``ack`` hears of, perhaps at once.
+
+        ``append_time``: the records are to have the leader's time. ``know`` comes before, for a
+        numbered batch; ``check_room`` may refuse what is not there yet. Raises NotLeader,
+        StorageFull, StorageFailed, Overloaded, InvalidTimestamp, InvalidProducerEpoch,
+        OutOfOrderSequence, UnknownProducer.
+        """
+        state = self._state
+        state.check_writable()
+        if batch.is_sequenced:
+            if not self.complete:
+                raise NotLeader(f"{state.tp}: its producers are not known any more")
+            kept = self._table.judge(batch.header, first_id=self._first_id())
+            if kept is not None:
+                self._await_again(kept, ack, started)
+                return ProducerAppend(kept.base_offset, is_repetition=True)
+        check_room()
+        base_offset = state.log.log_end_offset
+        no_time = batch.max_timestamp_ms < 0  # retention must have one to go by
+        append_time_ms = now_ms if append_time or no_time else None
+        self._write(batch, now_ms, append_time_ms)
+        if batch.is_sequenced:
+            self._table.note(batch.header, base_offset, now_ms)
+        size, end = state.appended_bytes, state.log.log_end_offset
+        state.pending.add(PendingAppend(end, base_offset, size, started, ack))
+        return ProducerAppend(base_offset, append_time_ms)
+
+    def _await_again(self, kept: KeptBatch, ack: Acknowledgement, started: float) -> None:
+        """Others wait for later offsets by now, and all wait in order: it waits with the last."""
+        state = self._state
+        if kept.next_offset <= state.high_watermark:
+            ack.committed(kept.base_offset)
+        else:
+            end = state.log.log_end_offset
+            state.pending.add(PendingAppend(end, kept.base_offset, 0, started, ack))
+
+    def _write(self, batch: ProducedBatch, now_ms: int, append_time_ms: int | None) -> None:
+        state, log = self._state, self._state.log
+        timestamp_ms = batch.max_timestamp_ms if append_time_ms is None else append_time_ms
+        if timestamp_ms > now_ms + AHEAD_MS_MAX:
+            raise InvalidTimestamp(f"a time of {timestamp_ms} ms, where it is {now_ms} ms")
+        data = stamp(
+            batch,
+            base_offset=log.log_end_offset,
+            leader_epoch=state.leader_epoch,
+            append_time_ms=append_time_ms,
+        )
+        try:
+            # Followers have only the batch's own time to roll by, and must roll where we do.
+            log.append(data, timestamp_ms)
+        except StorageFailed as error:
+            state.fail(error)
+            raise
+        state.appended_bytes = len(data)
+
+    def fetched(self, records: memoryview) -> None:
+        """These whole batches were appended as a follower."""
+        self._note(self._table, _find(records))
+
+    def was_cut(self) -> None:
+        """The log is shorter now, or begins anew."""
+        self._cuts += 1
+        log = self._state.log
+        end = log.log_end_offset
+        if log.log_start_offset == end:
+            self._forget()
+            self.complete = True
+        elif self._table.reaches(end):
+            self._forget()
+            self.complete = False
+
+    def _forget(self) -> None:
+        self._table = ProducerTable(expiration_ms=self._expiration_ms)
+
+    async def _rebuild(self) -> None:
+        """Out of the log, as far as records may still be repeated; decodes in worker threads."""
+        log, cuts = self._state.log, self._cuts
+        table = ProducerTable(expiration_ms=self._expiration_ms)
+        started = time.perf_counter()
+        since_ms = _now_ms() - self._expiration_ms
+        first = await asyncio.to_thread(_first_young, list(log.segments), since_ms)
+        offset = max(first, log.log_start_offset)
+        while offset < log.log_end_offset:
+            try:
+                with await self._read(offset, READ_BYTES) as part:
+                    found = await asyncio.to_thread(_find_in, part)
+            except OffsetOutOfRange:  # retention was quicker
+                offset = max(offset, log.log_start_offset)
+                continue
+            except CorruptBatch as error:
+                offset = self._after_damage(offset, error)
+                continue
+            if cuts != self._cuts:
+                return
+            self._note(table, found)
+            if found.next_offset <= offset:
+                break
+            offset = found.next_offset
+        if cuts == self._cuts:
+            self._table, self.complete = table, True
+            self._tell(time.perf_counter() - started)
+
+    def _after_damage(self, offset: int, error: CorruptBatch) -> int:
+        """A partition must not stay shut to producers for it: where the next segment begins."""
+        tp, log = self._state.tp, self._state.log
+        extra = {"stream": tp.stream, "partition": tp.partition, "offset": offset}
+        logger.error("producers from here on are not known", extra={**extra, "error": str(error)})
+        later = (it.base_offset for it in log.segments if it.base_offset > offset)
+        return next(later, log.log_end_offset)
+
+    def _note(self, table: ProducerTable, found: _Found) -> None:
+        now_ms = _now_ms() if found.headers else 0
+        for header in found.headers:
+            table.note(header, header.base_offset, now_ms)
+
+    def _tell(self, seconds: float) -> None:
+        if len(self._table):
+            tp = self._state.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "producers": len(self._table)}
+            logger.info("producers read from the log", extra={**extra, "ms": round(seconds * 1000)})
+
+
+def _first_young(segments: list[Segment], since_ms: int) -> int:
+    """Where the first one begins whose producers have not all expired, as far as its times tell.
+
+    Reads the ends of those before it.
+    """
+    for segment in segments[:-SEGMENTS_MIN]:
+        try:
+            latest_ms = latest_time(segment)
+        except OSError:  # retention may have been quicker
+            latest_ms = None
+        if latest_ms is None or latest_ms >= since_ms:
+            return segment.base_offset
+    return segments[-SEGMENTS_MIN:][0].base_offset
+
+
+def _find_in(part: FileSlice) -> _Found:
+    return _find(part.read())
+
+
+def _find(records: bytes | memoryview) -> _Found:
+    positions, next_offset = marked_batches(records)
+    headers = (read_header(records, position) for position in positions)
+    return _Found([it for it in headers if not it.is_control], next_offset)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

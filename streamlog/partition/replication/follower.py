@@ -1,0 +1,181 @@
+"""A partition as a follower's: what it fetches, appends, shows and cuts. No asyncio, no clock."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamlog.errors import BrokenInvariant, CorruptData, StorageFailed
+from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd
+from streamlog.partition.state import PartitionState
+from streamlog.replication.follower import cut_offset, shown_offset
+
+
+class FetchPosition(NamedTuple):
+    """What a follower asks its leader for; all below ``offset`` is here, and kept."""
+
+    offset: int
+    last_epoch: int
+    """Of the batch before ``offset``; NO_EPOCH where there is none."""
+    leader_epoch: int
+
+
+class Truncation(NamedTuple):
+    """The log is to end at ``offset``."""
+
+    offset: int
+    whole: bool = False
+    """It is to begin there, too, with nothing in it."""
+    damaged: bool = False
+    """What is there is damaged; it is kept aside."""
+
+
+class PartitionFollower:
+    """The follower's side of a partition's state; does nothing while this node leads."""
+
+    def __init__(self, state: PartitionState) -> None:
+        self._state = state
+        self.is_damaged = state.log.damaged_from is not None
+        """Something in the log cannot be read, so that it must not be counted as being here."""
+        self.is_short = False
+        """The log has lost its end, of which others may have been told that it is here."""
+
+    def position(self) -> FetchPosition | None:
+        """What to fetch next; None where nobody is followed, or what is here is not kept yet.
+
+        Nor where the disk is full: who could not store what comes must not pass for in sync.
+        """
+        state = self._state
+        if not self.follows(state.leader_epoch) or not state.has_room:
+            return None
+        if self.is_damaged or self.is_short:
+            return None
+        end = state.log.log_end_offset
+        if state.kept_end < end:
+            return None
+        return FetchPosition(end, state.log.epochs.latest, state.leader_epoch)
+
+    def follows(self, leader_epoch: int) -> bool:
+        """Another node, in this epoch; and the log may be touched."""
+        state = self._state
+        return (
+            state.leader_epoch == leader_epoch
+            and state.leader not in (NO_LEADER, state.node_id)
+            and state.failure is None
+            and not state.cutting
+        )
+
+    def heard(self) -> bool:
+        """Of another leader or ISR; whether a lost end has ceased to matter by that: others count
+        without this replica, until it has fetched that end, or there are no others.
+        """
+        state = self._state
+        settled = self.is_short and (state.node_id not in state.isr or len(state.isr) == 1)
+        self.is_short &= not settled
+        return settled
+
+    def fits(self, asked: FetchPosition) -> bool:
+        """Whether an answer to ``asked`` still does: same epoch, and the log ends as it did."""
+        log = self._state.log
+        end = log.log_end_offset, log.epochs.latest
+        return self.follows(asked.leader_epoch) and (asked.offset, asked.last_epoch) == end
+
+    def append(self, records: memoryview) -> int:
+        """Write as many whole batches as are good for one go; how many bytes that were. 0: they are
+        of a later epoch than the leader's that is followed.
+
+        The leader that was asked cannot have such batches. It was deposed after it had looked where
+        the records lie in its file, has cut its log and fetched from the next leader, and has sent
+        what stands at that place now. Appended here they would hide that what is before them may
+        not be the next leader's: histories are compared by the epoch of the last batch (Kafka's
+        KAFKA-18723).
+
+        Raises CorruptBatch if they are damaged or do not follow, StorageFull (nothing was kept),
+        StorageFailed (the partition is offline now).
+        """
+        state = self._state
+        if state.is_leader or state.cutting:
+            raise BrokenInvariant(
+                "only a follower appends what it fetched, and not during a truncation"
+            )
+        try:
+            return state.log.append_fetched(records, epoch_max=state.leader_epoch)
+        except StorageFailed as error:
+            state.fail(error)
+            raise
+
+    def advance(self, leader_high_watermark: int, leader_log_start: int) -> int:
+        """What the leader says with each answer: what is committed, and what is gone; where this
+        log is to begin.
+        """
+        state, log = self._state, self._state.log
+        state.high_watermark = shown_offset(
+            leader_high_watermark, log_end=log.log_end_offset, before=state.high_watermark
+        )
+        return max(log.log_start_offset, min(leader_log_start, state.high_watermark))
+
+    def diverged(self, diverging: EpochEnd) -> Truncation:
+        """Where to cut. Raises CorruptData if that would take what this replica, which is in sync,
+        knows to be committed: no leader may ask for it.
+        """
+        state = self._state
+        if diverging.epoch == NO_EPOCH or diverging.end_offset < 0:
+            raise CorruptData(f"{state.tp}: the leader knows no epoch to go back to")
+        end = state.log.log_end_offset
+        own = state.log.epochs.end_offset_for(diverging.epoch, end)
+        return self._checked(Truncation(cut_offset(diverging, own, end)))
+
+    def out_of_range(self, leader_log_start: int) -> Truncation:
+        """The leader has nothing that fits: begin anew where it begins. Raises CorruptData."""
+        state = self._state
+        if leader_log_start < 0:
+            raise CorruptData(f"{state.tp}: the leader does not say where its log starts")
+        return self._checked(Truncation(leader_log_start, whole=True))
+
+    def _checked(self, cut: Truncation) -> Truncation:
+        state = self._state
+        if cut.offset < state.high_watermark and state.node_id in state.isr:
+            raise CorruptData(
+                f"{state.tp}: cutting at {cut.offset} would lose what is committed up to"
+                f" {state.high_watermark}"
+            )
+        return cut
+
+    def repair(self) -> Truncation | None:
+        """The cut that takes the damage away, for the leader has what comes after it; None while
+        this replica is in sync: others are to lead, and to count without it, first.
+        """
+        state, damaged_from = self._state, self._state.log.damaged_from
+        if damaged_from is None or not self.follows(state.leader_epoch):
+            return None
+        return None if state.node_id in state.isr else Truncation(damaged_from, damaged=True)
+
+    def begin_cut(self, cut: Truncation) -> Callable[[], None]:
+        """What a worker thread is to run, which raises StorageFailed; ``finish_cut`` follows it.
+
+        No sync may run meanwhile, and none begins.
+        """
+        state = self._state
+        if state.is_leader or state.syncing is not None or state.cutting:
+            raise BrokenInvariant(
+                "only a follower truncates, and neither during a sync nor twice at once"
+            )
+        state.cutting = True
+        log, offset = state.log, cut.offset
+        if cut.whole:
+            return lambda: log.truncate_fully_to(offset)
+        if cut.damaged:
+            return log.cut_damage
+        return lambda: log.truncate_to(offset)
+
+    def finish_cut(self, error: StorageFailed | None = None) -> int:
+        """The cut is done, or has failed; how many committed records it has cost."""
+        state = self._state
+        if not state.cutting:
+            raise BrokenInvariant("no truncation runs")
+        state.cutting = False
+        if error is not None:
+            state.fail(error)
+            return 0
+        before, log = state.high_watermark, state.log
+        self.is_damaged = log.damaged_from is not None
+        state.high_watermark = max(min(before, log.log_end_offset), log.log_start_offset)
+        return max(0, before - state.high_watermark)

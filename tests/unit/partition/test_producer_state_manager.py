@@ -1,0 +1,216 @@
+"""Numbered batches on a real partition: once each, also after a restart or a cut."""
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from streamlog.errors import (
+    InvalidProducerEpoch,
+    InvalidTimestamp,
+    NotLeader,
+    OutOfOrderSequence,
+)
+from streamlog.partition.partition import Partition
+from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record.produced import ProducedBatch, check_inside, check_outside
+from tests.partition_world import Told, World, publish, run_of, tp, values_of
+from tests.record_batches import HandRecord, hand_batch
+from tests.replica_world import ReplicaWorld
+
+TIME_MS = 1_700_000_000_000
+SMALL = {"segment_bytes": 4096}
+
+
+def batch_of(
+    sequence: int, *values: bytes, epoch: int = 0, producer: int = 7, time_ms: int = TIME_MS
+) -> ProducedBatch:
+    data = hand_batch(
+        [HandRecord(value) for value in values or (b"%d" % sequence,)],
+        base_timestamp_ms=time_ms,
+        max_timestamp_ms=time_ms,
+        producer=(producer, epoch, sequence),
+    )
+    return check_inside(check_outside(data), data)
+
+
+async def produce(partition: Partition, batch: ProducedBatch) -> int:
+    """Its base offset, once it is committed."""
+    await partition.know_producers()
+    told = Told()
+    partition.produce(batch, told)
+    return await told.answer
+
+
+async def test_what_is_there_already_is_not_stored_again(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        assert await publish(partition, b"nats") == 0
+        offsets = [await produce(partition, batch_of(i)) for i in range(7)]
+        assert offsets == list(range(1, 8))
+        assert await produce(partition, batch_of(4)) == 5
+        with pytest.raises(OutOfOrderSequence):
+            await produce(partition, batch_of(1))  # too long ago to be known
+        with pytest.raises(OutOfOrderSequence):
+            await produce(partition, batch_of(9))
+        assert await produce(partition, batch_of(0, epoch=1)) == 8
+        with pytest.raises(InvalidProducerEpoch):
+            await produce(partition, batch_of(7))
+        values = await values_of(partition)
+        assert values == [b"nats", *(b"%d" % i for i in range(7)), b"0"]
+        assert world.metrics.registry.get_sample_value("streamlog_produce_duplicates_total") == 1
+
+
+async def test_who_takes_a_producer_over_goes_on_where_it_ended(world: World) -> None:
+    """And is refused if the other one has written since; a refusal tells where to look."""
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await publish(partition, b"nats")
+        for i in range(7):
+            await produce(partition, batch_of(500 + i))
+        with pytest.raises(OutOfOrderSequence) as late:
+            await produce(partition, batch_of(506, epoch=9))
+        assert await produce(partition, batch_of(507, epoch=9)) == 8
+        assert await produce(partition, batch_of(507, epoch=9)) == 8  # its answer was lost
+        with pytest.raises(InvalidProducerEpoch) as fenced:
+            await produce(partition, batch_of(507))
+        with pytest.raises(OutOfOrderSequence) as stranger:
+            await produce(partition, batch_of(33, epoch=9))
+        refusals = (late, fenced, stranger)
+        assert [refused.value.first_offset for refused in refusals] == [1, 1, 1]
+        assert await produce(partition, batch_of(508, epoch=9)) == 9
+
+
+async def test_a_repetition_is_acknowledged_no_sooner_than_the_first(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        first, again = Told(), Told()
+        assert partition.produce(batch_of(0), first) == (0, None, False)
+        assert partition.produce(batch_of(0), again) == (0, None, True)
+        assert not again.answer.done()
+        assert await first.answer == 0
+        assert await again.answer == 0
+        assert partition.log_end_offset == 1
+
+
+async def test_a_restart_forgets_nobody(world: World) -> None:
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        for i in range(30):
+            await produce(registry.partition(tp("s")), batch_of(i, bytes(1000)))
+            await publish(registry.partition(tp("s")), b"between")
+    async with world.node(**SMALL) as registry:
+        partition = registry.partition(tp("s"))
+        assert not partition.producing.complete
+        with pytest.raises(NotLeader):
+            partition.produce(batch_of(30), Told())
+        assert await asyncio.gather(
+            produce(partition, batch_of(28, bytes(1000))),
+            produce(partition, batch_of(29, bytes(1000))),
+        ) == [56, 58]
+        assert await produce(partition, batch_of(30)) == 60
+        with pytest.raises(OutOfOrderSequence):
+            await produce(partition, batch_of(32))
+
+
+@pytest.mark.parametrize("expired", [False, True])
+async def test_a_restart_reads_all_segments_that_are_young_enough(
+    world: World, expired: bool
+) -> None:
+    now_ms = time.time_ns() // 1_000_000
+    time_ms = now_ms - 2 * 86_400_000 if expired else now_ms
+    early = batch_of(5, bytes(3000), time_ms=time_ms)  # with a segment of its own
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await produce(partition, early)
+        for _ in range(20):
+            await publish(partition, bytes(3000))
+        assert partition._log.segment_count > 10
+    async with world.node(**SMALL) as registry:
+        offset = await produce(registry.partition(tp("s")), early)
+        assert offset == (21 if expired else 0)
+
+
+async def test_followers_know_what_they_fetched(tmp_path: Path) -> None:
+    async with ReplicaWorld(tmp_path, 3) as world:
+        world.controller.create("s", replicas=3)
+        await world.spread()
+        leader = world.leader.partition()
+        for i in range(3):
+            await produce(leader, batch_of(i))
+        for number in (1, 2, 3):
+            producing = world[number].partition().producing
+            assert producing.complete
+            assert producing._table.judge(batch_of(2).header).base_offset == 2  # type: ignore[union-attr]
+
+
+async def test_a_cut_that_takes_a_batch_forgets_it(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        for i in range(3):
+            await produce(partition, batch_of(i))
+        partition._log.truncate_to(2)
+        partition.producing.was_cut()
+        assert not partition.producing.complete
+        partition.state.high_watermark = 2
+        assert await produce(partition, batch_of(1)) == 1
+        assert await produce(partition, batch_of(2)) == 2
+        partition._log.truncate_to(3)
+        partition.producing.was_cut()
+        assert partition.producing.complete
+        partition._log.truncate_fully_to(50)
+        partition.producing.was_cut()
+        assert partition.producing.complete
+        partition.state.high_watermark = 50
+        assert await produce(partition, batch_of(90)) == 50  # nobody knows what was cut
+
+
+async def header_at(partition: Partition, offset: int) -> BatchHeader:
+    with await partition.read(offset, 1) as part:
+        return read_header(part.read())
+
+
+async def test_times_are_the_producers_but_not_far_ahead_of_ours(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s")
+        partition = registry.partition(tp("s"))
+        await produce(partition, batch_of(0))
+        ahead = batch_of(1)._replace(max_timestamp_ms=1 << 50)
+        with pytest.raises(InvalidTimestamp):
+            await produce(partition, ahead)
+        timeless = batch_of(1)._replace(max_timestamp_ms=-1)
+        await produce(partition, timeless)
+        first, second = [await header_at(partition, offset) for offset in (0, 1)]
+        assert (first.max_timestamp_ms, first.is_log_append_time) == (TIME_MS, False)
+        assert second.is_log_append_time
+        assert second.max_timestamp_ms > TIME_MS
+
+
+async def test_a_stream_may_have_the_leaders_time(world: World) -> None:
+    async with world.node() as registry:
+        await world.create("s", timestamp_type="LogAppendTime")
+        partition = registry.partition(tp("s"))
+        told = Told()
+        appended = partition.produce(batch_of(0)._replace(max_timestamp_ms=1 << 50), told)
+        assert await told.answer == 0
+        header = await header_at(partition, 0)
+        assert header.is_log_append_time
+        assert header.max_timestamp_ms == appended.append_time_ms
+
+
+async def test_who_does_not_lead_takes_nothing(world: World) -> None:
+    registry = await world.started()
+    await world.create("s")
+    partition = registry.partition(tp("s"))
+    partition.state.follow(partition.leader_epoch + 1)
+    with pytest.raises(NotLeader):
+        partition.produce(batch_of(0), Told())
+    with pytest.raises(NotLeader):
+        partition.append(run_of(b"x"), Told())
+    await registry.close()
