@@ -25,8 +25,8 @@ from benchmarks.cases import COUNTS
 from benchmarks.processes import run_client, times
 from benchmarks.publisher import payload
 from benchmarks.side import STREAM, Streamlog, create_stream, delete_stream
-from streamlog.ingest.acks import build_acks
-from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.acks.acks import build_acks
+from streamlog.ingest.parser.frames import FrameParser, RecordCollector
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
@@ -73,7 +73,7 @@ def main() -> int:
 def step_ns(size: int, directory: Path) -> Mapping[str, float]:
     """Nanoseconds for each message, by step; medians over the repeats."""
     frames, count = inflow_bytes(size)
-    parser, inflow = FrameParser(), Inflow(value_bytes_max=1 << 20)
+    parser, inflow = FrameParser(), RecordCollector(value_bytes_max=1 << 20)
     parser.bind(1, inflow)
     disk, settings = OsDisk(), LogSettings(segment_bytes=1 << 30)
     log = PartitionLog.open(directory, settings, disk=disk, files=FilePool(disk, 16))

@@ -12,8 +12,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from streamlog.ingest.acks import ack_head, build_acks
-from streamlog.ingest.frames import FrameParser, Inflow
+from streamlog.ingest.acks.acks import ack_head, build_acks
+from streamlog.ingest.parser.frames import FrameParser, RecordCollector
 from streamlog.record.codec import RecordRun, iter_records
 from streamlog.record.columns import ColumnDecoder
 
@@ -38,7 +38,7 @@ class HotPath:
     def __init__(self, count: int = MESSAGES) -> None:
         self._frames = frames(count)
         self._parser = FrameParser()
-        self._inflow = Inflow(value_bytes_max=1 << 20)
+        self._inflow = RecordCollector(value_bytes_max=1 << 20)
         self._parser.bind(1, self._inflow)
         self._replies = b""
         self._batch = b""

@@ -4,14 +4,14 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from streamlog.ingest.answers import Answers
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.inlet_settings import InletSettings
-from streamlog.ingest.refusal import NOT_ENOUGH_REPLICAS
-from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.staging import Staging
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.refusal import NOT_ENOUGH_REPLICAS
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
 from tests.led_partition import FakePartition
@@ -32,21 +32,21 @@ class Way:
         self.partition = FakePartition()
         self.metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self.answers = Answers(self.written.append, self.metrics)
-        self.room = Room(
+        self.answers = PublisherAnswers(self.written.append, self.metrics)
+        self.room = InflightBytes(
             inflight_bytes_max=inflight_bytes_max, stall_ms_max=1, metrics=self.metrics
         )
         self.given_up: list[tuple[bytes, str]] = []
-        self.staging = Staging(
+        self.staging = BatchStagingLimit(
             self.room,
             inflight_bytes_max=inflight_bytes_max,
             given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
         )
-        self.inlet = Inlet(
+        self.inlet = PartitionIngest(
             self.partition,
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
             subjects=subjects,
-            settings=InletSettings(value_bytes_max, **settings),
+            settings=IngestSettings(value_bytes_max, **settings),
             answers=self.answers,
             room=self.room,
             staging=self.staging,

@@ -10,7 +10,7 @@ from typing import Any, Self
 from streamlog.admin.api import ManagementApi
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
-from streamlog.ingest.source import NatsSource
+from streamlog.ingest.service import IngestService
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
@@ -70,7 +70,7 @@ class LocalNode:
             disk=disk,
             new_partition=partial(TracedPartition, traces=traces) if traces else Partition,
         )
-        self.source = NatsSource(
+        self.source = IngestService(
             node_id=NODE_ID,
             nats=settings.nats,
             ingest=settings.ingest,

@@ -5,7 +5,7 @@ from typing import Any
 from streamlog.admin.fields import Fields
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.streams import Metadata
-from streamlog.ingest.publish_headers import API_LEVEL
+from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.metadata.stream import INTERNAL_STREAMS
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from streamlog.admin.stream_info import node_name, replicas_json
-from streamlog.ingest.advisory import PREFIX, advisory
+from streamlog.ingest.acks.advisory import PREFIX, advisory
 from streamlog.metadata.image import Image, StreamChange, StreamImage
 from streamlog.metadata.stream import is_internal
 from streamlog.model import NO_LEADER

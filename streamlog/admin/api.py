@@ -36,9 +36,9 @@ from streamlog.admin.verbs import Verbs
 from streamlog.authority.audit import Audit
 from streamlog.config import NatsSection
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
-from streamlog.ingest.access import Access
-from streamlog.ingest.complaint import Complaint, Kind, understood
-from streamlog.ingest.complaints import Complaints
+from streamlog.ingest.nats.error_counts import NatsErrorCounts
+from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
+from streamlog.ingest.nats.options import NatsOptions
 from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -95,7 +95,7 @@ class ManagementApi:
     ) -> None:
         """``identity``: who asks, and what they may do; None: everybody may do everything."""
         self._node_id = node_id
-        self._access = Access(nats)
+        self._access = NatsOptions(nats)
         self._options = self._access.options(f"streamlog node {node_id} admin")
         self._domain = nats.domain
         self._leader = Leader(partitions, lease)
@@ -122,8 +122,8 @@ class ManagementApi:
         if nats.default_api_prefix:
             self._prefixes.append(DEFAULT_PREFIX)
         self._client = AdminConnection(self._access)
-        self._complaints = Complaints(metrics, "admin")
-        self.complaint: Complaint | None = None
+        self._complaints = NatsErrorCounts(metrics, "admin")
+        self.complaint: NatsError | None = None
         """Why it is not heard, as far as that is known."""
         self._own: Subscription | None = None
         self._clients: list[Subscription] = []
@@ -378,7 +378,7 @@ class ManagementApi:
             self.complaint = complaint
             extra = {"error": complaint.text}
             logger.debug("NATS connection of the management API", extra=extra)
-        elif complaint.kind is Kind.SUBSCRIBE:
+        elif complaint.kind is NatsErrorKind.SUBSCRIBE:
             self.complaint = complaint
 
     async def _disconnected(self) -> None:
@@ -386,7 +386,7 @@ class ManagementApi:
 
     async def _reconnected(self) -> None:
         """What may not be subscribed to has been said by now."""
-        if self.complaint is not None and self.complaint.kind is not Kind.SUBSCRIBE:
+        if self.complaint is not None and self.complaint.kind is not NatsErrorKind.SUBSCRIBE:
             self.complaint = None
 
     async def _client_closed(self) -> None:

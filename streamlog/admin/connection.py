@@ -7,7 +7,7 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.protocol import command
 
-from streamlog.ingest.client import NatsClient
+from streamlog.ingest.nats.client import NatsClient
 
 logger = logging.getLogger(__name__)
 

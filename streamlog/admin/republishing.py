@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, Protocol
 
 from streamlog.client.opening import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
-from streamlog.ingest.advisory import timestamp
+from streamlog.ingest.acks.advisory import timestamp
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image import Image, StreamImage
 from streamlog.metadata.republish import Republish

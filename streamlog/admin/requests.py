@@ -16,11 +16,11 @@ from streamlog.admin.nodes import Nodes
 from streamlog.admin.stream_config import AUTO_PAUSED, config_from_json, config_to_json
 from streamlog.authority.signature import KEY, sign
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
-from streamlog.ingest.access import Access
-from streamlog.ingest.servers import Nats, connect_once, section_of
+from streamlog.ingest.nats.options import NatsOptions
 from streamlog.metadata.settings_table import JETSTREAM_FIELDS
 from streamlog.metadata.stream import StreamConfig
 from streamlog.model import NodeId, TopicPartition
+from streamlog.nats_tools.connect import Nats, connect_once, section_of
 
 TIMEOUT_S = 5.0
 LISTED_MAX: Final = 1_000_000
@@ -151,7 +151,7 @@ class ManagementClient:
 
     def _signature(self, subject: str, data: bytes) -> dict[str, str] | None:
         """By the NKey that this side logs in to NATS with, if it has one."""
-        login = Access(section_of(self._nats)).login
+        login = NatsOptions(section_of(self._nats)).login
         now_ms = time.time_ns() // 1_000_000
         return login.signed(
             lambda key, signature: sign({KEY: key}, subject, data, signature, now_ms=now_ms)

@@ -24,7 +24,7 @@ from streamlog.admin.sight import SeenMetadata
 from streamlog.admin.streams import Metadata, Streams
 from streamlog.authority.access import Access
 from streamlog.errors import StreamlogError
-from streamlog.ingest.publish_headers import API_LEVEL
+from streamlog.ingest.admission.publish_headers import API_LEVEL
 
 logger = logging.getLogger(__name__)
 

@@ -41,7 +41,7 @@ from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
 from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
-from streamlog.ingest.source import NatsSource
+from streamlog.ingest.service import IngestService
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
@@ -189,8 +189,8 @@ class Node:
             )
         )
 
-    def _nats_side(self, metrics: NodeMetrics) -> tuple[NatsSource, ManagementApi]:
-        source = NatsSource(
+    def _nats_side(self, metrics: NodeMetrics) -> tuple[IngestService, ManagementApi]:
+        source = IngestService(
             node_id=self._data_dir.node_id,
             nats=self._settings.nats,
             ingest=self._settings.ingest,

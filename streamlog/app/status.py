@@ -13,7 +13,7 @@ from streamlog.console.page.groups_elsewhere import Elsewhere
 from streamlog.console.page.moment import Moment
 from streamlog.console.readiness import Readiness
 from streamlog.groups.service import GroupService
-from streamlog.ingest.source import NatsSource
+from streamlog.ingest.service import IngestService
 from streamlog.metadata.condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
@@ -48,7 +48,7 @@ class NodeStatus:
         metadata: MetadataService,
         registry: ReplicaManager,
         groups: GroupService,
-        source: NatsSource,
+        source: IngestService,
         admin: ManagementApi,
         readiness: Readiness,
         troubles: Callable[[], Sequence[Trouble]],

@@ -140,9 +140,9 @@ class DevCluster:
 
 def without_login(nats: str) -> tuple[str, dict[str, str]]:
     """The address, and what nodes are to have in their environment for the login in it."""
-    from streamlog.ingest.access import Access
+    from streamlog.ingest.nats.options import NatsOptions
 
-    access = Access(NatsSection(servers=(nats,)))
+    access = NatsOptions(NatsSection(servers=(nats,)))
     fields = access.login.fields("")
     names = {"user": "USER", "pass": "PASSWORD", "auth_token": "TOKEN"}
     prefix = f"{ENV_PREFIX}NATS{ENV_DELIMITER}"

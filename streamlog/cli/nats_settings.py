@@ -34,7 +34,7 @@ _BETWEEN: Final = re.compile(r",(?=\w+://)")
 
 def nats_settings(url: str, credentials: str | None) -> NatsSection:
     """Of ``--nats``, ``--creds`` and the environment. Raises ConfigError."""
-    from streamlog.ingest.access import Access
+    from streamlog.ingest.nats.options import NatsOptions
 
     given = {key: os.environ[name] for key, name in VARIABLES.items() if os.environ.get(name)}
     given.pop("credentials", None)  # it is an option, which has looked for it
@@ -45,7 +45,7 @@ def nats_settings(url: str, credentials: str | None) -> NatsSection:
         | {"servers": _BETWEEN.split(url)}
     )
     try:
-        Access(section)
+        NatsOptions(section)
     except ConfigError as error:
         raise ConfigError(*map(_renamed, (error.key, error.problem, error.remedy))) from None
     return section

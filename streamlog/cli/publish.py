@@ -55,7 +55,7 @@ async def _publish(
     *,
     ack: bool,
 ) -> dict[str, object]:
-    from streamlog.ingest.publisher import Publisher
+    from streamlog.nats_tools.publisher import Publisher
 
     published, duplicates = 0, 0
     stored: dict[str, object] = {}

@@ -18,7 +18,6 @@ import nats.errors
 from nats.aio.client import Client
 
 from streamlog.errors import NodeUnreachable, RecordTooLarge, RequestTimedOut, Unavailable
-from streamlog.ingest.servers import Nats, connect_once
 from streamlog.ledger.assembly import DeliveredBlock
 from streamlog.ledger.broadcast import Ack
 from streamlog.ledger.core.channel_config import ChannelConfig, parse_config
@@ -27,6 +26,7 @@ from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import Behavior, DeliverRequest
 from streamlog.ledger.protocol import answer_of, headers_of, subject
 from streamlog.ledger.pull import Pull, nobody
+from streamlog.nats_tools.connect import Nats, connect_once
 
 TIMEOUT_S: Final = 30.0
 """For an acknowledgement; longer than a node waits for the stream's leader would be of no use."""

@@ -16,8 +16,8 @@ from nats.aio.msg import Msg
 
 from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, StreamlogError
-from streamlog.ingest.access import Access
-from streamlog.ingest.client import NatsClient
+from streamlog.ingest.nats.client import NatsClient
+from streamlog.ingest.nats.options import NatsOptions
 from streamlog.ledger.broadcast import Ack, Broadcaster
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.core.entry import KIND_HEADER
@@ -76,7 +76,7 @@ class Doors:
 
     async def connect(self) -> None:
         """There is a NATS server, or one is waited for. Raises ConfigError."""
-        access = Access(self._section)
+        access = NatsOptions(self._section)
         self.client = NatsClient(access)
         name = f"streamlog-ledger-{self._node}"
         await self.client.connect(

@@ -110,7 +110,7 @@ async def test_each_replica_rests_and_the_next_leader_takes_the_next_message(
 async def test_ids_that_are_too_old_are_let_go_without_a_message(
     tmp_path: Path, nats_server: NatsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamlog.ingest.source.IDS_LOOK_S", 0.02)
+    monkeypatch.setattr("streamlog.ingest.service.IDS_LOOK_S", 0.02)
     async with LocalNode(tmp_path, nats_server.url) as node:
         await node.create("s", duplicate_window_ms=200)
         client = await nats.connect(nats_server.url)

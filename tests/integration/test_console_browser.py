@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.ingest.publisher import Publisher
+from streamlog.nats_tools.publisher import Publisher
 from tests import browser
 from tests.browser import Tab
 

@@ -12,13 +12,13 @@ from nats.aio.client import Client
 from nats.aio.msg import Msg
 
 from streamlog.errors import InvalidRequest
-from streamlog.ingest import burst as bursting
-from streamlog.ingest.burst import Load, burst
-from streamlog.ingest.pace import paced
-from streamlog.ingest.publisher import Publisher
+from streamlog.nats_tools import burst as bursting
+from streamlog.nats_tools.burst import BurstLoad, burst
+from streamlog.nats_tools.fixed_schedule import paced
+from streamlog.nats_tools.publisher import Publisher
 from tests.local_node import until
 
-LOAD = Load("twice", size_bytes=10, count=50, in_flight=50)
+LOAD = BurstLoad("twice", size_bytes=10, count=50, in_flight=50)
 Measure = Callable[[str], Any]
 MEASURES: dict[str, Measure] = {
     "publish": lambda url: burst(url, LOAD),

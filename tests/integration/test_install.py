@@ -19,8 +19,8 @@ PROGRAM = """
 import warnings
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    import streamlog.ingest.acks, streamlog.ingest.frames, streamlog.record.columns
-print(streamlog.__path__[0], len(caught), streamlog.ingest.frames.FrameParser.__module__)
+    import streamlog.ingest.acks.acks, streamlog.ingest.parser.frames, streamlog.record.columns
+print(streamlog.__path__[0], len(caught), streamlog.ingest.parser.frames.FrameParser.__module__)
 """
 
 
@@ -66,4 +66,4 @@ def test_without_a_compiler(tmp_path: Path) -> None:
     path, warnings, module = done.stdout.split()
     assert Path(path) == installed / "streamlog"
     assert int(warnings) == 1
-    assert module == "streamlog.ingest._frames_plain"
+    assert module == "streamlog.ingest.parser._frames_plain"

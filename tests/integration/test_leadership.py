@@ -13,8 +13,8 @@ from nats.errors import NoRespondersError
 
 from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import NotLeader, PartitionNotFound
-from streamlog.ingest.pending_acks import UNAWAITED
-from streamlog.ingest.source import NatsSource
+from streamlog.ingest.acks.pending_acks import UNAWAITED
+from streamlog.ingest.service import IngestService
 from streamlog.metadata.image import Image, PartitionImage, StreamImage
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
@@ -51,7 +51,7 @@ class Ingest:
         self.lease = FakeLease()
         self.partitions: dict[TopicPartition, FakePartition] = {}
         self.image = Image("test")
-        self.source = NatsSource(
+        self.source = IngestService(
             node_id=ONE,
             nats=NatsSection(servers=(url,), reconnect_wait_ms=20),
             ingest=IngestSection(),
@@ -307,7 +307,7 @@ async def test_a_long_window_keeps_neither_metadata_nor_other_partitions_waiting
 async def test_a_stop_answers_those_whose_commit_does_not_come(
     ingest: Ingest, nc: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("streamlog.ingest.source.COMMIT_TIMEOUT_S", 0.05)
+    monkeypatch.setattr("streamlog.ingest.service.COMMIT_TIMEOUT_S", 0.05)
     partition = ingest.add("orders")
     await ingest.lead(ONE, 1, "orders")
     answer = publish(nc)

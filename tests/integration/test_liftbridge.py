@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from nats.aio.client import Client
 
-from streamlog.ingest import envelope
+from streamlog.ingest.liftbridge import envelope
 from tests import enveloped
 from tests.enveloped import message, read_ack
 from tests.integration.conftest import NatsServer

@@ -30,8 +30,8 @@ from streamlog.errors import (
     StreamExists,
     StreamNotFound,
 )
-from streamlog.ingest.publisher import Published, Publisher
 from streamlog.metadata.stream import StreamConfig
+from streamlog.nats_tools.publisher import Published, Publisher
 from streamlog.partition.partition import Partition
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode

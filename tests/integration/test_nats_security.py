@@ -15,7 +15,7 @@ import pytest
 
 from streamlog.config import NatsSection
 from streamlog.errors import NodeUnreachable
-from streamlog.ingest.publisher import Publisher
+from streamlog.nats_tools.publisher import Publisher
 from tests.cluster import ClusterNode
 from tests.local_node import LocalNode, until
 from tests.secured_nats import Certificates, ConfiguredNats, NatsCluster, Operator, user_key

@@ -16,7 +16,7 @@ import pytest
 import yaml
 
 from benchmarks.ports import free_port
-from streamlog.ingest.publisher import Publisher
+from streamlog.nats_tools.publisher import Publisher
 from tests.dashboards import NAMES, Query, filled_in, plot, queries
 from tests.server_process import wait_until
 

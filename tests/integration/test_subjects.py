@@ -13,7 +13,7 @@ from nats.js import JetStreamContext
 from nats.js.api import DiscardPolicy, PubAck, StreamConfig
 from nats.js.errors import APIError, NotFoundError, ServiceUnavailableError
 
-from streamlog.ingest import subject_sequences
+from streamlog.ingest.admission import subject_sequences
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
 

@@ -19,8 +19,8 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from streamlog.app.tracing import Tracing
 from streamlog.errors import StreamNotFound
-from streamlog.ingest.publisher import Publisher
 from streamlog.model import NodeId
+from streamlog.nats_tools.publisher import Publisher
 from streamlog.partition.partition import Partition
 from streamlog.partition.tracing import TracedPartition
 from streamlog.sections import TracingSection

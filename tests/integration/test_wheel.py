@@ -24,7 +24,7 @@ OPTIONAL = {"streamlog.access.token", "streamlog.server.token_keys"}
 EVERY_MODULE = """
 import importlib, pkgutil, sys
 import streamlog
-import streamlog.record.codec, streamlog.ingest.frames  # a warning where they are not compiled
+import streamlog.record.codec, streamlog.ingest.parser.frames  # a warning where they are not compiled
 names = {it.name for it in pkgutil.walk_packages(streamlog.__path__, "streamlog.")}
 missing = set()
 for name in names - {"streamlog.__main__"}:

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.lifetimes import Lifetimes
-from streamlog.ingest.publish_headers import publish_headers
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.window import look_at_recent, rebuild_window
+from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.publish_headers import publish_headers
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.window_scan import look_at_recent, rebuild_window
 from streamlog.partition.deletes.message_ttl import _look
 from streamlog.record.batch import check_batch
 from streamlog.record.codec import RecordRun, iter_records

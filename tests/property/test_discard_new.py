@@ -7,13 +7,13 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.answers import Answers
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.inlet_settings import InletSettings
-from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.staging import Staging
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metadata.stream import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
@@ -33,15 +33,15 @@ class World:
         )
         metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self.answers = Answers(self.written.append, metrics)
-        room = Room(inflight_bytes_max=1 << 20, stall_ms_max=1, metrics=metrics)
-        self.inlet = Inlet(
+        self.answers = PublisherAnswers(self.written.append, metrics)
+        room = InflightBytes(inflight_bytes_max=1 << 20, stall_ms_max=1, metrics=metrics)
+        self.inlet = PartitionIngest(
             self.partition,
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
-            settings=InletSettings(value_bytes_max=1000, bounded=True, batches=True),
+            settings=IngestSettings(value_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
             room=room,
-            staging=Staging(room, inflight_bytes_max=1 << 20),
+            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 20),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
         )

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest import _inflow_plain
-from streamlog.ingest.envelope import ACK_INBOX_BYTES_MAX, CORRELATION_ID_BYTES_MAX, MAGIC, decode
-from streamlog.ingest.opening import Opened, Opener
+from streamlog.ingest.liftbridge.envelope import (
+    ACK_INBOX_BYTES_MAX,
+    CORRELATION_ID_BYTES_MAX,
+    MAGIC,
+    decode,
+)
+from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
+from streamlog.ingest.parser import _collector_plain
 from streamlog.record import _codec_plain
 from tests import enveloped
 from tests.nats_frames import PLAIN, SID, Twin, compiled, hmsg, msg
@@ -88,9 +93,9 @@ def test_damage_behind_a_checksum_is_seen(data: bytes, at: int, byte: int) -> No
 def gathered(twin: Twin, frames: bytes, pieces: int, *, keyed: bool) -> Any:
     """All that can be seen of an inflow after them."""
     asked: list[tuple[Any, ...]] = []
-    opener = Opener("orders")
+    opener = EnvelopeTranslator("orders")
 
-    def opened(*frame: bytes) -> Opened | None:
+    def opened(*frame: bytes) -> TranslatedEnvelope | None:
         return opener.open(*frame, patterns=("orders",), now_ns=7)
 
     def admit(*arguments: Any) -> bool:
@@ -139,7 +144,7 @@ def test_twins_gather_the_same(frames: list[bytes], pieces: int, keyed: bool) ->
         pytest.skip("the compiled parts are not built")
     data = b"".join(frames)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_inflow_plain, "RecordRun", _codec_plain.RecordRun)
+        patch.setattr(_collector_plain, "RecordRun", _codec_plain.RecordRun)
         expected = gathered(PLAIN, data, len(data) or 1, keyed=keyed)
         assert gathered(PLAIN, data, pieces, keyed=keyed) == expected
     assert gathered(twin, data, pieces, keyed=keyed) == expected

@@ -12,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
-from streamlog.ingest import _acks_plain, _inflow_plain
-from streamlog.ingest.acks import ack_head
+from streamlog.ingest.acks import _acks_plain
+from streamlog.ingest.acks.acks import ack_head
+from streamlog.ingest.parser import _collector_plain
 from streamlog.record import _codec_plain
 from streamlog.record.codec import iter_records
 from tests.nats_frames import PLAIN, Twin, compiled
@@ -21,7 +22,7 @@ from tests.nats_frames import PLAIN, Twin, compiled
 COMPILED = compiled()
 if COMPILED is None:
     pytest.skip("the compiled parts are not built", allow_module_level=True)
-_acks = pytest.importorskip("streamlog.ingest._acks")
+_acks = pytest.importorskip("streamlog.ingest.acks._acks")
 
 VALUE_BYTES_MAX = 60
 FRAME_BYTES_MAX = 200
@@ -35,7 +36,7 @@ UNHEARD = b"unheard"
 @pytest.fixture(autouse=True, scope="module")
 def plain_all_the_way() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_inflow_plain, "RecordRun", _codec_plain.RecordRun)
+        patch.setattr(_collector_plain, "RecordRun", _codec_plain.RecordRun)
         yield
 
 

@@ -13,10 +13,10 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.errors import StorageFailed, StreamlogError
-from streamlog.ingest.duplicates import SLOTS_PER_WINDOW
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.snapshots import Kept, Snapshots
-from streamlog.ingest.window import rebuild_window
+from streamlog.ingest.admission.duplicate_window import SLOTS_PER_WINDOW
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
+from streamlog.ingest.dedup_recovery.window_scan import rebuild_window
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
@@ -111,7 +111,7 @@ class Story:
         self.window_ms = 1_000
         self.now_ms = 1_000_000
         self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
-        self.snapshots = Snapshots(list)
+        self.snapshots = DedupSnapshots(list)
         self.recalled = 0
 
     async def step(self) -> None:
@@ -144,15 +144,15 @@ class Story:
             case _:
                 self.publish()
 
-    def kept(self) -> Kept:
-        return Kept(self.log, self.sequencer, self.log.leader_epoch)  # type: ignore[arg-type]
+    def kept(self) -> KeptSnapshot:
+        return KeptSnapshot(self.log, self.sequencer, self.log.leader_epoch)  # type: ignore[arg-type]
 
     async def save_late(self, happens: Callable[[], None]) -> None:
         """Another snapshot is written first, and meanwhile something happens."""
         other = OtherLog(happens)
         other.append([b"x"], self.now_ms)
         sequencer = Sequencer("other", duplicate_window_ms=self.window_ms)
-        first = Kept(other, sequencer, other.leader_epoch)  # type: ignore[arg-type]
+        first = KeptSnapshot(other, sequencer, other.leader_epoch)  # type: ignore[arg-type]
         await self.snapshots.save([first, self.kept()])
 
     def another_leads(self) -> None:
@@ -217,7 +217,7 @@ class Story:
         naive = Sequencer("orders", duplicate_window_ms=self.window_ms)
         await rebuild_window(self.log, naive, since_ms=since_ms)  # type: ignore[arg-type]
         self.sequencer = Sequencer("orders", duplicate_window_ms=self.window_ms)
-        self.snapshots = Snapshots(list)
+        self.snapshots = DedupSnapshots(list)
         known = await self.snapshots.recall(self.kept(), since_ms)
         self.recalled += known > 0
         await rebuild_window(

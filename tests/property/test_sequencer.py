@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.sequencer import Sequencer
+from streamlog.ingest.admission.sequencer import Sequencer
 
 WINDOW_MS = 800
 

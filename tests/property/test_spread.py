@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.ingest.opening import envelope_key
+from streamlog.ingest.liftbridge.translate import envelope_key
 from tests import enveloped
 from tests.nats_frames import PLAIN, SID, Twin, block, compiled
 

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from streamlog.errors import Unavailable, UnknownTopicId
-from streamlog.ingest import openings, sequencer
-from streamlog.ingest.awaited import Awaited
-from streamlog.ingest.batching import Batching, RunBatch
-from streamlog.ingest.refusal import REPEATED_IN_BATCH
-from streamlog.ingest.rolling import Rollups
-from streamlog.ingest.snapshots import Kept
+from streamlog.ingest.acks.delayed_acks import DelayedAcks
+from streamlog.ingest.admission import sequencer
+from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
+from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
+from streamlog.ingest.admission.rollup_deletes import Rollups
+from streamlog.ingest.dedup_recovery import scheduler
+from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
 from streamlog.log import log
 from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import LogManifest
@@ -249,7 +250,7 @@ def apply_when_nats_has_answered(patch: pytest.MonkeyPatch) -> None:
 
 def await_the_high_watermark_alone(patch: pytest.MonkeyPatch) -> None:
     """What waits for a commit is acknowledged whoever leads by then."""
-    patch.setattr(Awaited, "_is_led", True)
+    patch.setattr(DelayedAcks, "_is_led", True)
 
 
 # The quorum
@@ -295,16 +296,16 @@ def believe_whoever_has_the_time_of_append(patch: pytest.MonkeyPatch) -> None:
 
 def write_ids_of_another_leader(patch: pytest.MonkeyPatch) -> None:
     """A snapshot of ids is taken though others have led since it was to be."""
-    patch.setattr(Kept, "is_known", True)
+    patch.setattr(KeptSnapshot, "is_known", True)
 
 
 def forget_the_ids_of_batches(patch: pytest.MonkeyPatch) -> None:
     """A batch whose read is refused in part goes on without being judged again."""
 
-    def move(self: Batching, batch: RunBatch, now_ms: int) -> None:
+    def move(self: BatchStaging, batch: RunBatch, now_ms: int) -> None:
         self._note(batch)
 
-    patch.setattr(Batching, "move", move)
+    patch.setattr(BatchStaging, "move", move)
 
 
 def owe_no_erasure(patch: pytest.MonkeyPatch) -> None:
@@ -329,8 +330,8 @@ def open_without_ids_that_cannot_be_read(patch: pytest.MonkeyPatch) -> None:
         except Unavailable:
             return 0
 
-    inner = openings.rebuild_window
-    patch.setattr(openings, "rebuild_window", rebuild)
+    inner = scheduler.rebuild_window
+    patch.setattr(scheduler, "rebuild_window", rebuild)
 
 
 def count_what_is_not_committed_as_stored(patch: pytest.MonkeyPatch) -> None:

@@ -8,16 +8,16 @@ from pathlib import Path
 
 from streamlog.config import SyncPolicy
 from streamlog.errors import NotLeader, StorageFailed, StorageFull, StreamlogError, Unavailable
-from streamlog.ingest.answers import Answers
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.inlet_settings import InletSettings
-from streamlog.ingest.openings import Openings
-from streamlog.ingest.pending_acks import UNAWAITED
-from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.snapshots import Kept, Snapshots
-from streamlog.ingest.staging import Staging
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.pending_acks import UNAWAITED
+from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler
+from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.log.erasure.loading import load, note_all
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.slice import FileSlice
@@ -54,7 +54,7 @@ CONFIG = StreamConfig.of(name=TP.stream)
 TOPIC_ID = bytes(range(16))
 
 
-class SimAnswers(Answers):
+class SimAnswers(PublisherAnswers):
     """Waits for ``flush`` instead of the end of a loop's turn."""
 
     def _send(self, data: bytes) -> None:
@@ -193,7 +193,7 @@ class Life:
         self.log.erasures = load(self.log, known_offset=self.log.log_start_offset)
         self.subjects, self.surplus = SimSubjects(self), NoSurplus()
         self.erasing = SimErasing(self)
-        self._snapshots = Snapshots(list)
+        self._snapshots = DedupSnapshots(list)
         self._saving = False
         self._answers = SimAnswers(answer, METRICS)
         self._parser = FrameParser()
@@ -343,7 +343,7 @@ class Life:
         self._close_inlet()
         self.another = None
         self.state.lead(leader_epoch, (ONE,))
-        self._snapshots = Snapshots(list)
+        self._snapshots = DedupSnapshots(list)
         self._inlet = self._open_inlet(leader_epoch, self._snapshots)
 
     def kept_by_another(self, base_offset: int, ack: Acknowledgement) -> None:
@@ -373,8 +373,8 @@ class Life:
         if self._saving or self.another is not None or not self._inlet.opened:
             return
         other = Sequencer("other", duplicate_window_ms=WINDOW_MS)
-        kept = Kept(self, self._inlet.sequencer, self._inlet.leader_epoch)
-        first = Kept(OtherPartition(), other, 1)
+        kept = KeptSnapshot(self, self._inlet.sequencer, self._inlet.leader_epoch)
+        first = KeptSnapshot(OtherPartition(), other, 1)
         self._saving = True
 
         def saved() -> None:
@@ -489,14 +489,14 @@ class Life:
     def _if_alive(self, call: Callable[[], None]) -> Callable[[], None]:
         return lambda: call() if self.alive else None
 
-    def _open_inlet(self, leader_epoch: int, snapshots: Snapshots) -> Inlet:
+    def _open_inlet(self, leader_epoch: int, snapshots: DedupSnapshots) -> PartitionIngest:
         """As a leader's, with what the snapshot and the log tell; another node has only the log."""
-        room = Room(inflight_bytes_max=1 << 20, stall_ms_max=0, metrics=METRICS)
-        inlet = Inlet(
+        room = InflightBytes(inflight_bytes_max=1 << 20, stall_ms_max=0, metrics=METRICS)
+        inlet = PartitionIngest(
             self,
             leader_epoch=leader_epoch,
             sequencer=Sequencer(TP.stream, duplicate_window_ms=WINDOW_MS),
-            settings=InletSettings(
+            settings=IngestSettings(
                 value_bytes_max=1 << 20,
                 bounded=self.config.discard == "new",
                 batches=self.config.allow_atomic,
@@ -504,20 +504,20 @@ class Life:
             ),
             answers=self._answers,
             room=room,
-            staging=Staging(room, inflight_bytes_max=1 << 20),
+            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 20),
             metrics=METRICS,
             now_ms=self._now_ms,
         )
-        openings = Openings(self._opened, snapshots=snapshots, now_ms=self._now_ms)
+        openings = DedupRecoveryScheduler(self._opened, snapshots=snapshots, now_ms=self._now_ms)
         openings.add(inlet, self)
         self._inlet = inlet
         self._go_on_opening(inlet, openings)
         return inlet
 
-    def _opened(self, inlet: Inlet) -> None:
+    def _opened(self, inlet: PartitionIngest) -> None:
         self._parser.bind(1, inlet.inflow)
 
-    def _go_on_opening(self, inlet: Inlet, openings: Openings) -> None:
+    def _go_on_opening(self, inlet: PartitionIngest, openings: DedupRecoveryScheduler) -> None:
         """Where the disk failed, again in a while."""
         if not inlet.opened and not inlet.closed:
             openings.try_again()
@@ -527,10 +527,10 @@ class Life:
             self._events.after(1_000, again)
 
 
-class NoSnapshots(Snapshots):
+class NoSnapshots(DedupSnapshots):
     """Of a node that has none."""
 
-    async def recall(self, kept: Kept, since_ms: int) -> int:
+    async def recall(self, kept: KeptSnapshot, since_ms: int) -> int:
         return 0
 
 

@@ -5,7 +5,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from streamlog.ingest.refusal import REPEATED_IN_BATCH
+from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.record.codec import RecordRun
 from tests.simulation.checkers import Checkers, Violation
 from tests.simulation.events import Events

@@ -17,13 +17,13 @@ from typing import Any, Final
 
 import pytest
 
-from streamlog.ingest.answers import Answers
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.inlet import Inlet
-from streamlog.ingest.inlet_settings import InletSettings
-from streamlog.ingest.room import Room
-from streamlog.ingest.sequencer import Sequencer
-from streamlog.ingest.staging import Staging
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.parser.frames import FrameParser
+from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -57,10 +57,10 @@ compiled = pytest.mark.skipif(
     any(
         importlib.util.find_spec(name) is None
         for name in (
-            "streamlog.ingest._frames",
-            "streamlog.ingest._inflow",
-            "streamlog.ingest._spread",
-            "streamlog.ingest._acks",
+            "streamlog.ingest.parser._frames",
+            "streamlog.ingest.parser._collector",
+            "streamlog.ingest.parser._partitioner",
+            "streamlog.ingest.acks._acks",
             "streamlog.record._codec",
             "streamlog.record._columns",
         )
@@ -101,15 +101,15 @@ class Way:
         self._partition = FakePartition()
         metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self._answers = Answers(self.written.append, metrics)
-        room = Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
-        self._inlet = Inlet(
+        self._answers = PublisherAnswers(self.written.append, metrics)
+        room = InflightBytes(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
+        self._inlet = PartitionIngest(
             self._partition,
             sequencer=Sequencer("bench", duplicate_window_ms=120_000),
-            settings=InletSettings(value_bytes_max=1 << 20),
+            settings=IngestSettings(value_bytes_max=1 << 20),
             answers=self._answers,
             room=room,
-            staging=Staging(room, inflight_bytes_max=1 << 30),
+            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 30),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
         )
@@ -130,18 +130,18 @@ class ManyWays:
     def __init__(self, registry: ReplicaManager, partitions: list[Partition]) -> None:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self._answers = Answers(self.written.append, metrics)
+        self._answers = PublisherAnswers(self.written.append, metrics)
         self._flusher = registry._flusher
-        room = Room(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
+        room = InflightBytes(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
         self._inlets = [
-            Inlet(
+            PartitionIngest(
                 partition,
                 leader_epoch=partition.leader_epoch,
                 sequencer=Sequencer(partition.tp.stream, duplicate_window_ms=120_000),
-                settings=InletSettings(value_bytes_max=1 << 20),
+                settings=IngestSettings(value_bytes_max=1 << 20),
                 answers=self._answers,
                 room=room,
-                staging=Staging(room, inflight_bytes_max=1 << 30),
+                staging=BatchStagingLimit(room, inflight_bytes_max=1 << 30),
                 metrics=metrics,
                 now_ms=lambda: 1_000_000,
             )
@@ -164,7 +164,7 @@ class ManyWays:
         """One read of the socket, all in it committed and acknowledged."""
         for inflow in self._parser.feed(self._read):
             inlet = inflow.owner
-            assert isinstance(inlet, Inlet)
+            assert isinstance(inlet, PartitionIngest)
             inlet.take()
         self._flusher._work()
         self._answers.flush()

@@ -17,7 +17,7 @@ from streamlog.cli.nats_settings import nats_settings
 from streamlog.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from streamlog.ingest.retrying import Gap, Verdict
+    from streamlog.nats_tools.retries import Gap, RetryVerdict
 
 GAP_S = 0.1
 
@@ -53,13 +53,13 @@ def failover(
         if not as_json:
             say(_told(gap), flush=True)
 
-    async def published() -> "Verdict":
-        from streamlog.ingest.burst import Load
-        from streamlog.ingest.steady import Steady
+    async def published() -> "RetryVerdict":
+        from streamlog.nats_tools.burst import BurstLoad
+        from streamlog.nats_tools.steady import Steady
 
         steady = Steady(
             nats_settings(nats, creds),
-            Load(subject, size, count=1, in_flight=1),
+            BurstLoad(subject, size, count=1, in_flight=1),
             period_s=period_ms / 1000,
             gap_s=GAP_S,
             begun=silent if as_json else announce,
@@ -84,7 +84,7 @@ def _told(gap: "Gap") -> str:
     return line
 
 
-def _print(verdict: "Verdict", gaps: int) -> None:
+def _print(verdict: "RetryVerdict", gaps: int) -> None:
     say(f"{verdict.published:,} messages published")
     print_figures(
         (

@@ -41,15 +41,15 @@ def latency(
       streamlog bench latency bench --rate 50000 --seconds 30
       streamlog stream rm bench
     """
-    from streamlog.ingest.burst import Load
-    from streamlog.ingest.pace import MESSAGES_MAX, paced
+    from streamlog.nats_tools.burst import BurstLoad
+    from streamlog.nats_tools.fixed_schedule import MESSAGES_MAX, paced
 
     check_subject(subject)
     count = max(1, round(rate * seconds))
     if count > MESSAGES_MAX:
         remedy = f"ask for {MESSAGES_MAX:,} at most"
         raise ConfigError("--seconds", f"{count:,} messages are too many to keep", remedy)
-    load = Load(subject, size, count, in_flight=count)
+    load = BurstLoad(subject, size, count, in_flight=count)
     begun = silent if as_json else announce
     with asyncio.Runner(loop_factory=_precise_loop) as runner:
         done = runner.run(paced(nats_settings(nats, creds), load, rate, begun=begun))

@@ -44,7 +44,7 @@ def publish(
       streamlog bench publish bench --size 1024 --count 200000 --connections 2
       streamlog stream rm bench
     """
-    from streamlog.ingest.burst import Load, burst
+    from streamlog.nats_tools.burst import BurstLoad, burst
 
     check_subject(subject)
     columns = (BarColumn(), TaskProgressColumn(), TimeRemainingColumn())
@@ -52,7 +52,7 @@ def publish(
     shown = console.is_terminal and not as_json
     with Progress(*columns, console=console, transient=True, disable=not shown) as progress:
         task = progress.add_task(subject, total=count)
-        load = Load(subject, size, count, in_flight, acks)
+        load = BurstLoad(subject, size, count, in_flight, acks)
         done = asyncio.run(
             burst(
                 nats_settings(nats, creds),

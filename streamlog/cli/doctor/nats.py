@@ -8,14 +8,14 @@ from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
-    from streamlog.ingest.examination import Visit
+    from streamlog.nats_tools.probe import NatsProbe
 
 AREA: Final = "nats"
 SLOW_S: Final = 0.050
 
 
 async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
-    from streamlog.ingest.examination import visit
+    from streamlog.nats_tools.probe import visit
 
     for server in settings.nats.servers:
         try:
@@ -27,7 +27,7 @@ async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Findi
             yield finding
 
 
-def _told(settings: "Settings", it: "Visit") -> Iterator[Finding]:
+def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:
     where = f"NATS at {it.address}"
     if it.complaint is not None:
         yield Finding(AREA, "failed", f"{where}: {it.complaint.text}", it.complaint.remedy)

@@ -6,7 +6,7 @@ from functools import partial
 
 import streamlog.server.connection as server_connection
 from streamlog.client import connection as client_connection
-from streamlog.ingest.connection import IngestClient
+from streamlog.ingest.nats.connection import IngestClient
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.machine import simulated
 from tests.simulation.cluster.nats import SimIngestClient, SimNats

@@ -1,6 +1,6 @@
 """A NATS server, and the node's connection to it: at most once, in order while it lasts.
 
-``SimIngestClient`` stands in the place of ``ingest.connection.IngestClient``, which is nats-py's
+``SimIngestClient`` stands in the place of ``ingest.nats.connection.IngestClient``, which is nats-py's
 client with our parser; the parser, and all that is behind it, is the real one.
 """
 
@@ -9,9 +9,9 @@ import random
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from streamlog.ingest.connection import Receiver
-from streamlog.ingest.frames import FrameParser
-from streamlog.ingest.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.nats.connection import Receiver
+from streamlog.ingest.nats.subscriptions import Subscription, Subscriptions, unsubscribe_commands
+from streamlog.ingest.parser.frames import FrameParser
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.links import NATS, Links
 from tests.simulation.events import Events

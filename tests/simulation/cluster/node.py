@@ -13,7 +13,7 @@ from typing import Any
 from streamlog.config import GroupsSection, SyncPolicy
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
-from streamlog.ingest.source import NatsSource
+from streamlog.ingest.service import IngestService
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image import Image
@@ -190,7 +190,7 @@ class ClusterNode:
                 partitions=self.registry,
             ),
         )
-        self.source = NatsSource(
+        self.source = IngestService(
             node_id=node_id,
             nats=settings.NATS,
             ingest=settings.INGEST,

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StorageFailed
-from streamlog.ingest.verdict import Ack
+from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.record.codec import iter_records
 from tests import enveloped
 from tests.enveloped import ALL, LEADER, NONE, read_ack
@@ -151,7 +151,7 @@ async def test_a_stream_that_does_not_answer() -> None:
 
 
 async def test_a_stream_that_acknowledges_at_the_append() -> None:
-    way = Way(value_bytes_max=1000, default_ack=Ack.APPENDED)
+    way = Way(value_bytes_max=1000, default_ack=AckPolicy.APPENDED)
     way.read(message(payload=envelope(ALL)), message("a", envelope(LEADER, inbox=b"")))
     assert way.told() == [("a", {"stream": "orders", "seq": 12})]
     way.partition.commit()

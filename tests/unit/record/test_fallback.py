@@ -9,7 +9,7 @@ for name in (*records, *("ingest._" + it for it in ("inflow", "spread", "frames"
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     import streamlog.record.codec, streamlog.record.columns
-    import streamlog.ingest.frames, streamlog.ingest.acks
+    import streamlog.ingest.parser.frames, streamlog.ingest.acks.acks
 print([(warning.category.__name__, "plain Python" in str(warning.message)) for warning in caught])
 run = streamlog.record.codec.RecordRun()
 run.append(None, b"works")

@@ -1,0 +1,110 @@
+"""What of a run there is no room for, in a stream with ``discard=new``."""
+
+from collections import Counter
+from collections.abc import Container, Mapping, Sequence
+from contextlib import suppress
+from typing import Final, Protocol
+
+from streamlog.errors import StreamlogError
+from streamlog.ingest.admission.refusal import PublishRefusal
+from streamlog.ingest.admission.subject_counts import (
+    TOO_MANY,
+    TOO_MANY_BYTES,
+    TOO_MANY_OF_SUBJECT,
+    SubjectCounts,
+)
+from streamlog.ingest.admission.subject_sequences import IndexedPartition, SubjectSequences
+from streamlog.partition.deletes.discard_new import BoundedPartition, RoomLeft, room_left
+from streamlog.record.batch import HEADER_BYTES
+from streamlog.record.codec import RecordRun
+from streamlog.record.sizes import record_sizes
+
+NOT_COUNTED: Final = PublishRefusal(
+    503, 10008, "the messages of each subject are not counted yet; ask again", "not_ready"
+)
+
+
+class SubjectSurplus(Protocol):
+    """What is needed of ``partition.deletes.max_per_subject.MaxPerSubject``."""
+
+    def find(self) -> bool: ...
+
+
+class FilledPartition(BoundedPartition, IndexedPartition, Protocol):
+    """What is needed of ``partition.partition.Partition``."""
+
+    @property
+    def surplus(self) -> SubjectSurplus: ...
+
+
+class DiscardNew:
+    """Of one partition: what is there, and what was appended and is not committed yet."""
+
+    def __init__(self, partition: FilledPartition, sequences: SubjectSequences) -> None:
+        self._partition = partition
+        self._sequences = sequences
+
+    def refused(
+        self, run: RecordRun, rollups: Mapping[int, bytes], batched: Container[int]
+    ) -> dict[int, PublishRefusal]:
+        """By position, each as if those before it had been stored that are not refused.
+
+        ``rollups``: those that have others go, ``sub`` or ``all``; ``batched``: those of batches,
+        for all of which there was room.
+        """
+        room, config = self._room(run.count), self._partition.config
+        fits = run.count <= room.messages
+        size_bytes = HEADER_BYTES + run.size_bytes
+        per_subject = config.discard_new_per_subject
+        if not per_subject and fits and size_bytes <= room.size_bytes:
+            return {}
+        subjects: Sequence[bytes | None] = [None] * run.count
+        there: Mapping[bytes, int] = {}
+        if per_subject or (not fits and (config.max_messages_per_subject > 0 or rollups)):
+            counted = self._sequences.counts()
+            if counted is None:
+                return dict.fromkeys(range(run.count), NOT_COUNTED)
+            subjects, there = counted
+        tally = SubjectCounts(
+            config, room._replace(size_bytes=room.size_bytes - HEADER_BYTES), there
+        )
+        refused: dict[int, PublishRefusal] = {}
+        for position, size in enumerate(record_sizes(run.body_from(0))):
+            subject, rollup = subjects[position], rollups.get(position, b"")
+            refusal = None
+            if position not in batched:
+                refusal = tally.objection(subject, size, rollup)
+            if refusal is not None:
+                refused[position] = refusal
+            else:
+                tally.take(subject, size, rollup)
+        return refused
+
+    def objection(
+        self, run: RecordRun, subjects: Sequence[bytes], size_bytes: int
+    ) -> PublishRefusal | None:
+        """To a batch of messages of these subjects after the run: all are stored, or none."""
+        room, config = self._room(run.count + len(subjects)), self._partition.config
+        if run.count + len(subjects) > room.messages:
+            return TOO_MANY
+        if HEADER_BYTES + run.size_bytes + size_bytes > room.size_bytes:
+            return TOO_MANY_BYTES
+        if not config.discard_new_per_subject:
+            return None
+        for subject, count in Counter(subjects).items():
+            there = self._sequences.count(subject)
+            if there is None:
+                return NOT_COUNTED
+            if there + count > config.max_messages_per_subject:
+                return TOO_MANY_OF_SUBJECT
+        return None
+
+    def _room(self, messages: int) -> RoomLeft:
+        """What there is, or will be as soon as what is to give way has been found."""
+        room, config = room_left(self._partition), self._partition.config
+        keeps_newest = config.max_messages_per_subject > 0 and not config.discard_new_per_subject
+        if messages > room.messages and keeps_newest:
+            with suppress(StreamlogError):
+                self._partition.surplus.find()
+            room = room_left(self._partition)
+        return room

@@ -1,0 +1,156 @@
+"""The messages of a run that have those before them go.
+
+Right behind the run its leader appends the erasure of what was before them, so a crash can part the
+two at the end of the log alone: there a new leader looks (``openings``). Where the erasure cannot
+be appended, it is owed: it is tried again before anything else is stored.
+"""
+
+from collections.abc import Callable, Iterable
+from typing import Final, NamedTuple, Protocol
+
+from streamlog.errors import Overloaded
+from streamlog.ingest.admission.refusal import PublishRefusal
+from streamlog.ingest.admission.rollup import ALL, SUBJECT
+from streamlog.ingest.admission.subject_sequences import IndexedPartition
+from streamlog.partition.state import Acknowledgement
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.subjects import NOTHING, SubjectIndex
+
+Place = tuple[int, bytes | None]
+"""The offset of a message that has others go, and their subject; None: of all subjects."""
+NOWHERE: Final = -1
+
+NOT_KNOWN: Final = PublishRefusal(
+    503, 10008, "the messages of each subject are not known yet; ask again", "not_ready"
+)
+NOT_REMOVED: Final = PublishRefusal(
+    503, 10077, "stored, but what was before it could not be removed; ask again", "internal"
+)
+OWED: Final = PublishRefusal(
+    503, 10077, "an earlier message's Nats-Rollup is not done yet; nothing was stored", "internal"
+)
+
+
+class Rollup(NamedTuple):
+    """One message of a run."""
+
+    position: int
+    subject: bytes | None
+    """None: of all subjects."""
+    reply: bytes
+    """Answered once the erasure is committed; of a message in a batch, b""."""
+
+
+class DeletingPartition(Protocol):
+    """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
+
+    def append(self, erased: OffsetSet, ack: Acknowledgement) -> None: ...
+
+
+class RolledPartition(IndexedPartition, Protocol):
+    """What is needed of ``partition.partition.Partition``."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def erased(self) -> OffsetSet: ...
+    @property
+    def erasing(self) -> DeletingPartition: ...
+
+
+def superseded(
+    partition: RolledPartition,
+    rollups: Iterable[Place],
+    index: SubjectIndex | None,
+) -> OffsetSet:
+    """What is before these messages, by offset and subject, and is there. ``index`` may be None
+    where they are of all subjects.
+    """
+    start, found = partition.log_start_offset, OffsetSet()
+    for offset, subject in rollups:
+        if subject is None:
+            found.update(OffsetSet.between_ends(start, offset))
+        else:
+            assert index is not None, "a rollup of a subject was admitted without an index"
+            found.update(OffsetSet.in_order(_of_subject(index, subject, start, offset)))
+    found.remove_all(partition.erased)
+    return found
+
+
+def _of_subject(index: SubjectIndex, subject: bytes, start: int, end: int) -> Iterable[int]:
+    while (start := index.next(subject, start, end)) != NOTHING:
+        yield start
+        start += 1
+
+
+class Rollups:
+    """Those of the run that is gathered for one partition. On the event loop.
+
+    Invariant: no message of NATS is appended while an erasure is owed. So the next leader finds a
+    message that was stored without its erasure at the end of the log.
+    """
+
+    __slots__ = ("_at_hand", "_partition", "_run", "erased_end", "owed")
+
+    def __init__(
+        self, partition: RolledPartition, at_hand: Callable[[], SubjectIndex | None]
+    ) -> None:
+        """``at_hand``: the index, if it is there; else it will be soon."""
+        self._partition = partition
+        self._at_hand = at_hand
+        self._run: list[Rollup] = []
+        self.owed: list[Place] = []
+        """Messages in the log whose erasure is not there yet: it could not be appended."""
+        self.erased_end = NOWHERE
+        """The offset of the last erasure that was appended: messages whose erasures it has are
+        acknowledged when it is committed."""
+
+    def __bool__(self) -> bool:
+        return bool(self._run)
+
+    @property
+    def kinds(self) -> dict[int, bytes]:
+        """By position."""
+        return {it.position: ALL if it.subject is None else SUBJECT for it in self._run}
+
+    def objection(self, asked: bytes) -> PublishRefusal | None:
+        """Why such a message cannot be stored now."""
+        return NOT_KNOWN if asked == SUBJECT and self._at_hand() is None else None
+
+    def add(self, asked: bytes, subject: bytes, position: int, reply: bytes = b"") -> None:
+        """A message goes into the run, there; b"" asks for nothing."""
+        if asked:
+            self._run.append(Rollup(position, None if asked == ALL else subject, reply))
+
+    def take(self) -> list[Rollup]:
+        """All of them; there are none afterwards."""
+        run, self._run = self._run, []
+        return run
+
+    def erase(self, rollups: Iterable[Rollup], base_offset: int, ack: Acknowledgement) -> None:
+        """The run was appended there: what these messages supersede goes. Raises StreamlogError;
+        then the erasure is owed.
+        """
+        self.owed += [(base_offset + it.position, it.subject) for it in rollups]
+        self.erase_owed(ack)
+
+    def erase_owed(self, ack: Acknowledgement) -> None:
+        """Raises StreamlogError, and owes it further."""
+        index = None
+        if any(subject is not None for _, subject in self.owed):
+            index = self._at_hand()
+            if index is None:
+                raise Overloaded("the index of subjects has no room")
+        gone = superseded(self._partition, self.owed, index)
+        if gone:
+            self._partition.erasing.append(gone, ack)
+            self.erased_end = self._partition.log_end_offset - 1
+        self.owed.clear()
+
+    def owes(self, offset: int) -> bool:
+        """The message there has others go, which it did not yet."""
+        return any(at == offset for at, _ in self.owed)
+
+    def awaited(self, offset: int) -> int:
+        """What is to be committed before the message there is acknowledged again."""
+        return max(offset, self.erased_end)

@@ -1,0 +1,251 @@
+"""Decides about messages whose headers ask for something: duplicates and expectations. Pure.
+
+One for each partition. Only messages with a ``Nats-`` or ``Streamlog-Ack`` header come here; all
+others cost nothing. The order of the checks is JetStream's; ``expectations`` and ``unhonoured``
+have them.
+
+Invariant: an id is in the window only if its message is in the log or in the run that is about to
+be appended; whoever drops a run or hears that an append failed calls ``abort``.
+"""
+
+from collections.abc import Sequence
+
+from streamlog.ingest.admission import message_ttl, rollup
+from streamlog.ingest.admission.duplicate_window import DuplicateWindow, Slot
+from streamlog.ingest.admission.expectations import (
+    SubjectSequence,
+    expected_at_first,
+    expected_before_batch,
+    expected_last_message_id,
+    expected_last_sequence,
+    expected_last_subject_sequence,
+    expected_stream,
+    unknown_sequence,
+)
+from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.publish_headers import Headers, publish_headers
+from streamlog.ingest.admission.refusal import (
+    IDS_FULL,
+    REPEATED_IN_BATCH,
+    REPEATED_SOON,
+    PublishRefusal,
+)
+from streamlog.ingest.admission.unsupported_headers import (
+    counters,
+    not_in_batches,
+    schedules,
+    sources,
+)
+from streamlog.ingest.admission.verdict import AckPolicy, Admission
+
+IDS_MAX = 5_000_000
+"""Per partition. At the limit a new id is refused; none is forgotten early."""
+
+Asked = tuple[bytes, Headers]
+"""A message of a batch: its subject, and what its headers ask for."""
+Last = tuple[bytes, int] | None
+"""The youngest id and its offset."""
+
+_BAD_ACK = PublishRefusal(
+    400, 10003, "bad request: Streamlog-Ack is none, leader or all", "unsupported"
+)
+_ACKS = {b"all": AckPolicy.COMMITTED, b"leader": AckPolicy.APPENDED, b"none": AckPolicy.NEVER}
+
+
+class Sequencer:
+    """One partition's window of message ids and its last one."""
+
+    def __init__(self, stream: str, *, duplicate_window_ms: int, ids_max: int = IDS_MAX) -> None:
+        self.lifetimes = Lifetimes.NONE
+        self.rolls_up = False
+        """``Nats-Rollup`` is allowed."""
+        self._stream = stream.encode()
+        self._window = DuplicateWindow(duplicate_window_ms, ids_max=ids_max)
+        self._last: Last = None
+        """The youngest id and its offset; kept when the window forgets it."""
+
+    def __len__(self) -> int:
+        return len(self._window)
+
+    def admit(
+        self,
+        header_block: bytes,
+        subject: bytes,
+        reply: bytes,
+        position: int,
+        *,
+        log_end_offset: int,
+        messages_end: int | None = None,
+        now_ms: int,
+        last_on: SubjectSequence = unknown_sequence,
+    ) -> Admission:
+        """Judge the message that would get offset ``log_end_offset + position``.
+
+        ``messages_end``: from there to the log's end no message has come; None: that is its end.
+        """
+        headers = publish_headers(header_block)
+        wish = headers.get(b"Streamlog-Ack")
+        ack = _ACKS.get(wish) if wish is not None else None
+        if wish is not None and ack is None:
+            return Admission(False, _BAD_ACK)
+        offset = log_end_offset + position
+        before = offset if position or messages_end is None else messages_end
+        refusal = self._objection(headers, subject, offset, before, last_on)
+        if refusal:
+            return Admission(False, refusal, ack=ack)
+        message_id = headers.get(b"Nats-Msg-Id")
+        if message_id:
+            self._window.expire(now_ms)
+            first = self._window.find(message_id)
+            if first is not None:
+                return Admission(False, duplicate_of=first, ack=ack)
+        refusal = self._late_objection(headers, before)
+        if refusal:
+            return Admission(False, refusal, ack=ack)
+        if message_id:
+            if self._window.is_full():
+                return Admission(False, IDS_FULL, ack=ack)
+            self._add(message_id, offset, now_ms)
+        return Admission(True, ack=ack, rollup=rollup.asked_rollup(headers))
+
+    def admit_batch(
+        self,
+        messages: Sequence[Asked],
+        position: int,
+        *,
+        log_end_offset: int,
+        messages_end: int | None = None,
+        now_ms: int,
+        last_on: SubjectSequence = unknown_sequence,
+        committed_end: int | None = None,
+    ) -> PublishRefusal | None:
+        """Judge messages that are stored together, the first at that position, or not at all.
+
+        Each is judged as if those before it were in the log; but ``last_on`` is as of the batch's
+        beginning. None: store them. A repeated id is refused for good where its first message is
+        below ``committed_end``: the publisher takes it for stored. None: all of them are.
+        """
+        self._window.expire(now_ms)
+        base_offset = log_end_offset + position
+        before = base_offset if position or messages_end is None else messages_end
+        ids: dict[bytes, int] = {}
+        written: set[bytes] = set()
+        for number, (subject, headers) in enumerate(messages):
+            refusal = (
+                self._objection_in_batch(headers, number, base_offset + number, before, ids)
+                or expected_before_batch(headers, subject, written)
+                or expected_last_subject_sequence(headers, subject, last_on)
+                or schedules(headers)
+                or rollup.objection_in_batch(headers, subject, written, allowed=self.rolls_up)
+            )
+            if refusal:
+                if refusal is REPEATED_IN_BATCH and committed_end is not None:
+                    first = self._window.find(headers[b"Nats-Msg-Id"])
+                    if first is not None and first >= committed_end:
+                        return REPEATED_SOON
+                return refusal
+            written.add(subject)
+        if len(self._window) + len(ids) > self._window.ids_max:
+            return IDS_FULL
+        for message_id, offset in ids.items():
+            self._add(message_id, offset, now_ms)
+        return None
+
+    def remember(self, message_id: bytes, offset: int, timestamp_ms: int) -> None:
+        """An id found in the log, which is read in order.
+
+        Of a repeated one the last counts: the one before had been forgotten when it was admitted,
+        and will be first again.
+        """
+        self._add(message_id, offset, timestamp_ms)
+
+    def expire(self, now_ms: int) -> None:
+        """Forget what the window no longer covers; ``admit`` does so itself."""
+        self._window.expire(now_ms)
+
+    def abort(self, from_offset: int) -> None:
+        """Messages at and above ``from_offset`` were not stored after all."""
+        self._window.forget(from_offset)
+        if self._last and self._last[1] >= from_offset:
+            self._last = self._window.last()
+
+    @property
+    def complete_since_ms(self) -> int:
+        """Every id in the log as young as that is known."""
+        return self._window.complete_since_ms
+
+    def leave_out(self, before_ms: int) -> None:
+        """Ids older than that were not looked for."""
+        self._window.complete_since_ms = max(self._window.complete_since_ms, before_ms)
+
+    def known(self) -> tuple[list[Slot], Last]:
+        """The ids by slot, and the youngest, however old."""
+        return self._window.slots(), self._last
+
+    def restore(self, slots: list[Slot], last: Last, *, complete_since_ms: int) -> None:
+        """What ``known`` has given; nothing was known before."""
+        self._window.restore(slots)
+        self._last = last
+        self.leave_out(complete_since_ms)
+
+    @property
+    def duplicate_window_ms(self) -> int:
+        return self._window.window_ms
+
+    def configure(self, *, duplicate_window_ms: int) -> None:
+        """Another window from now on."""
+        self._window.window_ms = duplicate_window_ms
+
+    def _add(self, message_id: bytes, offset: int, now_ms: int) -> None:
+        self._window.add(message_id, offset, now_ms)
+        self._last = (message_id, offset)
+
+    def _objection(
+        self, headers: Headers, subject: bytes, offset: int, before: int, last_on: SubjectSequence
+    ) -> PublishRefusal | None:
+        """What JetStream looks at before it looks for duplicates, in its order; ``before``: where
+        the messages before this one end.
+        """
+        return (
+            counters(headers)
+            or expected_stream(headers, self._stream)
+            or message_ttl.objection(headers, self.lifetimes)
+            or expected_last_subject_sequence(headers, subject, last_on)
+            or expected_last_sequence(headers, offset, of_message=before)  # the last offset + 1
+            or schedules(headers)
+            or sources(headers)
+        )
+
+    def _late_objection(self, headers: Headers, before: int) -> PublishRefusal | None:
+        """What it looks at after that."""
+        return (
+            expected_last_message_id(headers, self._last_id(before))
+            or rollup.objection(headers, allowed=self.rolls_up)
+            or message_ttl.late_objection(headers, self.lifetimes)
+        )
+
+    def _objection_in_batch(
+        self, headers: Headers, number: int, offset: int, before: int, ids: dict[bytes, int]
+    ) -> PublishRefusal | None:
+        """Likewise of message ``number`` of a batch; its id joins those of the batch."""
+        refusal = (
+            not_in_batches(headers)
+            or counters(headers)
+            or expected_stream(headers, self._stream)
+            or message_ttl.objection_in_batch(headers, self.lifetimes)
+        )
+        message_id = headers.get(b"Nats-Msg-Id")
+        if message_id and not refusal:
+            if message_id in ids or self._window.find(message_id) is not None:
+                return REPEATED_IN_BATCH
+            ids[message_id] = offset
+        return (
+            refusal
+            or sources(headers)
+            or expected_last_sequence(headers, offset, of_message=None if number else before)
+            or expected_at_first(headers, number)
+        )
+
+    def _last_id(self, before: int) -> bytes:
+        """That of the last message, where these end ``before``."""
+        return self._last[0] if self._last and self._last[1] == before - 1 else b""

@@ -1,0 +1,194 @@
+"""Inlets on their way to being open: first their sequencer has to know the ids in the log."""
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, NamedTuple, Protocol
+
+from streamlog.errors import CorruptData, Unavailable
+from streamlog.ingest.admission.rollup_deletes import RolledPartition
+from streamlog.ingest.dedup_recovery.snapshots import (
+    DedupSnapshots,
+    KeptSnapshot,
+    SnapshotPartition,
+)
+from streamlog.ingest.dedup_recovery.window_scan import (
+    NEVER_MS,
+    ReadablePartition,
+    Scanned,
+    look_at_recent,
+    rebuild_window,
+)
+from streamlog.ingest.partition_ingest import PartitionIngest
+
+logger = logging.getLogger(__name__)
+
+AT_ONCE: Final = 4
+"""Windows that are rebuilt side by side."""
+RETRY_S: Final = 0.5
+"""Until a log is read again that could not be."""
+
+
+class DedupRecovery(NamedTuple):
+    """An inlet on its way. It stays shut while its log cannot be read, since it would store again
+    what it does not know of; but no longer than the duplicate window lasts: then no id counts that
+    was there when it began.
+    """
+
+    inlet: PartitionIngest
+    partition: "OpenedPartition"
+    known_offset: int
+    """The sequencer has the ids below it."""
+    deadline_ms: int
+
+
+class OpenedPartition(ReadablePartition, SnapshotPartition, RolledPartition, Protocol):
+    """What is needed of ``partition.partition.Partition``."""
+
+
+class DedupRecoveryScheduler:
+    """``add``; ``run`` opens them in the background, ``drain`` at once. ``opened`` is told each."""
+
+    def __init__(
+        self,
+        opened: Callable[[PartitionIngest], None],
+        *,
+        snapshots: DedupSnapshots,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._opened = opened
+        self._snapshots = snapshots
+        self._now_ms = now_ms
+        self._waiting: deque[DedupRecovery] = deque()
+        self._unread: list[DedupRecovery] = []
+        """Their logs could not be read; they wait again after a while."""
+        self._added = asyncio.Event()
+        self.count = 0
+        """Inlets that are not open yet."""
+
+    def add(
+        self, inlet: PartitionIngest, partition: OpenedPartition, *, known_offset: int = 0
+    ) -> None:
+        """The sequencer has the ids below ``known_offset``, a batch's first one, already.
+
+        Where that is all, as in an empty log, the inlet is open when this returns.
+        """
+        start, end = partition.log_start_offset, partition.log_end_offset
+        known = max(known_offset, start) >= end and (start == end or not inlet.sequencer.rolls_up)
+        if known and partition.subjects.is_ready:
+            self._open(inlet)
+            return
+        deadline_ms = self._now_ms() + inlet.sequencer.duplicate_window_ms
+        self._waiting.append(DedupRecovery(inlet, partition, known_offset, deadline_ms))
+        self.count += 1
+        self._added.set()
+
+    async def run(self) -> None:
+        """For as long as inlets are added."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(RETRY_S if self._unread else None):
+                    await self._added.wait()
+            self._added.clear()
+            self.try_again()
+            await self.drain()
+
+    def try_again(self) -> None:
+        """Have those wait again whose log could not be read."""
+        self._waiting += self._unread
+        self._unread.clear()
+
+    async def drain(self) -> None:
+        """Return when none waits."""
+        async with asyncio.TaskGroup() as group:
+            for _ in range(min(AT_ONCE, len(self._waiting))):
+                group.create_task(self._work())
+
+    async def _work(self) -> None:
+        while self._waiting:
+            opening = self._waiting.popleft()
+            inlet, is_over = opening.inlet, True
+            try:
+                if not inlet.closed:
+                    recent = await self._rebuild(opening)
+                    is_over = recent is not None
+                    if recent is not None:
+                        await self._know_subjects(inlet, opening.partition, recent)
+                        self._open(inlet)
+            finally:
+                if is_over:
+                    self.count -= 1
+                else:
+                    self._unread.append(opening)
+
+    async def _rebuild(self, opening: DedupRecovery) -> list[Scanned] | None:
+        """What the last messages are, when all ids are known that can be; None: try again. A bug
+        here must not keep the stream shut.
+        """
+        inlet, partition, known_offset, deadline_ms = opening
+        sequencer, tp = inlet.sequencer, partition.tp
+        extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
+        since_ms = self._now_ms() - sequencer.duplicate_window_ms
+        try:
+            if not known_offset:
+                kept = KeptSnapshot(partition, sequencer, inlet.leader_epoch)
+                known_offset = await self._snapshots.recall(kept, since_ms)
+            count = await rebuild_window(
+                partition, sequencer, since_ms=since_ms, from_offset=known_offset
+            )
+            recent = await self._look_at_recent(partition)
+        except Unavailable as error:
+            sequencer.abort(opening.known_offset)  # which is read again
+            is_over = self._now_ms() >= deadline_ms
+            if is_over:
+                sequencer.leave_out(NEVER_MS)
+            what = "message ids are not known" if is_over else "message ids cannot be read yet"
+            logger.warning(what, extra={**extra, "error": str(error)})
+            return [] if is_over else None
+        except Exception:
+            sequencer.leave_out(NEVER_MS)
+            logger.exception("duplicate window could not be rebuilt", extra=extra)
+        else:
+            if count:
+                logger.info("duplicate window rebuilt", extra={**extra, "ids": count})
+            return recent
+        return []
+
+    async def _look_at_recent(self, partition: OpenedPartition) -> list[Scanned]:
+        """Nothing where it is damaged. Raises Unavailable."""
+        try:
+            return await look_at_recent(partition)
+        except CorruptData as error:
+            tp = partition.tp
+            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            logger.warning("the last messages are not known", extra=extra)
+            return []
+
+    async def _know_subjects(
+        self, inlet: PartitionIngest, partition: OpenedPartition, recent: list[Scanned]
+    ) -> None:
+        """Where messages expect the sequence of a subject, or have others go, before the first of
+        them is judged. A leader may have ended between such a message and the erasure of what was
+        before it: then it is owed, and appended before anything else is.
+        """
+        tp, rolls_up = partition.tp, inlet.sequencer.rolls_up
+        extra = {"stream": tp.stream, "partition": tp.partition}
+        rollups = [it for scanned in recent for it in scanned.rollups if rolls_up]
+        inlet.owe(rollups)
+        try:
+            expects = any(scanned.expects for scanned in recent) or any(
+                subject is not None for _, subject in rollups
+            )
+            if not partition.subjects.is_ready or expects:
+                partition.subjects.want()
+                await partition.subjects.know()
+        except Exception as error:  # it must not keep the stream shut
+            logger.warning("subjects are not known", extra={**extra, "error": str(error)})
+
+    def _open(self, inlet: PartitionIngest) -> None:
+        if not inlet.closed:
+            inlet.erase_owed()
+            inlet.opened = True
+            self._opened(inlet)

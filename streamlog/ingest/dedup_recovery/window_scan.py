@@ -1,0 +1,180 @@
+"""The ids of the duplicate window out of the log, so that no restart and no failover forgets one.
+
+Up to the log end: what a former leader appended is kept by its successor, committed or not, and a
+retry of it must not be stored a second time.
+"""
+
+import asyncio
+import logging
+from typing import NamedTuple, Protocol
+
+from streamlog.errors import StreamlogError, Unavailable
+from streamlog.ingest.admission import rollup as rolls
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.log.segment.slice import FileSlice
+from streamlog.model import TopicPartition
+from streamlog.record.batch import batches
+from streamlog.record.codec import iter_records
+from streamlog.record.published import asked
+
+logger = logging.getLogger(__name__)
+
+NEVER_MS = 2**62
+"""Later than any time."""
+READ_BYTES = 4 * 1024 * 1024
+MESSAGE_ID = "Nats-Msg-Id"
+_MESSAGE_ID_BYTES = MESSAGE_ID.encode()
+EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
+_EXPECTATION_BYTES = EXPECTATION.encode()
+ROLLUP = "Nats-Rollup"
+_ROLLUP_BYTES = ROLLUP.encode()
+RECENT_MESSAGES = 1000
+"""Of these it is looked what they want to know of subjects."""
+
+
+class ReadablePartition(Protocol):
+    """What the rebuilding needs of ``partition.partition.Partition``."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+
+    @property
+    def log_start_offset(self) -> int: ...
+
+    @property
+    def high_watermark(self) -> int: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FileSlice: ...
+
+
+class KnownId(NamedTuple):
+    """A message id in the log."""
+
+    message_id: bytes
+    offset: int
+    timestamp_ms: int
+
+
+class Scanned(NamedTuple):
+    """What a piece of a log told."""
+
+    next_offset: int
+    """The first one after it; -1: there was no batch in it."""
+    epoch: int
+    """Of its last batch."""
+    ids: list[KnownId]
+    expects: bool = False
+    """One of its messages expected the sequence of a subject; of those to come, others will."""
+    rollups: tuple[tuple[int, bytes | None], ...] = ()
+    """The offset of each message that has others go, and their subject; None: all of them."""
+
+
+async def rebuild_window(
+    partition: ReadablePartition, sequencer: Sequencer, *, since_ms: int, from_offset: int = 0
+) -> int:
+    """Have ``sequencer`` remember every id stored since then, at or above ``from_offset``.
+
+    How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
+    must not stay shut for them. Raises Unavailable where asking again may help, as with a disk that
+    is full just when an index has to be mended.
+    """
+    offset, count = from_offset, 0
+    try:
+        if not from_offset:
+            offset = await first_offset(partition, since_ms)
+            sequencer.leave_out(since_ms)
+        while offset < partition.log_end_offset:
+            with await partition.read_appended(offset, READ_BYTES) as part:
+                found = await asyncio.to_thread(scan, part)
+            count += remember(sequencer, found.ids, since_ms)
+            if found.next_offset <= offset:  # the log is being cut: another node leads
+                sequencer.leave_out(NEVER_MS)
+                break
+            offset = found.next_offset
+    except Unavailable:
+        raise
+    except StreamlogError as error:
+        sequencer.leave_out(NEVER_MS)
+        _tell_of_gap(partition.tp, offset, error)
+    return count
+
+
+async def look_at_recent(partition: ReadablePartition) -> list[Scanned]:
+    """The last messages; all of the last batch is among them. Raises StreamlogError."""
+    end, found = partition.log_end_offset, list[Scanned]()
+    offset = max(partition.log_start_offset, end - RECENT_MESSAGES)
+    while offset < end:
+        with await partition.read_appended(offset, READ_BYTES) as part:
+            found.append(await asyncio.to_thread(scan, part))
+        if found[-1].next_offset <= offset:
+            break
+        offset = found[-1].next_offset
+    return found
+
+
+async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
+    """Below it, all is older. What is not committed has no time yet that could be looked up."""
+    found = await partition.offset_for_timestamp(since_ms)
+    return partition.high_watermark if found is None else found[0]
+
+
+def remember(sequencer: Sequencer, ids: list[KnownId], since_ms: int) -> int:
+    """Those that are that young; how many."""
+    sequencer.leave_out(since_ms)
+    count = 0
+    for message_id, offset, timestamp_ms in ids:
+        if timestamp_ms >= since_ms:
+            sequencer.remember(message_id, offset, timestamp_ms)
+            count += 1
+    return count
+
+
+def scan(part: FileSlice) -> Scanned:
+    """All of its ids. The headers of what did not come over NATS ask for nothing; nor are batches
+    decoded that cannot hold an id. Blocks.
+    """
+    data = part.read()
+    next_offset = epoch = -1
+    ids: list[KnownId] = []
+    uncompressed_ids = _MESSAGE_ID_BYTES in data
+    expects = _EXPECTATION_BYTES in data
+    rollups: list[tuple[int, bytes | None]] = []
+    uncompressed_wishes = uncompressed_ids or _ROLLUP_BYTES in data
+    for header, batch in batches(data):
+        next_offset, epoch = header.next_offset, header.leader_epoch
+        if header.is_published and (header.compression or uncompressed_wishes):
+            expects |= _look(batch, ids, rollups)
+    return Scanned(next_offset, epoch, ids, expects, tuple(rollups))
+
+
+def _look(batch: memoryview, ids: list[KnownId], rollups: list[tuple[int, bytes | None]]) -> bool:
+    """Add its ids and its rollups to those; whether there was an expectation."""
+    expects = False
+    for record in iter_records(batch):
+        names = asked(record.headers)
+        message_id = names.get(MESSAGE_ID)
+        if message_id:
+            ids.append(KnownId(message_id, record.offset, record.timestamp_ms))
+        expects |= EXPECTATION in names
+        rollup = names.get(ROLLUP, b"").lower()
+        if rollup in (rolls.SUBJECT, rolls.ALL):
+            subject = None if rollup == rolls.ALL else record.headers[0][1]
+            rollups.append((record.offset, subject))
+    return expects
+
+
+def _tell_of_gap(tp: TopicPartition, offset: int, error: Exception) -> None:
+    logger.error(
+        "message ids from here on are not known",
+        extra={
+            "stream": tp.stream,
+            "partition": tp.partition,
+            "offset": offset,
+            "error": str(error),
+        },
+    )

@@ -1,0 +1,31 @@
+"""What an inlet needs to know of how its stream is set."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.refusal import PublishRefusal
+from streamlog.ingest.admission.verdict import AckPolicy
+
+
+class IngestSettings(NamedTuple):
+    """From the next message on."""
+
+    value_bytes_max: int
+    """Of headers and payload together, as NATS counts."""
+    default_ack: AckPolicy = AckPolicy.COMMITTED
+    answering: bool = True
+    """False: a stream with ``no_ack``, which never says a word."""
+    keyed: bool = False
+    """Of a compacted stream: each message must have a key."""
+    bounded: bool = False
+    """Of a stream with ``discard=new``."""
+    batches: bool = False
+    """Atomic batches are taken."""
+    lifetimes: Lifetimes = Lifetimes.NONE
+    rollups: bool = False
+    """Messages may have others go."""
+    transform: Callable[[bytes], bytes] | None = None
+    """Makes another subject of a message's."""
+    shut: PublishRefusal | None = None
+    """Why nothing at all is stored, if so."""

@@ -1,0 +1,1 @@
+"""Liftbridge's envelope: decoded, and answered in its form. Pure."""

@@ -1,0 +1,1 @@
+"""The connection to NATS: login, TLS, reads straight into one buffer, subscriptions, errors."""

@@ -1,0 +1,200 @@
+"""What is listened to, on one connection that is made anew for as long as it is wanted."""
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.nats.connection import AroundRead, IngestClient
+from streamlog.ingest.nats.connection_state import ConnectionState
+from streamlog.ingest.nats.options import NatsOptions
+from streamlog.ingest.nats.subscriptions import SubjectFilter, Subscription, Subscriptions
+from streamlog.ingest.parser.frames import Partitioner, RecordCollector
+
+logger = logging.getLogger(__name__)
+
+ROUND_TRIP_TIMEOUT_S: Final = 2.0
+
+
+class Subscriber:
+    """The subscriptions outlive connections; ``received`` is told of each read.
+
+    Invariant: a sid that has ended is never said again, but is heard until NATS knows of its end.
+    """
+
+    def __init__(
+        self,
+        received: Callable[[list[RecordCollector]], None],
+        *,
+        access: NatsOptions,
+        name: str,
+        read_bytes: int,
+        room: InflightBytes,
+        outage: ConnectionState,
+        around_read: AroundRead | None = None,
+    ) -> None:
+        self.received = received
+        self._around_read = around_read
+        self._access = access
+        self._name = name
+        self._read_bytes = read_bytes
+        self._room = room
+        self._outage = outage
+        self._subscriptions = Subscriptions()
+        self._client = self._new_client()
+        self._closed = asyncio.Event()
+        """The current client has ended for good."""
+        self._ended: list[int] = []
+        """Sids of which messages may still come."""
+        self._said = asyncio.Event()
+        """There is something that NATS has perhaps not heard yet ..."""
+        self._said_count = 0
+        """... of all that was ever said."""
+        self._heard_count = 0
+        """So much of it was there before a round trip that has ended, answered or not."""
+        self._waiting: list[asyncio.Future[None]] = []
+        self.is_known = False
+        """The server that is connected, or was last, has answered since it was told all that was
+        listened to then."""
+
+    def __len__(self) -> int:
+        return len(self._subscriptions)
+
+    @property
+    def is_heard(self) -> bool:
+        """NATS knows all that is wanted, and what is not any more; or it is not there."""
+        return not self._said.is_set()
+
+    def begin(
+        self, sources: Iterable[SubjectFilter], target: RecordCollector | Partitioner
+    ) -> list[int]:
+        """Listen; the sids."""
+        sids = self._client.subscribe_all(
+            Subscription(subject, target, queue) for subject, queue in sources
+        )
+        if sids:
+            self._say()
+        return sids
+
+    def end(self, sids: Iterable[int]) -> None:
+        """Listen no longer. What is under way still comes, for whoever it is for to refuse it."""
+        ended = list(sids)
+        if ended:
+            self._client.unsubscribe_all(ended)
+            self._ended += ended
+            self._say()
+
+    def source(self, sid: int) -> SubjectFilter:
+        return self._subscriptions.source(sid)
+
+    def write(self, data: bytes) -> None:
+        """Whole protocol lines; dropped without a connection, as NATS itself drops messages."""
+        self._client.write(data)
+
+    async def round_trip(self) -> None:
+        """All that was said is at the server, and all that it had sent before is received; or it
+        is not there, or does not answer in time.
+        """
+        await self._client.round_trip(ROUND_TRIP_TIMEOUT_S)
+
+    async def wait_heard(self) -> None:
+        """All that was said by now is at the server; or it is not there, or does not answer in
+        time. Whoever waits at the same time shares a round trip.
+        """
+        said = self._said_count
+        while self._heard_count < said and self._said.is_set():
+            waiting: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._waiting.append(waiting)
+            await waiting
+
+    async def run(self) -> None:
+        """Be connected, until cancelled; wait for a NATS that is not there."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self._stay_connected())
+            group.create_task(self._settle())
+
+    async def end_all(self) -> None:
+        """Listen to nothing more; what was under way is received when this returns."""
+        client, sids = self._client, self._subscriptions.sids()
+        client.unsubscribe_all(sids)
+        await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+        client.forget(sids)
+
+    async def close(self) -> None:
+        self._outage.closed()
+        await self._client.close()
+
+    # As the client's ``Receiver``
+
+    @property
+    def has_room(self) -> bool:
+        return self._room.has_room
+
+    async def wait_for_room(self) -> None:
+        await self._room.wait()
+
+    def connected(self) -> None:
+        self.is_known = False
+        self._say()  # by the client, just now
+        self._outage.connected(self._client.connected_url, subscriptions=len(self))
+
+    # Its tasks
+
+    async def _stay_connected(self) -> None:
+        while True:
+            self._closed.clear()
+            try:
+                await self._client.connect(
+                    **self._access.options(self._name),
+                    no_echo=True,
+                    error_cb=self._outage.failed,
+                    disconnected_cb=self._outage.disconnected,
+                    closed_cb=self._client_closed,
+                )
+                await self._closed.wait()
+            except Exception:
+                logger.exception("connecting to NATS failed")
+                await self._client.close()
+                await asyncio.sleep(self._access.reconnect_wait_s)
+            self._client = self._new_client()
+
+    async def _settle(self) -> None:
+        """Once NATS has heard all that was said, nothing comes any more that is not wanted."""
+        try:
+            while True:
+                await self._said.wait()
+                client, said, ended = self._client, self._said_count, len(self._ended)
+                answered = await client.round_trip(ROUND_TRIP_TIMEOUT_S)
+                client.forget(self._ended[:ended])
+                del self._ended[:ended]
+                self.is_known |= answered
+                if self._said_count == said and (answered or not client.is_connected):
+                    self._said.clear()
+                self._heard_count = said
+                self._tell_waiting()
+        finally:
+            self._said.clear()
+            self._tell_waiting()
+
+    def _tell_waiting(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            if not future.done():
+                future.set_result(None)
+
+    def _say(self) -> None:
+        self._said_count += 1
+        self._said.set()
+
+    def _new_client(self) -> IngestClient:
+        return IngestClient(
+            self._access,
+            self,
+            self._subscriptions,
+            read_bytes=self._read_bytes,
+            around_read=self._around_read,
+        )
+
+    async def _client_closed(self) -> None:
+        self._closed.set()

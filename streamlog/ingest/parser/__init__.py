@@ -1,0 +1,1 @@
+"""NATS frames to records, compiled; the plain twins beside them are what they are held to."""

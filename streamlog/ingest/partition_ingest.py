@@ -1,0 +1,525 @@
+"""One led partition's way in: from what a read gathered to one append, and to the answers."""
+
+import logging
+import sys
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final, Protocol
+
+from streamlog.errors import BrokenInvariant, StreamlogError
+from streamlog.ingest.acks.acks import ack_head, ack_json
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.delayed_acks import DelayedAcks, WatchedPartition
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.pending_acks import UNAWAITED, PendingAcks
+from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
+from streamlog.ingest.acks.replies import Replies, iter_replies, pack_reply, select_replies
+from streamlog.ingest.admission.batch_staging import BatchStaging, RunBatch
+from streamlog.ingest.admission.discard_new import DiscardNew, FilledPartition
+from streamlog.ingest.admission.partial_refusal import sift, with_whole_batches
+from streamlog.ingest.admission.publish_headers import publish_headers
+from streamlog.ingest.admission.refusal import (
+    INTERNAL,
+    NO_KEY,
+    NOT_ENOUGH_REPLICAS,
+    NOT_LEADER,
+    OVERLOADED,
+    TOO_LARGE,
+    PublishRefusal,
+    refusal_of,
+)
+from streamlog.ingest.admission.rollup_deletes import (
+    NOT_REMOVED,
+    OWED,
+    Place,
+    RolledPartition,
+    Rollups,
+)
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.subject_counts import TOO_MANY
+from streamlog.ingest.admission.subject_sequences import SubjectSequences
+from streamlog.ingest.admission.verdict import AckPolicy, Admission
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.liftbridge.translate import EnvelopeTranslator, TranslatedEnvelope
+from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.parser.frames import RecordCollector
+from streamlog.metrics import NodeMetrics
+from streamlog.model import TopicPartition
+from streamlog.partition.state import Acknowledgement
+from streamlog.record.codec import RecordRun
+
+logger = logging.getLogger(__name__)
+
+RECORD_OVERHEAD_BYTES = 64
+"""What a waiting record costs beside its bytes; so that empty messages do not wait for free."""
+
+
+NO_REPLIES: Final = Replies()
+NOWHERE = sys.maxsize
+"""The offset of what was not stored."""
+
+
+class OwnedPartition(WatchedPartition, FilledPartition, RolledPartition, Protocol):
+    """What an inlet needs of ``partition.partition.Partition``."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+
+    @property
+    def log_end_offset(self) -> int: ...
+
+    @property
+    def messages_end(self) -> int: ...
+
+    @property
+    def below_min_isr(self) -> bool: ...
+
+    def append(self, run: RecordRun, ack: Acknowledgement, *, leader_epoch: int) -> int: ...
+
+
+class PartitionIngest:
+    """For one partition in one leader epoch. Owned by the source; all is on its event loop.
+
+    What a batch needs is in slots here and below: with thousands of partitions hardly anything of
+    the next one is in the processor's caches, and each object more is a wait for memory.
+
+    Invariant: ``_pending`` holds the appends that are neither committed nor failed, by offset; but
+    for those that nobody waits for, which were made while too few replicas were in sync.
+    """
+
+    __slots__ = (
+        "_ack_head", "_answers", "_awaited", "_barred", "_metrics", "_now_ms", "_opener",
+        "_pending", "_repeats", "_rollups", "_room", "_stream", "_wishes", "answering", "batching",
+        "bounds", "closed", "default_ack", "inflow", "leader_epoch", "opened", "partition",
+        "sequencer", "sequences", "sids", "sources", "subjects",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition: OwnedPartition,
+        *,
+        leader_epoch: int = 0,
+        sequencer: Sequencer,
+        subjects: Sequence[str] = (),
+        sources: Sequence[SubjectFilter] = (),
+        settings: IngestSettings,
+        answers: PublisherAnswers,
+        room: InflightBytes,
+        staging: BatchStagingLimit,
+        metrics: NodeMetrics,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self.partition = partition
+        self.leader_epoch = leader_epoch
+        self.sequencer = sequencer
+        self.subjects = subjects
+        """What its messages come by."""
+        self.sources = sources
+        """To be listened to, once it is open; empty where all partitions are heard together."""
+        self.sids: tuple[int, ...] = ()
+        """Its subscriptions; empty while it is not listening."""
+        self.opened = False
+        """The sequencer knows the ids in the log: messages may come."""
+        self.closed = False
+        """Another leads, or in another epoch, or the stream is gone: nothing more is appended."""
+        self.inflow = RecordCollector(
+            value_bytes_max=settings.value_bytes_max, admit=self._admit, owner=self
+        )
+        self.inflow.open_envelope = self._open
+        self.sequences = SubjectSequences(partition, self.inflow.run)
+        self._stream = partition.tp.stream
+        self._ack_head = ack_head(self._stream)
+        self._opener = EnvelopeTranslator(self._stream)
+        self._answers = answers
+        self._room = room
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._awaited = DelayedAcks(
+            partition, leader_epoch=leader_epoch, stream=self._stream, answers=answers, room=room
+        )
+        self._rollups = Rollups(partition, self.sequences.index)
+        self.batching = BatchStaging(
+            partition,
+            stream=self._stream,
+            inflow=self.inflow,
+            sequencer=sequencer,
+            staging=staging,
+            answers=answers,
+            last_on=self.sequences.last,
+            too_much=self._too_much,
+            rollups=self._rollups,
+            make_room=self.take,
+        )
+        self._pending: deque[PendingAcks] = deque()
+        self._wishes: dict[int, AckPolicy] = {}
+        """Positions in the current run whose message asked for another ack than the default."""
+        self._repeats: list[tuple[bytes, int]] = []
+        """Of the current read: the reply of a message that is there already, and where; answered
+        once that is committed."""
+        self.configure(settings)
+
+    @property
+    def target(self) -> RecordCollector:
+        """Where the messages go that it listens to."""
+        return self.inflow
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    def take(self) -> None:
+        """Append what the last read gathered, or refuse it. Raises nothing: others must go on."""
+        inflow = self.inflow
+        if inflow.oversize_count:
+            for reply in inflow.take_oversize():
+                why = self._barred or TOO_LARGE
+                self._answers.refuse_one(self._stream, self._heard(reply), why)
+        if inflow.keyless_count:
+            for reply in inflow.take_keyless():
+                why = self._barred or NO_KEY
+                self._answers.refuse_one(self._stream, self._heard(reply), why)
+        refusal = self._append() if inflow.run.count else None
+        if self._rollups.owed:
+            self.erase_owed()
+        if self._repeats:
+            self._await_repeats(refusal)
+        if self.batching.has_grown:
+            self.batching.account()
+
+    def drop(self) -> None:
+        """Refuse what ``take`` left behind when it raised, lest it be stored at other offsets than
+        it was judged for.
+        """
+        inflow, base_offset = self.inflow, self.partition.log_end_offset
+        count, reply_count, enveloped = inflow.run.count, inflow.reply_count, inflow.enveloped
+        inflow.run.clear()
+        replies = Replies(inflow.take_replies(), reply_count, enveloped)
+        replies = replies if self.answering else NO_REPLIES
+        self._not_appended(PendingAcks(self, base_offset, count, replies, 0), replies, INTERNAL)
+        self._wishes.clear()
+        self._repeats.clear()
+
+    def owe(self, rollups: Sequence[Place]) -> None:
+        """Messages in the log, of which a former leader may not have appended the erasure."""
+        self._rollups.owed += rollups
+
+    def erase_owed(self) -> None:
+        """What messages in the log supersede, and could not be erased yet. Between two reads, or
+        when the run is gone: an erasure takes the offset for which a message was judged.
+        """
+        if self._rollups.owed and not self.closed and not self.inflow.run.count:
+            try:
+                self._rollups.erase_owed(UNAWAITED)
+            except Exception as error:
+                self._refusal(error)
+
+    def configure(self, settings: IngestSettings) -> None:
+        """What the stream is set to, from the next message on.
+
+        The inflow stays the same one: what comes by a subscription that has ended goes to it, too.
+        """
+        self.default_ack, self.answering = settings.default_ack, settings.answering
+        self.inflow.value_bytes_max = settings.value_bytes_max
+        self.inflow.keyed = settings.keyed
+        self.inflow.transform = settings.transform
+        self.bounds = DiscardNew(self.partition, self.sequences) if settings.bounded else None
+        self.batching.allowed = settings.batches
+        self.sequencer.rolls_up = settings.rollups
+        self.sequencer.lifetimes = settings.lifetimes
+        self._barred = NOT_LEADER if self.closed else settings.shut
+
+    def close(self) -> None:
+        """Leadership is over. Who waits for an append of ours hears of it by the partition."""
+        self.closed = True
+        self._barred = NOT_LEADER
+        self.batching.clear()
+        self.sequences.close()
+        self._awaited.refuse(0, NOT_LEADER)
+
+    def give_up(self) -> None:
+        """Let nobody wait any longer for what may yet be committed, by whoever leads next."""
+        self.close()
+        for acks in self._pending:
+            self._room.give_back(acks.size_bytes)
+            self._answers.refuse(self._stream, acks.replies, acks.count, NOT_LEADER)
+        self._pending.clear()
+
+    def committed(self, acks: PendingAcks, base_offset: int) -> None:
+        if self._settle(acks):
+            self._answers.acknowledge(self._ack_head, acks.replies, base_offset)
+
+    def failed(self, acks: PendingAcks, error: Exception) -> None:
+        if not self._settle(acks):
+            return
+        self._abort(acks.base_offset)
+        refusal = refusal_of(error)
+        self._answers.refuse(self._stream, acks.replies, acks.count, refusal)
+        self._awaited.refuse(acks.base_offset, refusal)
+
+    def _append(self) -> PublishRefusal | None:
+        """The run becomes a batch; else the reason why not, which the publishers have been told."""
+        partition, inflow = self.partition, self.inflow
+        run, base_offset = inflow.run, partition.log_end_offset
+        reply_count, enveloped = inflow.reply_count, inflow.enveloped
+        packed = inflow.take_replies()
+        replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
+        short = partition.below_min_isr
+        if short and self.default_ack is AckPolicy.COMMITTED:
+            replies = self._sift(run, replies)
+            if not run.count:
+                return NOT_ENOUGH_REPLICAS
+        if self.bounds is not None and (
+            refused := self.bounds.refused(run, self._rollups.kinds, self.batching.positions)
+        ):
+            replies = self._sift(run, replies, refused)
+            if not run.count:
+                return TOO_MANY
+        late, early = replies, NO_REPLIES
+        if self._wishes or self.default_ack is not AckPolicy.COMMITTED:
+            late, early = self._by_wish(replies)
+        count = run.count
+        size = run.size_bytes + len(replies.packed) + count * RECORD_OVERHEAD_BYTES
+        acks = PendingAcks(self, base_offset, count, late, size)
+        barred = self._barred or (OWED if self._rollups.owed else None)
+        if barred is not None or self._room.refusing:
+            run.clear()
+            return self._not_appended(acks, replies, barred or OVERLOADED)
+        if not short:  # else it would take room for as long as the replicas are away
+            self._room.take(size)  # before the append, since that may commit at once
+            self._pending.append(acks)
+        try:
+            partition.append(run, UNAWAITED if short else acks, leader_epoch=self.leader_epoch)
+        except Exception as error:
+            run.clear()
+            if not short:
+                self._settle(acks)
+            return self._not_appended(acks, replies, self._refusal(error))
+        if early.reply_count:
+            self._answers.acknowledge(self._ack_head, early, base_offset)
+        removed = self._roll_up(base_offset) if self._rollups else True
+        if self.batching.has_any_in_run:
+            self._await_batches(base_offset, removed=removed)
+        return None
+
+    def _roll_up(self, base_offset: int) -> bool:
+        """The run with these messages was appended; they are answered when nothing of what was
+        before them is there. Whether that is under way.
+        """
+        rollups = self._rollups.take()
+        try:
+            self._rollups.erase(rollups, base_offset, UNAWAITED)
+        except Exception as error:
+            self._refusal(error)
+            for rollup in rollups:
+                self._answers.refuse_one(self._stream, rollup.reply, NOT_REMOVED)
+            return False
+        for it in rollups:
+            if it.reply:
+                offset = base_offset + it.position
+                answer = ack_json(self._stream, offset + 1)
+                self._awaited.add(it.reply, self._rollups.awaited(offset), answer)
+        return True
+
+    def _await_batches(self, base_offset: int, *, removed: bool) -> None:
+        """The run with them was appended. ``removed``: what its messages supersede is, too."""
+        for batch in self.batching.take_in_run():
+            if batch.rolls_up and not removed:
+                self._answers.refuse_one(self._stream, batch.reply, NOT_REMOVED)
+            elif batch.reply:
+                offset, answer = batch.answer(self._stream, base_offset)
+                awaited = self._rollups.awaited(offset) if batch.rolls_up else offset
+                self._awaited.add(batch.reply, awaited, answer)
+
+    def _by_wish(self, replies: Replies) -> tuple[Replies, Replies]:
+        """Those to be answered at the commit, and those once it is appended."""
+        wishes, self._wishes = self._wishes, {}
+        default = self.default_ack
+        return (
+            select_replies(replies, AckPolicy.COMMITTED, default=default, wishes=wishes),
+            select_replies(replies, AckPolicy.APPENDED, default=default, wishes=wishes),
+        )
+
+    def _sift(
+        self, run: RecordRun, replies: Replies, refused: Mapping[int, PublishRefusal] | None = None
+    ) -> Replies:
+        """Refuse these, or, if None, those that wait for replicas; the others move together, and
+        are judged anew: a message by itself, a batch as a whole.
+
+        Judging takes the ids of what is kept into the window again, at their new offsets.
+        """
+        base_offset = self.partition.log_end_offset
+        wishes, self._wishes = self._wishes, {}
+        if refused is None:
+            places = (place for place in range(run.count) if place not in wishes)
+            refused = dict.fromkeys(places, NOT_ENOUGH_REPLICAS)
+        batches, refused, asked_by = with_whole_batches(refused, self.batching.take_in_run())
+        sifted = sift(run, replies, refused)
+        self._abort(base_offset)
+        rollups = {rollup.position: rollup.reply for rollup in self._rollups.take()}
+        asked_by |= {place: reply for place, reply in rollups.items() if reply}
+        asked_by |= dict(iter_replies(sifted.refused.packed))
+        for place, refusal in refused.items():
+            self._answers.refuse_one(self._stream, asked_by.get(place, b""), refusal)
+        moved: dict[int, int] = {}
+        asked: list[bytes] = []
+        waiting = deque(sifted.kept)
+        while waiting:
+            batch = batches.get(waiting[0].position)
+            together = [waiting.popleft() for _ in batch.asked] if batch else [waiting.popleft()]
+            if batch is not None:
+                goes_on = self._is_admitted_again(batch)
+            else:
+                (it,) = together
+                reply = rollups.get(it.position) or it.reply
+                goes_on = bool(self._admit(it.header_block, it.subject, reply, run.count))
+            for it in together if goes_on else ():
+                position = run.append(it.record.key, it.record.value, it.headers)
+                moved[base_offset + it.position] = base_offset + position
+                if it.reply:
+                    asked.append(pack_reply(position, it.reply))
+        self._repeats = [
+            (reply, first if first < base_offset else moved.get(first, NOWHERE))
+            for reply, first in self._repeats
+        ]
+        return Replies(b"".join(asked), len(asked), replies.enveloped)
+
+    def _is_admitted_again(self, batch: RunBatch) -> bool:
+        why = self.batching.move(batch, self._now_ms())
+        if why is not None:
+            self._answers.refuse_one(self._stream, batch.reply, why)
+        return why is None
+
+    def _not_appended(
+        self, acks: PendingAcks, replies: Replies, refusal: PublishRefusal
+    ) -> PublishRefusal:
+        base_offset = acks.base_offset
+        self._abort(base_offset)
+        if self._repeats:  # something else may have the offset of the first one soon
+            self._repeats = [
+                (reply, first if first < base_offset else NOWHERE) for reply, first in self._repeats
+            ]
+        self._answers.refuse(self._stream, replies, acks.count, refusal)
+        for rollup in self._rollups.take():
+            self._answers.refuse_one(self._stream, rollup.reply, refusal)
+        for batch in self.batching.take_in_run():
+            self._answers.refuse_one(self._stream, batch.reply, refusal)
+        return refusal
+
+    def _refusal(self, error: Exception) -> PublishRefusal:
+        tp = self.partition.tp
+        if not isinstance(error, StreamlogError):
+            extra = {"stream": tp.stream, "partition": tp.partition}
+            logger.error("append failed unexpectedly", extra=extra, exc_info=error)
+        return refusal_of(error)
+
+    def _too_much(self, subjects: Sequence[bytes], size_bytes: int) -> PublishRefusal | None:
+        """Of a batch, beside the run."""
+        if self.bounds is None:
+            return None
+        return self.bounds.objection(self.inflow.run, subjects, size_bytes)
+
+    def _abort(self, from_offset: int) -> None:
+        """Messages at and above it are not stored after all."""
+        self.sequencer.abort(from_offset)
+        self.sequences.abort(from_offset)
+
+    def _settle(self, acks: PendingAcks) -> bool:
+        """It waits no longer; False if nobody waited any more. Appends end in order; only the
+        youngest may fail before others."""
+        pending = self._pending
+        if not pending:
+            return False
+        first = pending.popleft()
+        if first is not acks:
+            pending.appendleft(first)
+            if pending[-1] is not acks:
+                raise BrokenInvariant("appends end in order")
+            pending.pop()
+        self._room.give_back(acks.size_bytes)
+        return True
+
+    def _open(
+        self, payload: bytes, block: bytes, subject: bytes, reply: bytes
+    ) -> TranslatedEnvelope | None:
+        """The parser asks about a message that begins as an envelope does."""
+        now_ns = self._now_ms() * NS_PER_MS
+        try:
+            return self._opener.open(
+                payload, block, subject, reply, patterns=self.subjects, now_ns=now_ns
+            )
+        except Exception:
+            logger.exception("an envelope could not be opened; it is stored as it came")
+            return None
+
+    def _admit(
+        self, header_block: bytes, subject: bytes, reply: bytes, position: int
+    ) -> bool | RecordRun:
+        """The parser asks about a message whose headers want something."""
+        reply = self._heard(reply)
+        if self._barred is not None:
+            return True  # and is refused with the rest of the run, in its turn
+        try:
+            if b"\r\nNats-Batch-Id:" in header_block:
+                headers = publish_headers(header_block)
+                if headers[b"Nats-Batch-Id"]:
+                    return self.batching.admit(headers, subject, reply, self._now_ms())
+            verdict = self.sequencer.admit(
+                header_block,
+                subject,
+                reply,
+                position,
+                log_end_offset=self.partition.log_end_offset,
+                messages_end=self.partition.messages_end,
+                now_ms=self._now_ms(),
+                last_on=self.sequences.last,
+            )
+        except Exception:
+            logger.exception("a message's headers could not be judged")
+            self._answers.refuse_one(self._stream, reply, INTERNAL)
+            return False
+        if verdict.store:
+            return self._store(verdict, subject, reply, position)
+        if verdict.refusal:
+            self._answers.refuse_one(self._stream, reply, verdict.refusal)
+        elif verdict.duplicate_of is not None:
+            self._metrics.duplicates.inc()
+            if reply and verdict.ack is not AckPolicy.NEVER:
+                self._repeats.append((reply, verdict.duplicate_of))
+        return False
+
+    def _store(
+        self, verdict: Admission, subject: bytes, reply: bytes, position: int
+    ) -> bool | RecordRun:
+        """It may be: where to; unless what it asks for besides cannot be now."""
+        ack = verdict.ack or self.default_ack
+        refusal = None
+        if self.partition.below_min_isr and (ack is AckPolicy.COMMITTED or verdict.rollup):
+            refusal = NOT_ENOUGH_REPLICAS
+        elif verdict.rollup:
+            refusal = self._rollups.objection(verdict.rollup)
+        if refusal is not None:
+            self._abort(self.partition.log_end_offset + position)
+            self._answers.refuse_one(self._stream, reply, refusal)
+            return False
+        if verdict.rollup:
+            answered = b"" if ack is AckPolicy.NEVER else reply
+            self._rollups.add(verdict.rollup, subject, position, answered)
+            return self.inflow.run
+        if ack is not self.default_ack:
+            self._wishes[position] = ack
+        return True
+
+    def _await_repeats(self, refusal: PublishRefusal | None) -> None:
+        """Now if it is committed, else with it. ``refusal``: why the run is not stored."""
+        repeats, self._repeats = self._repeats, []
+        for reply, first in repeats:
+            if first >= self.partition.log_end_offset:
+                self._answers.refuse_one(self._stream, reply, refusal or INTERNAL)
+            elif self._rollups.owes(first):
+                self._answers.refuse_one(self._stream, reply, NOT_REMOVED)
+            else:
+                answer = ack_json(self._stream, first + 1, duplicate=True)
+                self._awaited.add(reply, self._rollups.awaited(first), answer)
+
+    def _heard(self, reply: bytes) -> bytes:
+        return reply if self.answering else b""

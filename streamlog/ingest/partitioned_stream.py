@@ -1,0 +1,115 @@
+"""One stream whose messages all come by the same subjects, and are spread over its partitions.
+
+Every node that leads one of them hears all messages, and takes its own. What cannot be stored is
+refused by exactly one: a partition's leader that may not store yet, or not at the moment, says so
+itself; for partitions that nobody leads, the leader of the lowest one that is led does.
+"""
+
+from collections.abc import Mapping, Sequence
+
+from streamlog.ingest.acks.publisher_answers import NS_PER_MS, PublisherAnswers
+from streamlog.ingest.acks.replies import Replies
+from streamlog.ingest.admission.refusal import NOT_LEADER
+from streamlog.ingest.liftbridge.translate import (
+    EnvelopeTranslator,
+    TranslatedEnvelope,
+    envelope_key,
+)
+from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.parser.frames import Partitioner, RecordCollector
+from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
+from streamlog.metadata.image import StreamImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+_VALUE_BYTES_MAX = 2**62
+"""Nothing is too large to be refused for another reason."""
+
+
+class Refuser:
+    """Takes what nobody here may store, and says so."""
+
+    def __init__(self, stream: str, answers: PublisherAnswers) -> None:
+        self.answering = True
+        self.patterns: Sequence[str] = ()
+        self.inflow = RecordCollector(
+            value_bytes_max=_VALUE_BYTES_MAX, open_envelope=self._open, owner=self
+        )
+        self._stream = stream
+        self._opener = EnvelopeTranslator(stream)
+        self._answers = answers
+
+    def take(self) -> None:
+        """Refuse what the last read gathered."""
+        inflow = self.inflow
+        for reply in inflow.take_oversize():
+            self._answers.refuse_one(self._stream, self._heard(reply), NOT_LEADER)
+        count, reply_count, enveloped = inflow.run.count, inflow.reply_count, inflow.enveloped
+        inflow.run.clear()
+        packed = inflow.take_replies()
+        replies = Replies(packed, reply_count, enveloped) if self.answering else NO_REPLIES
+        if count:
+            self._answers.refuse(self._stream, replies, count, NOT_LEADER)
+
+    def _open(
+        self, payload: bytes, block: bytes, subject: bytes, reply: bytes
+    ) -> TranslatedEnvelope | None:
+        return self._opener.open(
+            payload, block, subject, reply, patterns=self.patterns, now_ns=NS_PER_MS
+        )
+
+    def _heard(self, reply: bytes) -> bytes:
+        return reply if self.answering else b""
+
+
+class PartitionedStream:
+    """Of one stream, on one node. ``follow`` an image, and ``share`` whenever an inlet changes."""
+
+    def __init__(self, stream: str, *, node_id: NodeId, answers: PublisherAnswers) -> None:
+        self.target = Partitioner(envelope_key=envelope_key)
+        self.sources: tuple[SubjectFilter, ...] = ()
+        """To be listened to."""
+        self.sids: tuple[int, ...] = ()
+        self._stream = stream
+        self._node_id = node_id
+        self._refuser = Refuser(stream, answers)
+        self._leaders: list[NodeId] = []
+
+    def follow(self, stream: StreamImage) -> None:
+        config = stream.config
+        self.sources = tuple(SubjectFilter(subject, None) for subject in config.subjects)
+        self.target.tokens = config.partition_tokens
+        self._refuser.answering = not config.no_ack
+        self._refuser.patterns = config.subjects
+        self._leaders = [partition.leader for partition in stream.partitions]
+
+    def share(self, inlets: Mapping[TopicPartition, PartitionIngest], *, may_store: bool) -> None:
+        """Have each message go where it belongs now."""
+        refused = self._refuser.inflow
+        lowest = next((leader for leader in self._leaders if leader != NO_LEADER), NO_LEADER)
+        shared: list[RecordCollector | None] = []
+        for number, leader in enumerate(self._leaders):
+            if leader == self._node_id:
+                inlet = inlets.get(TopicPartition(self._stream, number))
+                open_here = may_store and inlet is not None and inlet.opened and not inlet.closed
+                shared.append(inlet.inflow if inlet is not None and open_here else refused)
+            elif leader == NO_LEADER and lowest == self._node_id:
+                shared.append(refused)
+            else:
+                shared.append(None)
+        self.target.share(shared)
+
+
+def moves_keys(old: StreamImage, new: StreamImage) -> bool:
+    """From now on some messages go to other partitions than before. Their ids stay where they were
+    first stored, so a retry of an older message may be stored again.
+    """
+    before, now = old.config, new.config
+    routed = before.is_spread or now.is_spread
+    same = before.partition_by == now.partition_by
+    return routed and not (same and len(old.partitions) == len(new.partitions))
+
+
+def is_spread_here(config: StreamConfig, leaders: Sequence[NodeId], node_id: NodeId) -> bool:
+    """This node hears all of the stream's messages."""
+    return config.is_spread and node_id in leaders

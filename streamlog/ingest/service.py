@@ -1,0 +1,554 @@
+"""The service that takes messages from NATS for every partition that this node leads."""
+
+import asyncio
+import logging
+import time
+import uuid
+from collections.abc import Callable, Iterable
+from typing import Final, Protocol
+
+from streamlog.config import IngestSection, NatsSection
+from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.ingest.acks.advisory import PREFIX, advisory
+from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
+from streamlog.ingest.acks.inflight_limit import InflightBytes
+from streamlog.ingest.acks.publisher_answers import PublisherAnswers
+from streamlog.ingest.admission.message_ttl import Lifetimes
+from streamlog.ingest.admission.refusal import STANDS_STILL
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.admission.verdict import AckPolicy
+from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler, OpenedPartition
+from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
+from streamlog.ingest.dedup_recovery.standby import FollowedPartition, Prepared, Standby
+from streamlog.ingest.ingest_settings import IngestSettings
+from streamlog.ingest.nats.connection import AroundRead
+from streamlog.ingest.nats.connection_state import ConnectionState
+from streamlog.ingest.nats.errors import NatsError
+from streamlog.ingest.nats.options import NatsOptions
+from streamlog.ingest.nats.subscriber import Subscriber
+from streamlog.ingest.nats.subscriptions import SubjectFilter
+from streamlog.ingest.parser.frames import RecordCollector
+from streamlog.ingest.partition_ingest import OwnedPartition, PartitionIngest
+from streamlog.ingest.partitioned_stream import (
+    PartitionedStream,
+    Refuser,
+    is_spread_here,
+    moves_keys,
+)
+from streamlog.ingest.subject_mapping import subject_change
+from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.standstill import standstill
+from streamlog.metadata.stream import NO_LIMIT, StreamConfig, is_internal
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+COMMIT_TIMEOUT_S: Final = 10.0
+"""How long a stop waits for what is appended to be committed and acknowledged."""
+
+BATCHES_LOOK_S: Final = 1.0
+"""How often batches are looked through for those that are idle."""
+
+TURN_S: Final = 0.002
+"""After looking at changed streams for so long, others get their turn of the event loop."""
+
+IDS_LOOK_S: Final = 10.0
+"""How often ids are let go that are older than their window; those of idle streams, too."""
+
+_ACKS: Final = {"all": AckPolicy.COMMITTED, "leader": AckPolicy.APPENDED, "none": AckPolicy.NEVER}
+
+
+class KeptPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
+    """What ingest needs of ``partition.partition.Partition``."""
+
+
+class Partitions(Protocol):
+    """What ingest needs of ``partition.replica_manager.ReplicaManager``."""
+
+    def partition(self, tp: TopicPartition) -> KeptPartition: ...
+
+
+class Lease(Protocol):
+    """What ingest needs of ``metadata.lease.Lease``."""
+
+    @property
+    def held(self) -> bool: ...
+
+    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
+
+
+class IngestService:
+    """``apply`` says what to listen to, ``run`` stays connected, ``stop`` ends without loss.
+
+    Without the lease nothing is listened to, since nothing may be stored; what was appended before
+    waits for its commit. Publishers then hear at once that nobody is there, as they do while one
+    leader has gone and the next one still reads its duplicate window. A stream that is spread over
+    partitions is listened to all the same, and refused: nobody else would say so.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        nats: NatsSection,
+        ingest: IngestSection,
+        message_bytes_max: int,
+        partitions: Partitions,
+        metrics: NodeMetrics,
+        lease: Lease | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        around_read: AroundRead | None = None,
+    ) -> None:
+        """``around_read``: for who wants to know of each read of NATS."""
+        self._node_id = node_id
+        self._message_bytes_max = message_bytes_max
+        self._partitions = partitions
+        self._metrics = metrics
+        self._now_ms = now_ms
+        self._inlets: dict[TopicPartition, PartitionIngest] = {}
+        self._by_stream: dict[str, list[TopicPartition]] = {}
+        """The keys of ``_inlets``, by stream."""
+        access = NatsOptions(nats)
+        self._outage = ConnectionState(metrics, login=access.login)
+        self._spreadings: dict[str, PartitionedStream] = {}
+        """By stream; the inlets of these listen to nothing by themselves."""
+        self._room = InflightBytes(
+            inflight_bytes_max=ingest.inflight_bytes_max,
+            stall_ms_max=ingest.stall_ms_max,
+            metrics=metrics,
+        )
+        self._staging = BatchStagingLimit(
+            self._room,
+            inflight_bytes_max=ingest.inflight_bytes_max,
+            given_up=self._batch_given_up,
+        )
+        self._domain = nats.domain
+        self._listening = Subscriber(
+            self._received,
+            access=access,
+            name=f"streamlog node {node_id} ingest",
+            read_bytes=ingest.read_bytes,
+            room=self._room,
+            outage=self._outage,
+            around_read=around_read,
+        )
+        self._answers = PublisherAnswers(self._listening.write, metrics)
+        self._grown: dict[PartitionIngest, None] = {}
+        self._snapshots = DedupSnapshots(self._take_grown)
+        self._openings = DedupRecoveryScheduler(
+            self._opened, snapshots=self._snapshots, now_ms=now_ms
+        )
+        self._standby = Standby(now_ms=now_ms)
+        self._image: Image | None = None
+        """The newest."""
+        self._changed: dict[str, None] = {}
+        """Streams that are yet to be listened for as it says."""
+        self._any_changed = asyncio.Event()
+        self._followed = asyncio.Event()
+        """Some of them are; another one for the next time."""
+        self._unopened: dict[str, None] = {}
+        """Streams of which something is led here whose log is not open yet."""
+        self._may_listen = lease is None or lease.held
+        if lease is not None:
+            lease.add_listener(self._lease_changed)
+        self._running = False
+        self._stopping = False
+        self._stopped = asyncio.Event()
+
+    @property
+    def is_connected(self) -> bool:
+        """NATS is there, and knows by now what is listened to."""
+        return self._outage.is_connected and self._listening.is_known
+
+    @property
+    def complaint(self) -> NatsError | None:
+        """Why it is not, as far as that is known."""
+        return self._outage.complaint
+
+    def has_settled(self, image: Image) -> bool:
+        """All that ``image`` has led here is listened to, as far as there is a NATS, and it knows.
+
+        Not while a duplicate window is being read, for one.
+        """
+        seen = self._image is not None and self._image.offset >= image.offset
+        behind = self._changed or self._unopened or self._openings.count
+        return seen and not behind and self._listening.is_heard
+
+    async def run(self) -> None:
+        """Be connected until ``stop``; wait for a NATS that is not there."""
+        self._running = True
+        services = (
+            self._follow_changed, self._listening.run, self._openings.run, self._standby.run,
+            self._snapshots.run, self._give_up_batches, self._forget_ids,
+        )  # fmt: skip
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(service()) for service in services]
+            await self._stopped.wait()
+            for task in tasks:
+                task.cancel()
+
+    async def stop(self) -> None:
+        """Listen to nothing more, append what has come, wait for its commit, acknowledge, close."""
+        self._stopping = True
+        for inlet in self._inlets.values():
+            inlet.sids = ()
+        for spreading in self._spreadings.values():
+            spreading.sids = ()
+        await self._listening.end_all()
+        for inlet in self._inlets.values():
+            inlet.batching.clear()  # nothing comes any more that could commit one
+        if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
+            extra = {"inflight_bytes": self._room.taken_bytes}
+            logger.warning("stopping with appends uncommitted", extra=extra)
+        for inlet in self._inlets.values():
+            inlet.give_up()
+        self._answers.flush()
+        await self._listening.round_trip()
+        await self._snapshots.save(self._known(self._inlets.values()))
+        self._inlets.clear()
+        self._by_stream.clear()
+        self._spreadings.clear()
+        self._stopped.set()
+        await self._listening.close()
+
+    def apply(self, old: Image, new: Image) -> None:
+        """Be ready for what ``new`` says. Nothing is taken any more for what is not led here; what
+        is led is listened to soon, see ``settled``. Partitions must have heard of it by now.
+        """
+        self._image = new
+        for change in new.changes(old):
+            if change.new is None:
+                if change.old is None:
+                    raise AssertionError("a change has one side at least")
+                self._changed.pop(change.old.name, None)
+                self._unopened.pop(change.old.name, None)
+                self._drop(self._by_stream.get(change.old.name, ()))
+                self._stop_spreading(change.old.name)
+                self._standby.leave_stream(change.old.name)
+            else:
+                self._drop_strangers(change.new)
+                self._look_at(change.new.name)
+                if change.old is not None and moves_keys(change.old, change.new):
+                    self._tell_of_moved_keys(change.new)
+
+    def look(self, tp: TopicPartition) -> None:
+        """It may be led here by now, or cannot be."""
+        self._look_at(tp.stream)
+
+    async def settled(self, stream: str | None) -> None:
+        """NATS knows that this stream, or all, is listened to as the newest image says; or it is
+        not there, or does not answer in time.
+
+        Windows of duplicates are read in the background, but for those of a node that starts.
+        """
+        if not self._running:
+            self._follow_some(None)
+            await self._openings.drain()
+            return
+        while self._changed if stream is None else stream in self._changed:
+            await self._followed.wait()
+        await self._listening.wait_heard()
+
+    def _look_at(self, stream: str) -> None:
+        self._changed[stream] = None
+        self._any_changed.set()
+
+    async def _follow_changed(self) -> None:
+        try:
+            while True:
+                await self._any_changed.wait()
+                self._any_changed.clear()
+                while self._changed:
+                    self._follow_some(asyncio.get_running_loop().time() + TURN_S)
+                    self._tell_followed()
+                    await asyncio.sleep(0)
+        finally:
+            self._changed.clear()
+            self._tell_followed()
+
+    def _tell_followed(self) -> None:
+        followed, self._followed = self._followed, asyncio.Event()
+        followed.set()
+
+    def _follow_some(self, until: float | None) -> None:
+        """Streams that have changed, until that time, or all of them."""
+        loop = asyncio.get_running_loop()
+        while self._changed and self._image is not None:
+            name = next(iter(self._changed))
+            del self._changed[name]
+            stream = self._image.streams.get(name)
+            if stream is not None and not self._stopping:
+                self._follow(stream)
+            if until is not None and loop.time() >= until:
+                return
+
+    def _tell_of_moved_keys(self, stream: StreamImage) -> None:
+        """By one node: the leader of the first partition."""
+        if stream.partitions[0].leader == self._node_id:
+            extra = {
+                "stream": stream.name,
+                "partitions": len(stream.partitions),
+                "partition_by": stream.config.partition_by,
+                "duplicate_window_ms": stream.config.duplicate_window_ms,
+            }
+            logger.warning(
+                "messages go to other partitions now: for the duplicate window a retry of a message"
+                " that was stored before may be stored again",
+                extra=extra,
+            )
+
+    def _received(self, touched: list[RecordCollector]) -> None:
+        """One read is parsed: one append for each partition in it."""
+        for inflow in touched:
+            inlet = inflow.owner
+            if isinstance(inlet, Refuser):
+                inlet.take()
+                continue
+            assert isinstance(inlet, PartitionIngest)
+            self._grown[inlet] = None
+            try:
+                inlet.take()
+            except Exception:
+                tp = inlet.partition.tp
+                extra = {"stream": tp.stream, "partition": tp.partition}
+                logger.exception("messages could not be taken", extra=extra)
+                inlet.drop()
+
+    async def _give_up_batches(self) -> None:
+        """Those for which nothing comes any more."""
+        while True:
+            await asyncio.sleep(BATCHES_LOOK_S)
+            if self._staging.count:
+                for inlet in self._inlets.values():
+                    inlet.batching.expire(self._now_ms())
+
+    async def _forget_ids(self) -> None:
+        """And have erasures that are owed tried again."""
+        while True:
+            await asyncio.sleep(IDS_LOOK_S)
+            for inlet in tuple(self._inlets.values()):
+                inlet.sequencer.expire(self._now_ms())
+                inlet.erase_owed()
+            self._standby.expire()
+
+    def _batch_given_up(self, stream: str, batch_id: bytes, reason: str) -> None:
+        """As JetStream says it."""
+        text = batch_id.decode(errors="replace")
+        fields = {"account": "", "stream": stream, "batch": text, "reason": reason}
+        said = advisory(
+            "stream_batch_abandoned",
+            fields,
+            event_id=uuid.uuid4().hex,
+            now_ms=self._now_ms(),
+            domain=self._domain,
+        )
+        self._answers.tell(f"{PREFIX}.STREAM.BATCH_ABANDONED.{stream}".encode(), said)
+
+    def _follow(self, stream: StreamImage) -> None:
+        """Inlets for what is led here, each for one leader epoch; what is kept is prepared for."""
+        name, config = stream.name, stream.config
+        if is_internal(name):
+            return
+        led = {
+            TopicPartition(name, number): partition.leader_epoch
+            for number, partition in enumerate(stream.partitions)
+            if partition.leader == self._node_id
+        }
+        self._drop_strangers(stream)
+        self._unopened.pop(name, None)
+        for tp, leader_epoch in led.items():
+            inlet = self._inlets.get(tp)
+            if inlet is not None:
+                self._reconfigure(inlet, config)
+            elif (partition := self._kept(tp)) is not None:
+                if partition.is_leader and partition.leader_epoch == leader_epoch:
+                    self._lead(partition, leader_epoch, config)
+                else:
+                    self._unopened[name] = None  # its log is being cut
+        self._spread(stream)
+        followed = (
+            TopicPartition(name, number)
+            for number, partition in enumerate(stream.partitions)
+            if partition.leader != self._node_id and self._node_id in partition.replicas
+        )
+        kept = (partition for tp in followed if (partition := self._kept(tp)) is not None)
+        self._standby.follow(name, kept, duplicate_window_ms=config.duplicate_window_ms)
+
+    def _drop_strangers(self, stream: StreamImage) -> None:
+        """Inlets for what is not led here any more, or in another epoch, or in another log."""
+        self._drop(
+            tp for tp in self._by_stream.get(stream.name, ()) if self._is_strange(tp, stream)
+        )
+
+    def _is_strange(self, tp: TopicPartition, stream: StreamImage) -> bool:
+        partition, inlet = stream.partitions[tp.partition], self._inlets[tp]
+        is_led = partition.leader == self._node_id and partition.leader_epoch == inlet.leader_epoch
+        return not is_led or self._kept(tp) is not inlet.partition
+
+    def _take_grown(self) -> list[KeptSnapshot]:
+        """Those to which something was appended since this was asked for last."""
+        grown, self._grown = self._grown, {}
+        return self._known(grown)
+
+    def _known(self, inlets: Iterable[PartitionIngest]) -> list[KeptSnapshot]:
+        """Of these, those whose ids are all known: nobody else has appended since."""
+        return [
+            KeptSnapshot(partition, inlet.sequencer, inlet.leader_epoch)
+            for inlet in inlets
+            if inlet.opened
+            and (partition := self._kept(inlet.partition.tp)) is inlet.partition
+            and partition is not None
+        ]
+
+    def _kept(self, tp: TopicPartition) -> KeptPartition | None:
+        try:
+            return self._partitions.partition(tp)
+        except PartitionNotFound:  # it is being opened
+            self._unopened[tp.stream] = None
+            return None
+        except StreamlogError as error:
+            extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            logger.error("partition cannot be listened for", extra=extra)
+            return None
+
+    def _lead(self, partition: KeptPartition, leader_epoch: int, config: StreamConfig) -> None:
+        """A new inlet; it listens when its sequencer knows the ids in the log."""
+        tp = partition.tp
+        prepared = self._standby.take(partition)
+        if prepared is None:
+            window_ms = config.duplicate_window_ms
+            prepared = Prepared(Sequencer(tp.stream, duplicate_window_ms=window_ms))
+        prepared.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
+        inlet = PartitionIngest(
+            partition,
+            leader_epoch=leader_epoch,
+            sequencer=prepared.sequencer,
+            subjects=config.subjects_of(tp.partition),
+            sources=_sources(config, tp),
+            settings=self._inlet_settings(config),
+            answers=self._answers,
+            room=self._room,
+            staging=self._staging,
+            metrics=self._metrics,
+            now_ms=self._now_ms,
+        )
+        self._inlets[tp] = inlet
+        self._by_stream.setdefault(tp.stream, []).append(tp)
+        self._openings.add(inlet, partition, known_offset=prepared.known_offset)
+
+    def _inlet_settings(self, config: StreamConfig) -> IngestSettings:
+        limit, halt = config.message_bytes_max, standstill(config)
+        return IngestSettings(
+            value_bytes_max=self._message_bytes_max if limit == NO_LIMIT else limit,
+            default_ack=_ACKS[config.acks],
+            answering=not config.no_ack,
+            keyed=config.is_compacted,
+            bounded=config.discard == "new",
+            batches=config.allow_atomic,
+            lifetimes=_lifetimes(config),
+            rollups=config.allow_rollup,
+            transform=subject_change(config),
+            shut=None if halt is None else STANDS_STILL[halt],
+        )
+
+    def _spread(self, stream: StreamImage) -> None:
+        """Hear all messages of a stream that is spread over partitions, some of them led here."""
+        name = stream.name
+        leaders = [partition.leader for partition in stream.partitions]
+        if not is_spread_here(stream.config, leaders, self._node_id):
+            self._stop_spreading(name)
+            return
+        spreading = self._spreadings.get(name)
+        if spreading is None:
+            spreading = PartitionedStream(name, node_id=self._node_id, answers=self._answers)
+            self._spreadings[name] = spreading
+        spreading.follow(stream)
+        spreading.share(self._inlets, may_store=self._may_listen)
+        self._tune(spreading)
+
+    def _stop_spreading(self, name: str) -> None:
+        spreading = self._spreadings.pop(name, None)
+        if spreading is not None:
+            self._listening.end(spreading.sids)
+
+    def _reconfigure(self, inlet: PartitionIngest, config: StreamConfig) -> None:
+        """Another configuration for an inlet. Between two subjects that overlap nothing is lost."""
+        inlet.sequencer.configure(duplicate_window_ms=config.duplicate_window_ms)
+        inlet.configure(self._inlet_settings(config))
+        inlet.subjects = config.subjects_of(inlet.partition.tp.partition)
+        inlet.sources = _sources(config, inlet.partition.tp)
+        if inlet.opened and self._may_listen:
+            self._tune(inlet)
+
+    def _drop(self, tps: Iterable[TopicPartition]) -> None:
+        """These are led here no longer, or in another epoch.
+
+        They end before a new inlet listens to the same subject, lest both get one message.
+        """
+        ended: list[int] = []
+        for tp in list(tps):
+            inlet = self._inlets.pop(tp)
+            inlet.close()
+            ended += inlet.sids
+            self._by_stream[tp.stream].remove(tp)
+            if not self._by_stream[tp.stream]:
+                del self._by_stream[tp.stream]
+        self._listening.end(ended)
+
+    def _opened(self, inlet: PartitionIngest) -> None:
+        spreading = self._spreadings.get(inlet.partition.tp.stream)
+        if spreading is not None:
+            spreading.share(self._inlets, may_store=self._may_listen)
+        self._listen(inlet)
+
+    def _listen(self, inlet: PartitionIngest) -> None:
+        """To what it hears by itself, if the time has come."""
+        if inlet.opened and self._may_listen:
+            self._tune(inlet)
+
+    def _tune(self, listener: PartitionIngest | PartitionedStream) -> None:
+        """To what it wants, and to nothing else. Between two that overlap nothing is lost."""
+        if self._stopping:
+            return
+        heard = {self._listening.source(sid): sid for sid in listener.sids}
+        missing = [source for source in listener.sources if source not in heard]
+        ended = [sid for source, sid in heard.items() if source not in listener.sources]
+        kept = (sid for sid in listener.sids if sid not in ended)
+        listener.sids = (*kept, *self._listening.begin(missing, listener.target))
+        self._listening.end(ended)
+
+    def _lease_changed(self, held: bool) -> None:
+        changed, self._may_listen = held != self._may_listen, held
+        if self._stopping or not changed:
+            return
+        inlets = self._inlets.values()
+        for spreading in self._spreadings.values():  # which hear on, and refuse
+            spreading.share(self._inlets, may_store=held)
+        if held:
+            for inlet in inlets:
+                self._listen(inlet)
+        else:
+            ended = [sid for inlet in inlets for sid in inlet.sids]
+            for inlet in inlets:
+                inlet.sids = ()
+            self._listening.end(ended)
+        logger.log(
+            logging.INFO if held else logging.WARNING,
+            "listening again" if held else "not listening: the controller is not heard",
+            extra={"partitions": len(inlets)},
+        )
+
+
+def _lifetimes(config: StreamConfig) -> Lifetimes:
+    if not config.allow_ttl:
+        return Lifetimes.NONE
+    return Lifetimes.ANY if config.retention_ms == NO_LIMIT else Lifetimes.LIMITED
+
+
+def _sources(config: StreamConfig, tp: TopicPartition) -> tuple[SubjectFilter, ...]:
+    """What a partition's inlet listens to by itself."""
+    if config.is_spread:
+        return ()
+    group = config.group or None
+    return tuple(SubjectFilter(subject, group) for subject in config.subjects_of(tp.partition))

@@ -1,0 +1,91 @@
+"""Messages that have others go: what is answered where the erasure cannot be stored."""
+
+import pytest
+
+from streamlog.errors import StorageFull
+from streamlog.ingest.admission.rollup_deletes import NOT_REMOVED
+from tests.inlet_way import Way, message
+
+ALL = {"Nats_Rollup": "all"}
+
+
+@pytest.fixture
+async def way() -> Way:
+    way = Way(batches=True, rollups=True, inflight_bytes_max=100_000, value_bytes_max=5_000)
+    for number in range(3):
+        way.read(message(str(number)))
+    way.partition.commit()
+    way.told()
+    return way
+
+
+def kept(way: Way) -> list[int]:
+    return [offset for offset in range(10, 14) if offset not in way.partition.erased]
+
+
+async def test_what_was_before_goes(way: Way) -> None:
+    way.read(message("roll", Nats_Msg_Id="1", **ALL))
+    assert kept(way) == [13]
+    assert way.told() == []
+    way.partition.commit()
+    assert way.told() == [("roll", {"stream": "orders", "seq": 14})]
+
+
+async def test_a_retry_removes_what_could_not_be_removed(way: Way) -> None:
+    way.partition.erasing.fault = StorageFull("full")
+    way.read(message("roll", Nats_Msg_Id="1", **ALL))
+    assert way.refused() == [("roll", NOT_REMOVED.err_code)]
+    way.partition.commit()
+    way.read(message("again", Nats_Msg_Id="1", **ALL))
+    assert way.refused() == [("again", NOT_REMOVED.err_code)]
+    way.partition.erasing.fault = None
+    way.read(message("third", Nats_Msg_Id="1", **ALL))
+    assert kept(way) == [13]
+    assert way.told() == []  # the erasure is not committed yet
+    way.partition.commit()
+    assert way.told() == [("third", {"stream": "orders", "seq": 14, "duplicate": True})]
+
+
+async def test_nothing_comes_between_a_message_and_its_erasure(way: Way) -> None:
+    """So that the next leader finds it at the end of the log."""
+    way.partition.erasing.fault = StorageFull("full")
+    way.read(message("roll", **ALL))
+    way.told()
+    way.read(message("next", Nats_Msg_Id="2"))
+    way.partition.erasing.fault = None
+    way.read(message("next", Nats_Msg_Id="2"), message("twice", Nats_Msg_Id="2"))
+    assert way.refused() == [("next", 10077), ("next", 10077), ("twice", 10077)]
+    assert (kept(way), way.partition.messages_end) == ([13], 14)
+    way.read(message("next", Nats_Msg_Id="2"), message("twice", Nats_Msg_Id="2"))
+    way.partition.commit()
+    assert sorted(way.told(), key=lambda it: it[0]) == [
+        ("next", {"stream": "orders", "seq": 16}),
+        ("twice", {"stream": "orders", "seq": 16, "duplicate": True}),
+    ]
+
+
+async def test_without_another_message_it_is_tried_again_in_time(way: Way) -> None:
+    way.partition.erasing.fault = StorageFull("full")
+    way.read(message("roll", **ALL))
+    way.inlet.erase_owed()
+    assert kept(way) == [10, 11, 12, 13]
+    way.partition.erasing.fault = None
+    way.inlet.erase_owed()
+    assert kept(way) == [13]
+
+
+async def test_a_batch_whose_erasure_fails_is_not_acknowledged(way: Way) -> None:
+    way.partition.erasing.fault = StorageFull("full")
+    asked = {"Nats_Batch_Id": "b", "Nats_Batch_Sequence": "1", "Nats_Batch_Commit": "1"}
+    way.read(message("batch", **asked, **ALL))
+    way.partition.commit()
+    assert way.refused() == [("batch", NOT_REMOVED.err_code)]
+
+
+async def test_a_repetition_waits_for_an_erasure_that_is_not_committed(way: Way) -> None:
+    way.read(message("roll", Nats_Msg_Id="1", **ALL))
+    way.partition.move(14)
+    way.read(message("again", Nats_Msg_Id="1", **ALL))
+    assert way.told() == []
+    way.partition.commit()
+    assert [reply for reply, _ in way.told()] == ["again", "roll"]

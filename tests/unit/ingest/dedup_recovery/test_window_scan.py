@@ -1,0 +1,123 @@
+import pytest
+
+from streamlog.errors import CorruptBatch
+from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.window_scan import rebuild_window, scan
+from streamlog.model import TopicPartition
+from streamlog.record.batch import PUBLISHED
+from streamlog.record.codec import RecordRun
+from streamlog.record.compression import Compression
+from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg
+
+TIME_MS = 1_700_000_000_000
+TWINS = [
+    pytest.param(twin, id=name)
+    for name, twin in (("plain", PLAIN), ("compiled", compiled()))
+    if twin is not None
+]
+
+
+class FakeSlice:
+    def __init__(self, data: bytes) -> None:
+        self._data = data
+
+    def read(self) -> bytes:
+        return self._data
+
+    def __enter__(self) -> "FakeSlice":
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+
+class FakePartition:
+    """One batch each second; each of three records, the last of them with an id."""
+
+    def __init__(self, compression: int = 0, *, damaged_from: int = 10**9) -> None:
+        self.tp = TopicPartition("orders", 0)
+        self.log_start_offset, self.high_watermark, self.log_end_offset = 0, 24, 30
+        self.damaged_from = damaged_from
+        self._batches = []
+        for i in range(10):
+            run = RecordRun(attributes=PUBLISHED)
+            run.append(None, b"Nats-Msg-Id: no header")
+            run.append(None, b"", [(b"subject", b"orders"), (b"Nats-Msg-Id", b"")])
+            run.append(None, b"", [(b"subject", b"orders"), (b"Nats-Msg-Id", b"id-%d" % i)])
+            self._batches.append(
+                run.seal(
+                    base_offset=3 * i,
+                    leader_epoch=0,
+                    timestamp_ms=TIME_MS + 1000 * i,
+                    compression=compression,
+                )
+            )
+
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None:
+        at = max(0, -(-(timestamp_ms - TIME_MS) // 1000))
+        return (3 * at, TIME_MS + 1000 * at) if 3 * at < self.high_watermark else None
+
+    async def read_appended(self, offset: int, max_bytes: int) -> FakeSlice:
+        if offset >= self.damaged_from:
+            raise CorruptBatch("as asked for")
+        return FakeSlice(b"".join(self._batches[offset // 3 : offset // 3 + 4]))
+
+
+def first_of(sequencer: Sequencer, message_id: bytes) -> int | None:
+    block = b"NATS/1.0\r\nNats-Msg-Id: %b\r\n\r\n" % message_id
+    now_ms = TIME_MS + 10_000
+    return sequencer.admit(block, b"", b"", 0, log_end_offset=30, now_ms=now_ms).duplicate_of
+
+
+@pytest.mark.parametrize("compression", [Compression.NONE, Compression.LZ4])
+async def test_ids_of_the_window_are_known_again(compression: int) -> None:
+    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    partition = FakePartition(compression)
+    count = await rebuild_window(
+        partition,  # type: ignore[arg-type]
+        sequencer,
+        since_ms=TIME_MS + 5000,
+    )
+    assert count == 5
+    assert [first_of(sequencer, b"id-%d" % i) for i in (4, 5, 9)] == [None, 17, 29]
+
+
+async def test_damage_is_told_and_does_not_keep_the_stream_shut(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    partition = FakePartition(damaged_from=12)
+    count = await rebuild_window(
+        partition,  # type: ignore[arg-type]
+        sequencer,
+        since_ms=TIME_MS,
+    )
+    assert (count, first_of(sequencer, b"id-3")) == (4, 11)
+    assert "message ids from here on are not known" in caplog.text
+
+
+async def test_what_is_not_committed_counts_also_where_nothing_committed_is_that_young() -> None:
+    sequencer = Sequencer("orders", duplicate_window_ms=120_000)
+    partition = FakePartition()
+    count = await rebuild_window(
+        partition,  # type: ignore[arg-type]
+        sequencer,
+        since_ms=TIME_MS + 9000,
+    )
+    assert (count, first_of(sequencer, b"id-9"), first_of(sequencer, b"id-8")) == (1, 29, None)
+
+
+@pytest.mark.parametrize("compression", Compression)
+@pytest.mark.parametrize("twin", TWINS)
+def test_the_ids_of_what_came_over_nats_are_found(twin: Twin, compression: Compression) -> None:
+    """Whatever has gathered it: the batches of an inflow are marked, and stay so when sealed."""
+    parser, inflow = twin.FrameParser(), twin.Inflow(value_bytes_max=1000)
+    parser.bind(SID, inflow)
+    for _ in range(2):  # a run that was sealed gathers the next read
+        parser.feed(hmsg(block(b"Nats-Msg-Id: one"), b"x") + hmsg(block(b"Nats-Msg-Id: two")))
+        batch = inflow.run.seal(
+            base_offset=7, leader_epoch=3, timestamp_ms=TIME_MS, compression=compression
+        )
+        found = scan(FakeSlice(bytes(batch)))  # type: ignore[arg-type]
+        assert [(it.message_id, it.offset) for it in found.ids] == [(b"one", 7), (b"two", 8)]
+        assert (found.next_offset, found.epoch) == (9, 3)

@@ -1,0 +1,33 @@
+from streamlog.ingest.acks.replies import pack_reply
+from streamlog.ingest.liftbridge import envelope
+from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, parted, unpack
+
+BOTH = ReplyAddress(b"_INBOX.a", b"acks", envelope.ALL, b"ack")
+
+
+def test_an_address_is_no_subject() -> None:
+    packed = BOTH.packed()
+    assert is_address(packed)
+    assert not is_address(b"_INBOX.a")
+    assert not is_address(b"")
+    assert unpack(packed) == BOTH
+    assert unpack(ReplyAddress(b"", b"", envelope.NONE, b"").packed()) == (
+        b"",
+        b"",
+        envelope.NONE,
+        b"",
+    )
+
+
+def test_answers() -> None:
+    assert BOTH.answers(b"{}", b"!") == b"PUB _INBOX.a 2\r\n{}\r\nPUB acks 4\r\nack!\r\n"
+    assert BOTH._replace(reply=b"").answers(b"{}", b"!") == b"PUB acks 4\r\nack!\r\n"
+    assert BOTH._replace(inbox=b"").answers(b"{}", b"!") == b"PUB _INBOX.a 2\r\n{}\r\n"
+    assert BOTH._replace(policy=envelope.NONE).answers(b"{}", b"") == b"PUB _INBOX.a 2\r\n{}\r\n"
+
+
+def test_parted() -> None:
+    subjects = [pack_reply(0, b"a"), pack_reply(2, b"b")]
+    packed = subjects[0] + pack_reply(1, BOTH.packed()) + subjects[1]
+    assert parted(packed) == (b"".join(subjects), [(1, BOTH)])
+    assert parted(b"") == (b"", [])

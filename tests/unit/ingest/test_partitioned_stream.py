@@ -1,0 +1,131 @@
+import json
+from typing import Any
+
+from streamlog.ingest.parser.frames import FrameParser, RecordCollector
+from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
+from streamlog.metadata.image import PartitionImage, StreamImage
+from streamlog.metadata.stream import StreamConfig
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+from streamlog.record.keys import murmur2
+from tests import enveloped
+from tests.inlet_way import Way
+from tests.nats_frames import SID, msg
+
+ME, OTHER = NodeId(1), NodeId(2)
+
+
+class Node:
+    """One of two, with inlets for what it leads."""
+
+    def __init__(self, *leaders: NodeId, **settings: Any) -> None:
+        self.config = StreamConfig.of(
+            name="orders",
+            subjects=("o.>",),
+            partitions=len(leaders),
+            partition_by="tokens:2",
+            **settings,
+        )
+        self.way = Way(value_bytes_max=1000)
+        self.way.inlet.opened = True
+        self.spreading = PartitionedStream("orders", node_id=ME, answers=self.way.answers)
+        self.inlets = {
+            TopicPartition("orders", number): self.way.inlet
+            for number, leader in enumerate(leaders)
+            if leader == ME
+        }
+        self.lead(*leaders)
+        self.parser = FrameParser()
+        self.parser.bind(SID, self.spreading.target)
+
+    def lead(self, *leaders: NodeId, may_store: bool = True) -> None:
+        partitions = tuple(_partition(leader) for leader in leaders)
+        self.spreading.follow(StreamImage(self.config, None, 0, partitions))  # type: ignore[arg-type]
+        self.spreading.share(self.inlets, may_store=may_store)
+
+    def told(self) -> list[str]:
+        """What happened to a message for each partition: stored, refused, or left to others."""
+        outcomes = []
+        for number in range(self.config.partitions):
+            touched = self.take(self.subject(number))
+            self.way.partition.commit()
+            answers = self.way.answered()
+            if not touched:
+                assert answers == []
+                outcomes.append("left")
+            elif isinstance(touched[0].owner, Refuser):
+                assert [json.loads(answer)["error"]["err_code"] for _, answer in answers] == [10008]
+                outcomes.append("refused")
+            else:
+                assert ["seq" in json.loads(answer) for _, answer in answers] == [True]
+                outcomes.append("stored")
+        return outcomes
+
+    def take(
+        self, subject: bytes, payload: bytes = b"v", reply: bytes = b"a"
+    ) -> list[RecordCollector]:
+        touched = self.parser.feed(msg(payload, subject, reply))
+        for inflow in touched:
+            inflow.owner.take()  # type: ignore[attr-defined]
+        return touched
+
+    def subject(self, number: int) -> bytes:
+        """One whose messages go to this partition."""
+        tokens = map(str, range(100))
+        count = self.config.partitions
+        return next(
+            b"o." + token.encode()
+            for token in tokens
+            if (murmur2(token.encode()) & 0x7FFFFFFF) % count == number
+        )
+
+
+def _partition(leader: NodeId) -> PartitionImage:
+    nodes = (ME, OTHER)
+    return PartitionImage(
+        replicas=nodes, isr=nodes, leader=leader, leader_epoch=0, partition_epoch=0
+    )
+
+
+async def test_each_takes_its_own_and_one_refuses_what_nobody_leads() -> None:
+    node = Node(ME, OTHER, NO_LEADER)
+    assert node.told() == ["stored", "left", "refused"]
+    node = Node(OTHER, ME, NO_LEADER)
+    assert node.told() == ["left", "stored", "left"]
+    node = Node(NO_LEADER, ME, OTHER)
+    assert node.told() == ["refused", "stored", "left"]
+
+
+async def test_a_leader_that_may_not_store_says_so_itself() -> None:
+    node = Node(ME, OTHER)
+    node.way.inlet.opened = False
+    node.lead(ME, OTHER)
+    assert node.told() == ["refused", "left"]
+    node.way.inlet.opened = True
+    node.lead(ME, OTHER, may_store=False)
+    assert node.told() == ["refused", "left"]
+    node.way.inlet.closed = True
+    node.lead(ME, OTHER)
+    assert node.told() == ["refused", "left"]
+
+
+async def test_what_is_refused_needs_no_room_and_asks_for_nothing() -> None:
+    node = Node(ME, NO_LEADER)
+    node.take(node.subject(1), b"v" * 5000)
+    ((reply, answer),) = node.way.told()
+    assert (reply, answer["error"]["err_code"]) == ("a", 10008)  # type: ignore[index]
+    assert len(node.way.inlet.sequencer) == 0
+
+
+async def test_an_envelope_is_refused_with_an_ack() -> None:
+    node = Node(ME, NO_LEADER)
+    data = enveloped.envelope(enveloped.message(b"v", inbox=b"acks", policy=enveloped.ALL))
+    node.take(node.subject(1), data, b"")
+    ((inbox, ack),) = node.way.answered()
+    assert (inbox, enveloped.read_ack(ack)["error"]) == ("acks", 1)
+
+
+async def test_a_stream_that_does_not_answer_refuses_in_silence() -> None:
+    node = Node(ME, NO_LEADER, no_ack=True)
+    node.take(node.subject(1))
+    assert node.way.answered() == []
+    assert node.way.count("refusals", reason="not_leader") == 1
