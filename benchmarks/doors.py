@@ -90,8 +90,8 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
 def password(directory: Path, *, sealed: bool = False) -> Door:
     """By SCRAM, which costs the client some milliseconds of hashing; ``sealed``: within TLS."""
     from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
-    from streamlog.metadata.bootstrap_users import add_bootstrap_user
-    from streamlog.metadata.credential import StoredCredential
+    from streamlog.metadata.image.credential import StoredCredential
+    from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 
     door = tls(directory) if sealed else Door()
     directory.mkdir(exist_ok=True)

@@ -5,9 +5,9 @@ from uuid import UUID
 
 from streamlog.errors import OffsetOutOfRange
 from streamlog.metadata.controller import Decision, batches
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataLogBegun, MetadataRecord
-from streamlog.metadata.store import StoredBatch
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataLogBegun, MetadataRecord
+from streamlog.metadata.quorum.store import StoredBatch
 from tests.controller_world import World
 
 
@@ -16,7 +16,7 @@ class LoggedWorld(World):
 
     def __init__(self, count: int = 0) -> None:
         self.log: list[StoredBatch] = []
-        self.images: list[Image] = [Image("c")]
+        self.images: list[MetadataImage] = [MetadataImage("c")]
         """All there ever were, by offset."""
         self.start_offset = 0
         self.reads = 0
@@ -47,10 +47,10 @@ class LoggedWorld(World):
         return [record for batch in self.log for record in batch.records]
 
     @property
-    def end(self) -> Image:
+    def end(self) -> MetadataImage:
         return self.image
 
-    async def begin(self, offset: int) -> Image:
+    async def begin(self, offset: int) -> MetadataImage:
         held = [it for it in self.images if it.offset >= self.start_offset]
         return next((it for it in reversed(held) if it.offset <= offset), held[0])
 

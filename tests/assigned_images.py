@@ -3,8 +3,8 @@
 from dataclasses import replace
 from uuid import UUID
 
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 ONE, TWO = NodeId(1), NodeId(2)
@@ -14,7 +14,7 @@ class Assigned:
     """``image`` is the newest; each change makes the next one."""
 
     def __init__(self) -> None:
-        self.image = Image("c")
+        self.image = MetadataImage("c")
         self._ids = 0
         self._epochs = 0
 

@@ -10,10 +10,10 @@ from streamlog.backup.source import Batch, Extent
 from streamlog.errors import OffsetOutOfRange, StreamNotFound
 from streamlog.groups.records import Committed, KeptGroup, OffsetKey, group_record, offset_record
 from streamlog.metadata import commands as c
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import ProducerIdsAllocated
-from streamlog.metadata.stream import OFFSETS_STREAM
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import ProducerIdsAllocated
+from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.codec import RecordRun
@@ -100,7 +100,7 @@ class Watched:
         self._cluster = cluster
         self._meanwhile = meanwhile
 
-    async def image(self) -> Image:
+    async def image(self) -> MetadataImage:
         self._meanwhile()
         return self._cluster.image
 

@@ -16,8 +16,8 @@ from hypothesis.stateful import RuleBasedStateMachine
 from streamlog.errors import StreamlogError
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, batches, decide
-from streamlog.metadata.image import Image, PartitionImage
-from streamlog.metadata.records import PartitionChanged, StreamCreated, encode_record
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.image.records import PartitionChanged, StreamCreated, encode_record
 from streamlog.model import NO_LEADER, NodeId
 
 NODES = [NodeId(number) for number in range(1, 6)]
@@ -63,7 +63,7 @@ class ControllerModel(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.image = Image("c")
+        self.image = MetadataImage("c")
         self.live: set[NodeId] = set()
         self.hearsay: set[NodeId] = set()
         """Of the live ones: those that this controller has not heard of itself."""
@@ -210,5 +210,5 @@ def check_racks(replicas: tuple[NodeId, ...], hosts: set[NodeId]) -> None:
     assert max(racks.values()) == 1 or not unused
 
 
-def _slow_changes(new: Image, old: Image):  # type: ignore[no-untyped-def]
-    return Image("c", 10**9, new.epoch, new.nodes, new.streams).changes(old)
+def _slow_changes(new: MetadataImage, old: MetadataImage):  # type: ignore[no-untyped-def]
+    return MetadataImage("c", 10**9, new.epoch, new.nodes, new.streams).changes(old)

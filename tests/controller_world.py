@@ -5,9 +5,9 @@ from uuid import UUID
 
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision, decide, next_moves
-from streamlog.metadata.image import Image, PartitionImage
-from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 
 
@@ -19,7 +19,7 @@ class World:
     """Nodes 1 to ``count``, all alive."""
 
     def __init__(self, count: int = 0, *, racks: Iterable[str | None] = ()) -> None:
-        self.image = Image("c")
+        self.image = MetadataImage("c")
         self.live: set[NodeId] = set()
         self.hearsay: set[NodeId] = set()
         """Alive as the controller before this one knew."""

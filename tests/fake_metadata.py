@@ -9,15 +9,15 @@ from uuid import UUID, uuid4, uuid5
 from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import AlterStream, AlterUser, Command, DescribeCluster
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.controller.users import alter_user
-from streamlog.metadata.credential import Credentials, StoredCredential
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage, partition_changed
-from streamlog.metadata.records import NodeFenced
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.credential import Credentials, StoredCredential
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage, partition_changed
+from streamlog.metadata.image.records import NodeFenced
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from tests.fake_partition import NODE, FakePartition
@@ -40,7 +40,7 @@ class FakeMetadata:
     """The real controller and image, without a log."""
 
     def __init__(self, local: dict[TopicPartition, FakePartition], directory: Path) -> None:
-        self.image = Image(CLUSTER_ID)
+        self.image = MetadataImage(CLUSTER_ID)
         self.lease = FakeLease()
         self.asked: list[Command] = []
         """What this node has asked the controller for."""

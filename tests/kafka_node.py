@@ -20,7 +20,7 @@ from streamlog.config import (
 )
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.sections import ClientAuth, TlsSection

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 from streamlog.errors import NotLeader, StreamlogError
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import EpochEnd, TopicPartition
 from streamlog.partition.state import Acknowledgement
 from streamlog.partition.subjects.reading import note_batches, nothing_erased

@@ -14,9 +14,9 @@ from streamlog.ingest.service import IngestService
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
-from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -131,16 +131,16 @@ class LocalNode:
             and self.source.has_settled(image)
         )
 
-    async def _open_registry(self, image: Image) -> None:
+    async def _open_registry(self, image: MetadataImage) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
-        self.registry.apply(Image(image.cluster_id), image)
+        self.registry.apply(MetadataImage(image.cluster_id), image)
 
-    async def _begin_ingest(self, image: Image) -> None:
-        self.source.apply(Image(image.cluster_id), image)
+    async def _begin_ingest(self, image: MetadataImage) -> None:
+        self.source.apply(MetadataImage(image.cluster_id), image)
         self.registry.add_listener(self.source.look)
         await self.source.settled(None)
 
-    async def _begin_admin(self, image: Image) -> None:
+    async def _begin_admin(self, image: MetadataImage) -> None:
         self.registry.add_listener(self.api.look)
 
     async def __aexit__(self, *error: Any) -> None:

@@ -4,12 +4,12 @@ from uuid import UUID
 
 from streamlog.metadata.commands import Command, Heartbeat, RegisterNode
 from streamlog.metadata.controller import Decision, decide
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
 
 
 def started(
-    image: Image,
+    image: MetadataImage,
     node_id: NodeId,
     incarnation: UUID,
     *,
@@ -31,5 +31,5 @@ def started(
     return Decision((*registered.records, *_decided(between, beat).records))
 
 
-def _decided(image: Image, command: Command) -> Decision:
+def _decided(image: MetadataImage, command: Command) -> Decision:
     return decide(image, command, now_ms=0, new_id=UUID(int=0), live=frozenset())

@@ -26,8 +26,8 @@ from streamlog.metadata.commands import (
 )
 from streamlog.metadata.controller import decide
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -46,7 +46,7 @@ class Member:
 
     def __init__(self, world: "World", node_id: NodeId, path: Path, url: str) -> None:
         self.node_id = node_id
-        self.image = Image("test")
+        self.image = MetadataImage("test")
         self.may_see = True
         self.controller_id = FRONT
         self.registry = ReplicaManager(
@@ -108,7 +108,7 @@ class World:
     """Three nodes and what was decided."""
 
     def __init__(self, path: Path, url: str) -> None:
-        self.image = Image("test")
+        self.image = MetadataImage("test")
         self.has_controller = True
         self.transfers: list[TransferController] = []
         self.members = {i: Member(self, i, path / str(i), url) for i in IDS}

@@ -6,10 +6,10 @@ from uuid import UUID
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
-from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.snapshot import encode_snapshot, snapshot_id
-from streamlog.metadata.store import SEGMENT_BYTES, MetadataStore, StoredBatch
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
+from streamlog.metadata.quorum.store import SEGMENT_BYTES, MetadataStore, StoredBatch
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.lone_node import started
 

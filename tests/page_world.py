@@ -9,8 +9,13 @@ from typing import Any, NamedTuple
 from immutables import Map
 
 from streamlog.console.page.moment import Kept, Moment
-from streamlog.metadata.image import Image, NodeImage, PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import (
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    StreamImage,
+)
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -80,7 +85,7 @@ def stream(name: str, *partitions: PartitionImage, **settings: Any) -> StreamIma
     return StreamImage(config, uuid.uuid5(uuid.NAMESPACE_DNS, name), BEGAN_MS, partitions)
 
 
-def image(*streams: StreamImage, offset: int = 7, **nodes: Any) -> Image:
+def image(*streams: StreamImage, offset: int = 7, **nodes: Any) -> MetadataImage:
     """Three nodes; ``node_2=replace(...)`` for one that is not well, None for one that is not."""
     known = {node_id: replace(NODE, node_id=node_id, host=f"host-{node_id}") for node_id in ALL}
     for name, node in nodes.items():
@@ -89,13 +94,13 @@ def image(*streams: StreamImage, offset: int = 7, **nodes: Any) -> Image:
             del known[node_id]
         else:
             known[node_id] = replace(known[node_id], **node)
-    return Image(
+    return MetadataImage(
         "c-1", offset, 1, Map(known), Map({it.name: it for it in streams}),
         leaderless=sum(p.leader == -1 for it in streams for p in it.partitions),
     )  # fmt: skip
 
 
-def moment(of: Image, **changes: Any) -> Moment:
+def moment(of: MetadataImage, **changes: Any) -> Moment:
     well = Moment(
         node_id=ONE,
         version="0",

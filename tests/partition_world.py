@@ -12,8 +12,8 @@ from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -70,7 +70,7 @@ class World:
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = data_dir
-        self.image = Image("c")
+        self.image = MetadataImage("c")
         self.deleted: frozenset[UUID] = frozenset()
         self.metrics = NodeMetrics()
         self.keys = KeyRing()  # of the next registry

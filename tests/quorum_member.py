@@ -13,12 +13,12 @@ from streamlog.groups.service import GroupService
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
-from streamlog.metadata.image import Image
-from streamlog.metadata.peers import Peers
-from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.settings import RaftSettings
@@ -61,7 +61,7 @@ class Member:
         self.data_directory_id = uuid.uuid4()
         self._stamps: list[uuid.UUID] = []
         """Of the data folder, which outlives that of the metadata."""
-        self.seen: list[Image] = []
+        self.seen: list[MetadataImage] = []
         self._voters = configured_voters(voters)
         self._cluster_id = cluster_id
         self._settings = settings
@@ -145,10 +145,10 @@ class Member:
         await asyncio.wait(self._tasks)
         await self._listener.stop()
 
-    async def _began(self, image: Image) -> None:
+    async def _began(self, image: MetadataImage) -> None:
         self.seen.append(image)
 
-    def _saw(self, _old: Image, new: Image) -> None:
+    def _saw(self, _old: MetadataImage, new: MetadataImage) -> None:
         self.seen.append(new)
 
 

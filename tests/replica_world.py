@@ -16,7 +16,7 @@ from streamlog.groups.service import GroupService
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
@@ -55,7 +55,7 @@ class ReplicaNode:
         self, world: "ReplicaWorld", node_id: NodeId, *, disk: Disk | None, **log: object
     ) -> None:
         self.node_id = node_id
-        self.image = Image("c")
+        self.image = MetadataImage("c")
         self.lease = FakeLease()
         self.metrics = NodeMetrics()
         self.refuse: StreamlogError | None = None
@@ -154,7 +154,7 @@ class ReplicaNode:
             )
         )
 
-    async def hear(self, image: Image) -> None:
+    async def hear(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
         self.registry.apply(old, image)
         await self.registry.settled()

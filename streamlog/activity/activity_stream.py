@@ -3,8 +3,8 @@
 from typing import Final
 
 from streamlog.config import ActivitySection
-from streamlog.metadata.internal_stream import min_isr_of
-from streamlog.metadata.stream import ACTIVITY_STREAM, StreamConfig
+from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
+from streamlog.metadata.stream.internal_stream import min_isr_of
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 SEGMENT_AGE_MS: Final = 86_400_000

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Iterator
 from functools import partial
 
 from streamlog.activity.events import Event, event_of
-from streamlog.metadata.delta import ImageDelta
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.store import StoredBatch
+from streamlog.metadata.image.metadata_delta import MetadataDelta
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.quorum.store import StoredBatch
 
 
 class Chronicle:
@@ -16,7 +16,7 @@ class Chronicle:
     ``log_id``: of the metadata log that is read. Its first records come before its name.
     """
 
-    def __init__(self, image: Image, first: int, log_id: str | None) -> None:
+    def __init__(self, image: MetadataImage, first: int, log_id: str | None) -> None:
         self.image = image
         self._first = first
         self._log_id = log_id
@@ -33,7 +33,7 @@ class Chronicle:
             )
         return events
 
-    def rest(self, image: Image) -> None:
+    def rest(self, image: MetadataImage) -> None:
         """All was read: from now on ``image``, which is equal, is the one that is held, so that it
         is not there twice.
         """
@@ -46,7 +46,7 @@ class Chronicle:
         batch: StoredBatch,
         record: MetadataRecord,
         offset: int,
-        before: ImageDelta,
+        before: MetadataDelta,
     ) -> None:
         if offset >= self._first:
             events.append(

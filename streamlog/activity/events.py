@@ -10,12 +10,12 @@ from typing import Any, Final, NamedTuple, Protocol
 
 from immutables import Map
 
-from streamlog.metadata import records as facts
-from streamlog.metadata.credential import Credentials
-from streamlog.metadata.entries import NodeImage, PartitionImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.quota import NO_QUOTA, Quota
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image import records as facts
+from streamlog.metadata.image.credential import Credentials
+from streamlog.metadata.image.image_types import NodeImage, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.quota import NO_QUOTA, Quota
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 VERSION: Final = 1
@@ -26,7 +26,7 @@ Fields = dict[str, Any]
 
 
 class Known(Protocol):
-    """``metadata.delta.ImageDelta``, as it is before the record."""
+    """``metadata.image.metadata_delta.MetadataDelta``, as it is before the record."""
 
     @property
     def nodes(self) -> Map[NodeId, NodeImage]: ...
@@ -68,7 +68,7 @@ class Told(NamedTuple):
     next_offset: int
 
 
-def log_id_of(image: Image) -> str | None:
+def log_id_of(image: MetadataImage) -> str | None:
     """As events name it."""
     return None if image.log is None else str(image.log.log_id)
 

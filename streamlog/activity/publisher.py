@@ -9,8 +9,8 @@ from typing import Final, Protocol
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, Told, gap_event, log_id_of, told_by
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import Image
-from streamlog.metadata.store import StoredBatch
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.quorum.store import StoredBatch
 from streamlog.partition.led_partition import LedPartition
 from streamlog.partition.watchers import until
 from streamlog.record.batch import batches
@@ -27,11 +27,11 @@ RETRY_MAX_S: Final = 10.0
 
 
 class History(Protocol):
-    """``metadata.history.History``."""
+    """``metadata.quorum.history.MetadataHistory``."""
 
     @property
-    def end(self) -> Image: ...
-    async def begin(self, offset: int) -> Image: ...
+    def end(self) -> MetadataImage: ...
+    async def begin(self, offset: int) -> MetadataImage: ...
     async def read(self, offset: int) -> list[StoredBatch]: ...
 
 
@@ -117,7 +117,7 @@ class Publisher:
             logger.error("last activity does not decode", extra={"error": str(error)})
             return None
 
-    async def _tell_gap(self, told: Told, image: Image, log_id: str | None) -> None:
+    async def _tell_gap(self, told: Told, image: MetadataImage, log_id: str | None) -> None:
         now_ms = time.time_ns() // 1_000_000
         gap = gap_event(told, image.offset, log_id=log_id, epoch=image.epoch, time_ms=now_ms)
         logger.warning(

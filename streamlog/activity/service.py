@@ -9,10 +9,10 @@ from streamlog.activity.activity_stream import config_of
 from streamlog.activity.publisher import History, Publisher
 from streamlog.config import ActivitySection
 from streamlog.errors import PartitionNotFound, StreamlogError
-from streamlog.metadata.image import Image
-from streamlog.metadata.internal_stream import InternalStream
-from streamlog.metadata.internal_stream import Metadata as StreamMetadata
-from streamlog.metadata.stream import ACTIVITY_STREAM
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import ACTIVITY_STREAM
+from streamlog.metadata.stream.internal_stream import InternalStream
+from streamlog.metadata.stream.internal_stream import Metadata as StreamMetadata
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartition
 
@@ -71,7 +71,7 @@ class ActivityService:
         if tp == ACTIVITY and self._publisher is None:
             self._changed.set()
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """What is not open yet comes with ``look``."""
         self._lead(new)
         self._stream.look()
@@ -97,7 +97,7 @@ class ActivityService:
                 publisher = self._publisher = self._begun(self._epoch)
                 telling = None if publisher is None else group.create_task(publisher.run())
 
-    def _lead(self, image: Image) -> None:
+    def _lead(self, image: MetadataImage) -> None:
         stream = image.streams.get(ACTIVITY_STREAM)
         partitions = stream.partitions if stream is not None and not self._stopping else ()
         epochs = [it.leader_epoch for it in partitions if it.leader == self._node_id]

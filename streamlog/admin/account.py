@@ -6,7 +6,7 @@ from streamlog.admin.fields import Fields
 from streamlog.admin.leaders import Leaders
 from streamlog.admin.streams import Metadata
 from streamlog.ingest.admission.publish_headers import API_LEVEL
-from streamlog.metadata.stream import INTERNAL_STREAMS
+from streamlog.metadata.stream.config import INTERNAL_STREAMS
 
 
 class Counts:

@@ -5,8 +5,8 @@ from typing import Any, Final
 
 from streamlog.admin.stream_info import node_name, replicas_json
 from streamlog.ingest.acks.advisory import PREFIX, advisory
-from streamlog.metadata.image import Image, StreamChange, StreamImage
-from streamlog.metadata.stream import is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
+from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NO_LEADER
 
 Advisory = tuple[str, bytes]
@@ -30,7 +30,7 @@ class Advisories:
         self._now_ms = now_ms
         self._new_id = new_id
 
-    def of_change(self, change: StreamChange, image: Image) -> Iterator[Advisory]:
+    def of_change(self, change: StreamChange, image: MetadataImage) -> Iterator[Advisory]:
         """Of one stream's; nobody is told of the nodes' own."""
         old, new = change
         known = new or old
@@ -65,7 +65,7 @@ class Advisories:
         return f"{PREFIX}.STREAM.{word}.{stream}", said
 
     def _of_partition(
-        self, old: StreamImage | None, new: StreamImage, number: int, image: Image
+        self, old: StreamImage | None, new: StreamImage, number: int, image: MetadataImage
     ) -> Iterator[Advisory]:
         """Who leads it now; that too few replicas are in sync now."""
         after = new.partitions[number]

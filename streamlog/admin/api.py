@@ -39,7 +39,7 @@ from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts
 from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 
@@ -151,11 +151,11 @@ class ManagementApi:
             for task in (connecting, *said):
                 task.cancel()
 
-    async def begin(self, image: Image) -> None:
+    async def begin(self, image: MetadataImage) -> None:
         """With the image there is; changes of it are told, and nothing before."""
-        self._reply_subjects.apply(Image(image.cluster_id), image)
+        self._reply_subjects.apply(MetadataImage(image.cluster_id), image)
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """At each change of the image, after the partitions have seen it."""
         self._reply_subjects.apply(old, new)
         self._telling.apply(old, new)

@@ -16,8 +16,8 @@ from streamlog.admin.errors import (
 )
 from streamlog.admin.fields import Fields
 from streamlog.errors import InvalidSubject
-from streamlog.metadata.stream import DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX
-from streamlog.metadata.subjects import (
+from streamlog.metadata.stream.config import DESCRIPTION_BYTES_MAX, METADATA_BYTES_MAX
+from streamlog.metadata.stream.subjects import (
     SUBJECT_BYTES_MAX,
     SUBJECTS_MAX,
     SubjectTree,

@@ -2,13 +2,13 @@
 
 import asyncio
 
-from streamlog.metadata.catching_up import Asked, catch_up
+from streamlog.metadata.read_barrier import AskedController, catch_up
 
 
 class Freshness:
     """``catch_up``, and the image has all that the controller had decided before it was called."""
 
-    def __init__(self, metadata: Asked) -> None:
+    def __init__(self, metadata: AskedController) -> None:
         self._metadata = metadata
         self._next: asyncio.Future[None] | None = None
         """The end of the round that has yet to begin: a question that is on its way may be older

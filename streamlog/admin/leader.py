@@ -35,7 +35,7 @@ class Partitions(Protocol):
 
 
 class Lease(Protocol):
-    """What is needed of ``metadata.lease.Lease``."""
+    """What is needed of ``metadata.nodes.lease.Lease``."""
 
     @property
     def held(self) -> bool: ...

@@ -19,7 +19,7 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamlogError,
 )
-from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 STATE_TIMEOUT_S: Final = 1.0
@@ -39,7 +39,7 @@ class Leaders:
     """Committed records are told by their leader alone: any other node may be behind."""
 
     def __init__(
-        self, node_id: NodeId, leader: Leader, nodes: Nodes, *, image: Callable[[], Image]
+        self, node_id: NodeId, leader: Leader, nodes: Nodes, *, image: Callable[[], MetadataImage]
     ) -> None:
         self._node_id = node_id
         self._here = leader

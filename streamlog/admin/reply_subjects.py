@@ -8,8 +8,8 @@ the node's name: no answer goes to what a stream stores, nor to what NATS or Jet
 
 from typing import Final
 
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.subjects import takes_inboxes
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.subjects import takes_inboxes
 
 RESERVED: Final = "$"
 """What begins so is nobody's inbox: $JS.API, $SYS, $KV, ..."""
@@ -21,7 +21,7 @@ class ReplySubjects:
     def __init__(self) -> None:
         self._root = _Branch()
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         for change in new.changes(old):
             before, after = map(_patterns, change)
             for pattern in before - after:

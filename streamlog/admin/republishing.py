@@ -15,8 +15,8 @@ from streamlog.client.opening import open_batch
 from streamlog.errors import OffsetOutOfRange, StreamlogError
 from streamlog.ingest.acks.advisory import timestamp
 from streamlog.log.segment.slice import FileSlice
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.republish import Republish
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.republish import Republish
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import batches
@@ -104,7 +104,7 @@ class Republishing:
         if tp.stream in self._wanted:
             self._changed.set()
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         for change in new.changes(old):
             name = (change.new or change.old or _nobody()).name
             known = self._wanted.pop(name, {})

@@ -17,8 +17,8 @@ from streamlog.admin.stream_config import AUTO_PAUSED, config_from_json, config_
 from streamlog.authority.signature import KEY, sign
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.metadata.settings_table import JETSTREAM_FIELDS
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS
 from streamlog.model import NodeId, TopicPartition
 from streamlog.nats_tools.connect import Nats, connect_once, section_of
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from streamlog.access.rules import Operation
 from streamlog.authority.access import Access
-from streamlog.metadata.bindings import bound_subjects
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_subjects import bound_subjects
 
 OPEN: Final = frozenset({"INFO", "STREAM.NAMES", "STREAM.LIST", "STREAM.CREATE"})
 """They tell what the asker may see, and no more; CREATE looks at rights by itself."""

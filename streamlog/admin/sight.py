@@ -5,8 +5,8 @@ from streamlog.authority.access import Access
 from streamlog.authority.visible import Sight
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 
 
@@ -18,7 +18,7 @@ class SeenMetadata:
         self._sight = Sight(access)
 
     @property
-    def image(self) -> Image:
+    def image(self) -> MetadataImage:
         return self._sight.of(self._all.image)
 
     @property

@@ -4,8 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple
 
 from streamlog.errors import InvalidStreamConfig
-from streamlog.metadata.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
-from streamlog.metadata.stream import StreamConfig, check_writable_by_clients
+from streamlog.metadata.stream.config import StreamConfig, check_writable_by_clients
+from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS, from_jetstream, to_jetstream
 
 
 class Fixed(NamedTuple):

@@ -6,7 +6,7 @@ from typing import Any
 
 from streamlog.admin.partition_state import PartitionState
 from streamlog.admin.stream_config import AUTO_PAUSED, config_to_json
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -33,7 +33,7 @@ def stream_info(
     stream: StreamImage,
     states: Sequence[PartitionState | None],
     *,
-    image: Image,
+    image: MetadataImage,
     domain: str,
     now_ms: int,
 ) -> dict[str, Any]:
@@ -79,7 +79,9 @@ def _deleted(states: Sequence[PartitionState]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value}
 
 
-def _cluster(stream: StreamImage, state: PartitionState | None, image: Image) -> dict[str, Any]:
+def _cluster(
+    stream: StreamImage, state: PartitionState | None, image: MetadataImage
+) -> dict[str, Any]:
     """Of partition 0; its leader is not among the replicas, as JetStream has it."""
     cluster: dict[str, Any] = {"name": image.cluster_id, "raft_group": f"{stream.name}-0"}
     if not stream.partitions:
@@ -93,7 +95,11 @@ def _cluster(stream: StreamImage, state: PartitionState | None, image: Image) ->
 
 
 def replicas_json(
-    partition: PartitionImage, lags: Mapping[NodeId, int], image: Image, *, but: NodeId | None
+    partition: PartitionImage,
+    lags: Mapping[NodeId, int],
+    image: MetadataImage,
+    *,
+    but: NodeId | None,
 ) -> list[dict[str, Any]]:
     """All of a partition's replicas but one."""
     return [
@@ -104,7 +110,7 @@ def replicas_json(
 
 
 def _replica(
-    node_id: NodeId, partition: PartitionImage, lags: Mapping[NodeId, int], image: Image
+    node_id: NodeId, partition: PartitionImage, lags: Mapping[NodeId, int], image: MetadataImage
 ) -> dict[str, Any]:
     """``current`` is: in sync. ``lag`` is left out where there is none, or nobody to tell."""
     node, lag = image.nodes.get(node_id), lags.get(node_id, 0)

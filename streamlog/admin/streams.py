@@ -29,15 +29,15 @@ from streamlog.errors import StreamExists, StreamNotFound
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller.streams import LASTING
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.standstill import check_may_be_cut
-from streamlog.metadata.stream import (
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import (
     StreamConfig,
     check_writable_by_clients,
     is_hidden,
     is_internal,
 )
-from streamlog.metadata.subjects import SUBJECT_BYTES_MAX
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
+from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import NodeId, TopicPartition
 
 NAMES_MAX: Final = 1024
@@ -52,7 +52,7 @@ class Metadata(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
-    def image(self) -> Image: ...
+    def image(self) -> MetadataImage: ...
     @property
     def controller_id(self) -> NodeId | None: ...
     async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...

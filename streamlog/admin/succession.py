@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from streamlog.admin.errors import PEER_NOT_MEMBER, PEER_REMAP, Refused, no_peers
 from streamlog.admin.fields import Fields, text
 from streamlog.admin.stream_info import node_id_of
-from streamlog.metadata.image import Image, NodeImage, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, PartitionImage
 from streamlog.model import NodeId
 
 NO_SUCCESSOR: Final = no_peers("no replacement peer connected")
@@ -33,7 +33,9 @@ class Placement(NamedTuple):
 ANYWHERE: Final = Placement()
 
 
-def successor(image: Image, partition: PartitionImage, wanted: Placement = ANYWHERE) -> NodeId:
+def successor(
+    image: MetadataImage, partition: PartitionImage, wanted: Placement = ANYWHERE
+) -> NodeId:
     """The in-sync replica that is to lead next. Raises Refused."""
     if wanted.preferred:
         _check_preferred(partition, wanted.preferred)
@@ -59,7 +61,7 @@ def _check_preferred(partition: PartitionImage, preferred: str) -> None:
         raise Refused(no_peers(f'preferred server "{preferred}" is already leader'))
 
 
-def without_peer(image: Image, partition: PartitionImage, peer: str) -> tuple[NodeId, ...]:
+def without_peer(image: MetadataImage, partition: PartitionImage, peer: str) -> tuple[NodeId, ...]:
     """The replicas when another node has taken the place of ``peer``. Raises Refused.
 
     A rack that has none of the other replicas comes first, then whoever keeps least.

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 from streamlog.admin.advisories import Advisories, Advisory
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 
 logger = logging.getLogger(__name__)
 
@@ -35,7 +35,7 @@ class Telling:
         self._added = asyncio.Event()
         self.dropped = 0
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         if not self._is_controller():
             return
         for change in new.changes(old):

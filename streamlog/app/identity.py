@@ -7,7 +7,7 @@ from streamlog.client.login import Login, secret_in
 from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.server.authenticator import Authenticator
 from streamlog.tls.certificates import KAFKA, Certificates
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 
 def build_authenticator(
-    settings: Settings, image: Callable[[], Image], certificates: Certificates
+    settings: Settings, image: Callable[[], MetadataImage], certificates: Certificates
 ) -> Authenticator | None:
     """None where nobody can prove who they are. Reads files. Raises ConfigError."""
     if not settings.authentication_known:

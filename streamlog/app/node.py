@@ -45,7 +45,9 @@ from streamlog.ingest.service import IngestService
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
-from streamlog.metadata.condition import (
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.nodes.node_condition import (
     DISABLING,
     DISK,
     NATS,
@@ -55,8 +57,6 @@ from streamlog.metadata.condition import (
     endured,
     judge,
 )
-from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.image import Image
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -482,9 +482,9 @@ class Node:
     async def _start_partitions(self) -> None:
         """Only with metadata that is up to date: a folder that it does not know is moved away."""
 
-        async def begin(image: Image) -> None:
+        async def begin(image: MetadataImage) -> None:
             await self._registry.open(image, self._metadata.recently_deleted)
-            self._registry.apply(Image(image.cluster_id), image)
+            self._registry.apply(MetadataImage(image.cluster_id), image)
 
         await self._metadata.attach(self._registry.apply, begin, self._registry.settled)
         if not self._registry.unopened:
@@ -492,8 +492,8 @@ class Node:
         self._run(self._registry.run())
 
     async def _start_groups(self) -> None:
-        async def begin(image: Image) -> None:
-            self._groups.apply(Image(image.cluster_id), image)
+        async def begin(image: MetadataImage) -> None:
+            self._groups.apply(MetadataImage(image.cluster_id), image)
             self._registry.add_listener(self._groups.look)
 
         await self._metadata.attach(self._groups.apply, begin)
@@ -501,14 +501,14 @@ class Node:
         self._run(self._log_ends.run())
 
     async def _start_page(self) -> None:
-        async def begin(_: Image) -> None:
+        async def begin(_: MetadataImage) -> None:
             """Only changes are told."""
 
         await self._metadata.attach(self._page.apply, begin)
 
     async def _start_activity(self) -> None:
-        async def begin(image: Image) -> None:
-            self._activity.apply(Image(image.cluster_id), image)
+        async def begin(image: MetadataImage) -> None:
+            self._activity.apply(MetadataImage(image.cluster_id), image)
             self._registry.add_listener(self._activity.look)
 
         if self._settings.activity.enabled:
@@ -516,8 +516,8 @@ class Node:
             self._run(self._activity.run())
 
     async def _start_ingest(self) -> None:
-        async def begin(image: Image) -> None:
-            self._source.apply(Image(image.cluster_id), image)
+        async def begin(image: MetadataImage) -> None:
+            self._source.apply(MetadataImage(image.cluster_id), image)
             self._registry.add_listener(self._source.look)
             await self._source.settled(None)  # windows of duplicates are read
 

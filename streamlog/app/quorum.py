@@ -8,12 +8,12 @@ from streamlog.config import Settings
 from streamlog.errors import ConfigError
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.storage.reserve import Reserve, ReservingDisk
-from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.peers import Peers
-from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.model import NodeId
 from streamlog.raft.node import RaftSettings
 from streamlog.raft.voters import Voter, VoterSet

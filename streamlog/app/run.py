@@ -23,7 +23,7 @@ from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.key_source import key_ring
 from streamlog.log.storage.permissions import set_umask
-from streamlog.metadata.data_dir import DataDir
+from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.model import NodeId
 
 logger = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from streamlog.console.page.moment import Moment
 from streamlog.console.readiness import Readiness
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
-from streamlog.metadata.condition import Trouble
+from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from streamlog.authority.access import Access
-from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 
 if TYPE_CHECKING:
     from immutables import Map
@@ -61,10 +61,10 @@ class Sight:
 
     def __init__(self, access: Access) -> None:
         self._access = access
-        self._image: Image | None = None
-        self._visible: Image | None = None
+        self._image: MetadataImage | None = None
+        self._visible: MetadataImage | None = None
 
-    def of(self, image: Image) -> Image:
+    def of(self, image: MetadataImage) -> MetadataImage:
         """To be read only: nothing can be applied to it."""
         if image is not self._image or self._visible is None:
             streams, names = _both(image, self._access)
@@ -72,7 +72,7 @@ class Sight:
         return self._visible
 
 
-def _both(image: Image, access: Access) -> "tuple[Map[str, StreamImage], Map[bytes, str]]":
+def _both(image: MetadataImage, access: Access) -> "tuple[Map[str, StreamImage], Map[bytes, str]]":
     """Readers need no more of a Map than a Mapping has."""
     streams, names = VisibleStreams(image.streams, access), VisibleNames(image.names, access)
     return cast("Map[str, StreamImage]", streams), cast("Map[bytes, str]", names)

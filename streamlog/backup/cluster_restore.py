@@ -28,11 +28,11 @@ from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk, storage_errors
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.data_dir import FORMAT_VERSION
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import encode_snapshot, snapshot_id
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.stream import OFFSETS_STREAM
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
+from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NodeId, TopicPartition
 
 RESTORING: Final = "restoring"
@@ -98,7 +98,7 @@ def restore_cluster(
     return done
 
 
-def _image(folder: BackupFolder) -> Image:
+def _image(folder: BackupFolder) -> MetadataImage:
     image = image_in(folder)
     if image is None:
         raise InvalidRequest(
@@ -108,7 +108,7 @@ def _image(folder: BackupFolder) -> Image:
     return image
 
 
-def _covered(folder: BackupFolder, image: Image) -> dict[str, StreamBackup]:
+def _covered(folder: BackupFolder, image: MetadataImage) -> dict[str, StreamBackup]:
     """Each stream of the metadata, all of whose partitions are here. Raises InvalidRequest."""
     found = {}
     for name, stream in sorted(image.streams.items()):
@@ -243,7 +243,7 @@ class _NewDataDir:
         ):
             _append(log, bytearray(batch))
 
-    def finish(self, node_id: NodeId, image: Image) -> None:
+    def finish(self, node_id: NodeId, image: MetadataImage) -> None:
         """From here on a node takes it for its own."""
         path, disk = self._path, self._disk
         OffsetCheckpoint(path / "high-watermark-checkpoint", disk).write(self._ends)
@@ -281,7 +281,7 @@ def _append(log: PartitionLog, records: bytearray) -> bytearray:
     return bytearray()
 
 
-def _write_metadata(where: Path, image: Image, disk: OsDisk) -> None:
+def _write_metadata(where: Path, image: MetadataImage, disk: OsDisk) -> None:
     store = MetadataStore(where, image.cluster_id, disk=disk, files=FilePool(disk, FILES_MAX))
     store.open()
     with contextlib.closing(store):

@@ -31,11 +31,11 @@ from streamlog.log.leader_epochs import LeaderEpochs
 from streamlog.log.partition_metadata import METADATA_NAME, decode_mark
 from streamlog.log.segment.scan import BatchPlace, scan
 from streamlog.log.storage.disk import OsDisk, storage_errors
-from streamlog.metadata.data_dir import NodeFile
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot, find_snapshots, snapshot_path
-from streamlog.metadata.store import METADATA_LOG, decode_batches
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, snapshot_path
+from streamlog.metadata.nodes.data_dir import NodeFile
+from streamlog.metadata.quorum.store import METADATA_LOG, decode_batches
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compression import Buffer
@@ -60,9 +60,9 @@ class KeptFolders:
             raise InvalidRequest(f"the folders belong to several clusters: {sorted(clusters)}")
         (self._cluster_id,) = clusters
 
-    async def image(self) -> Image:
+    async def image(self) -> MetadataImage:
         """The newest of the folders'. Raises CorruptData where none is whole."""
-        found, problems = list[Image](), list[str]()
+        found, problems = list[MetadataImage](), list[str]()
         for path in self._paths:
             try:
                 found.append(self._image(path / "metadata"))
@@ -72,7 +72,7 @@ class KeptFolders:
             raise CorruptData("; ".join(problems))
         return max(found, key=lambda image: (image.epoch, image.offset))
 
-    def _image(self, folder: Path) -> Image:
+    def _image(self, folder: Path) -> MetadataImage:
         with storage_errors(str(folder)):
             committed = OffsetCheckpoint(folder / HIGH_WATERMARKS, self._disk).read()
             image = self._snapshot(folder)
@@ -88,7 +88,7 @@ class KeptFolders:
                         )
         return image
 
-    def _snapshot(self, folder: Path) -> Image:
+    def _snapshot(self, folder: Path) -> MetadataImage:
         problem = ""
         for snapshot in find_snapshots(self._disk, folder):
             path = snapshot_path(folder, snapshot)
@@ -98,7 +98,7 @@ class KeptFolders:
                 problem = str(error)
         if problem:
             raise CorruptData(problem)
-        return Image(self._cluster_id)
+        return MetadataImage(self._cluster_id)
 
     async def is_sealed(self, stream: StreamImage) -> bool:
         folders = [

@@ -3,11 +3,11 @@
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import Piece
 from streamlog.backup.piece import checked_content
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot
 
 
-def image_in(folder: BackupFolder) -> Image | None:
+def image_in(folder: BackupFolder) -> MetadataImage | None:
     """None where no run has come to its end. Raises CorruptFile, Unavailable."""
     metadata = folder.manifest.metadata
     if metadata is None:

@@ -11,9 +11,9 @@ from typing import Final
 from uuid import UUID
 
 from streamlog.backup.manifest import Manifest
-from streamlog.metadata.entries import PartitionImage, StreamImage, partition_changed
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import (
+from streamlog.metadata.image.image_types import PartitionImage, StreamImage, partition_changed
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import (
     LeaderEpochsReserved,
     MetadataLogBegun,
     MetadataRecord,
@@ -57,13 +57,13 @@ def directory_id(manifest: Manifest, cluster_id: str, node_id: NodeId) -> UUID:
 
 
 def restored_image(
-    image: Image,
+    image: MetadataImage,
     nodes: Sequence[NodeId],
     cluster_id: str,
     manifest: Manifest,
     *,
     last_producer_id: int = -1,
-) -> Image:
+) -> MetadataImage:
     """``image`` as of the new cluster: all partitions on ``nodes``, each replica in sync, none led.
 
     The old cluster went on after the backup, and its clients may live on; a node of it may be
@@ -79,12 +79,14 @@ def restored_image(
         LeaderEpochsReserved(end=epoch),
         *_records(image, nodes, cluster_id, manifest, epoch),
     ]
-    return Image(cluster_id).restored(
+    return MetadataImage(cluster_id).restored(
         records, offset=image.offset + OFFSETS_APART, epoch=image.epoch + QUORUM_EPOCHS_APART
     )
 
 
-def placements(image: Image, nodes: Sequence[NodeId]) -> dict[TopicPartition, tuple[NodeId, ...]]:
+def placements(
+    image: MetadataImage, nodes: Sequence[NodeId]
+) -> dict[TopicPartition, tuple[NodeId, ...]]:
     """Who keeps what. Replicas whose nodes are there stay; others go to whoever has least."""
     load = dict.fromkeys(sorted(nodes), 0)
     placed: dict[TopicPartition, tuple[NodeId, ...]] = {}
@@ -101,13 +103,17 @@ def placements(image: Image, nodes: Sequence[NodeId]) -> dict[TopicPartition, tu
     return placed
 
 
-def _streams(image: Image) -> Iterator[StreamImage]:
+def _streams(image: MetadataImage) -> Iterator[StreamImage]:
     for name in sorted(image.streams):
         yield image.streams[name]
 
 
 def _records(
-    image: Image, nodes: Sequence[NodeId], cluster_id: str, manifest: Manifest, leader_epoch: int
+    image: MetadataImage,
+    nodes: Sequence[NodeId],
+    cluster_id: str,
+    manifest: Manifest,
+    leader_epoch: int,
 ) -> Iterator[MetadataRecord]:
     placed = placements(image, nodes)
     incarnation = image.offset + OFFSETS_APART - 1
@@ -133,7 +139,7 @@ def _records(
             yield record
 
 
-def _epochs(image: Image, manifest: Manifest) -> Iterator[int]:
+def _epochs(image: MetadataImage, manifest: Manifest) -> Iterator[int]:
     """All leader epochs that are known of."""
     yield image.leader_epochs_end
     for stream in image.streams.values():

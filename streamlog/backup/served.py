@@ -11,9 +11,9 @@ from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
 from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.commands import ExportMetadata, encode_command
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot
 from streamlog.model import TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.errors import check
@@ -28,7 +28,7 @@ class ServedCluster:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
 
-    async def image(self) -> Image:
+    async def image(self) -> MetadataImage:
         answer = await self._cluster.command(
             encode_command(ExportMetadata()), timeout_ms=EXPORT_TIMEOUT_MS
         )

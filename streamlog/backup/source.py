@@ -3,8 +3,8 @@
 from collections.abc import AsyncGenerator
 from typing import NamedTuple, Protocol
 
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader
 from streamlog.record.compression import Buffer
@@ -22,7 +22,7 @@ class Extent(NamedTuple):
 class Source(Protocol):
     """A cluster, running or not. What fails raises StreamlogError."""
 
-    async def image(self) -> Image:
+    async def image(self) -> MetadataImage:
         """All metadata that is committed."""
 
     async def is_sealed(self, stream: StreamImage) -> bool:

@@ -38,7 +38,7 @@ from streamlog.metadata.commands import (
     UpdateStream,
     encode_command,
 )
-from streamlog.metadata.stream import StreamConfig, is_internal
+from streamlog.metadata.stream.config import StreamConfig, is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import CRC_POSITION, CRC_START, BatchHeader
 from streamlog.record.compacted import GAP_OFFSETS_MAX, gap

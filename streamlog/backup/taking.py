@@ -25,11 +25,11 @@ from streamlog.errors import (
 )
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.disk import OsDisk, storage_errors
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord, PartitionChanged, StreamCreated
-from streamlog.metadata.snapshot import encode_snapshot, snapshot_id, snapshot_path
-from streamlog.metadata.stream import is_internal
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataRecord, PartitionChanged, StreamCreated
+from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id, snapshot_path
+from streamlog.metadata.stream.config import is_internal
 from streamlog.model import TopicPartition
 from streamlog.record.batch import BatchHeader, read_header
 from streamlog.record.compacted import gap_from, is_gap
@@ -102,7 +102,7 @@ def _in_order(streams: Iterable[StreamImage]) -> list[StreamImage]:
     return sorted(streams, key=lambda it: (not is_internal(it.name), it.name))
 
 
-def _check_cluster(folder: BackupFolder, image: Image) -> None:
+def _check_cluster(folder: BackupFolder, image: MetadataImage) -> None:
     known = folder.manifest.cluster_id
     if known not in (None, image.cluster_id):
         raise InvalidRequest(
@@ -153,7 +153,7 @@ class _Run:
             problems = [f"{stream.name}: {_line(error)}"]
         self._problems[stream.stream_id] = problems
 
-    async def catch_up(self) -> Image:
+    async def catch_up(self) -> MetadataImage:
         """The metadata, without streams and partitions that the backup does not have.
 
         Streams come, go and grow while others are copied. Those that have come are copied, too; if
@@ -259,7 +259,7 @@ def _line(error: StreamlogError) -> str:
     return " ".join(str(error).split())
 
 
-def without_others(image: Image, partitions: Mapping[UUID, int]) -> Image:
+def without_others(image: MetadataImage, partitions: Mapping[UUID, int]) -> MetadataImage:
     """``image`` with no other streams than these, and no more partitions of each."""
     counts = {
         it.name: min(partitions[it.stream_id], len(it.partitions))
@@ -278,7 +278,7 @@ def without_others(image: Image, partitions: Mapping[UUID, int]) -> Image:
                     records.append(record)
             case _:
                 records.append(record)
-    return Image(image.cluster_id).restored(records, offset=image.offset, epoch=image.epoch)
+    return MetadataImage(image.cluster_id).restored(records, offset=image.offset, epoch=image.epoch)
 
 
 def _pruned(partition: PartitionBackup) -> PartitionBackup:
@@ -329,7 +329,7 @@ def _rest(header: BatchHeader, batch: Buffer, start: int) -> Batch:
     return read_header(rest), rest
 
 
-def _finish(folder: BackupFolder, image: Image, *, prune: bool) -> None:
+def _finish(folder: BackupFolder, image: MetadataImage, *, prune: bool) -> None:
     """The metadata, and all that goes with it, hold from here on."""
     at, data = snapshot_id(image), encode_snapshot(image)
     path = snapshot_path(folder.metadata, at)

@@ -64,7 +64,7 @@ def add(
 ) -> None:
     """Make a stream. The same one again is a success (with --servers: it exists)."""
     settings = _given(locals())
-    from streamlog.metadata.stream import StreamConfig
+    from streamlog.metadata.stream.config import StreamConfig
 
     config = StreamConfig.of(name=stream, **settings)
     if servers is not None:

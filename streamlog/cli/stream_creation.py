@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 from streamlog.cli.node_security import chosen_security
 
 if TYPE_CHECKING:
-    from streamlog.metadata.stream import StreamConfig
+    from streamlog.metadata.stream.config import StreamConfig
 
 TIMEOUT_MS: Final = 30_000
 
@@ -34,7 +34,7 @@ def create_at_nodes(servers: str, config: "StreamConfig", given: Collection[str]
 
 def _topic(config: "StreamConfig", given: Collection[str]) -> dict[str, Any]:
     """Only what was named: for all else the nodes have defaults."""
-    from streamlog.metadata.settings_table import SETTINGS
+    from streamlog.metadata.stream.settings_table import SETTINGS
 
     configs = [
         {"name": it.kafka, "value": it.to_text(getattr(config, it.name))}

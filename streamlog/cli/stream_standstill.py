@@ -10,7 +10,7 @@ from streamlog.cli.output import say
 
 if TYPE_CHECKING:
     from streamlog.admin.requests import ManagementClient, StreamDetails
-    from streamlog.metadata.stream import StreamConfig
+    from streamlog.metadata.stream.config import StreamConfig
 
 
 def pause(
@@ -67,14 +67,14 @@ def _change(nats: str, creds: str | None, domain: str, stream: str, **settings: 
 
 def told(config: "StreamConfig") -> str:
     """How it is now: of several reasons to take no records one may be left."""
-    from streamlog.metadata.standstill import Standstill, standstill
+    from streamlog.metadata.stream.write_state import WriteState, standstill
 
     match standstill(config):
         case None:
             return f"stream {config.name} takes records"
-        case Standstill.PAUSED:
+        case WriteState.PAUSED:
             return f"stream {config.name} is paused; publishers are refused until it is resumed"
-        case Standstill.READONLY if config.paused:
+        case WriteState.READONLY if config.paused:
             return f"stream {config.name} is read-only, and paused"
         case why:
             return f"stream {config.name} is {why.value}"

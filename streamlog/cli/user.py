@@ -136,8 +136,8 @@ def _write(path: Path, name: str, password: str, iterations: int) -> None:
     import secrets
 
     from streamlog.access.scram import Scram, credential_of, salted_password
-    from streamlog.metadata.bootstrap_users import add_bootstrap_user
-    from streamlog.metadata.credential import Credentials, StoredCredential, check_user_name
+    from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
+    from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 
     check_user_name(name)
     credentials: Credentials = {}

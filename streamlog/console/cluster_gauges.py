@@ -7,7 +7,7 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from streamlog.metadata.condition import DISABLING
+from streamlog.metadata.nodes.node_condition import DISABLING
 
 ROLES: Final = (
     "leader", "follower", "observer", "candidate", "prospective", "unattached", "resigned",

@@ -9,7 +9,7 @@ from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.turns import in_turns
 from streamlog.wire import registry
@@ -42,7 +42,7 @@ class LogEnds:
         *,
         wanted: Callable[[], Awaitable[Collection[TopicPartition]]],
         local: Callable[[TopicPartition], LocalPartition],
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         period_s: float = PERIOD_S,
         security: Security = NO_SECURITY,
     ) -> None:

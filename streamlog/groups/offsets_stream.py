@@ -3,8 +3,8 @@
 from typing import Final
 
 from streamlog.config import GroupsSection
-from streamlog.metadata.internal_stream import min_isr_of
-from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.stream.internal_stream import min_isr_of
 
 SEGMENT_BYTES: Final = 16 * 1024 * 1024
 

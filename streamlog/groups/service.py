@@ -20,10 +20,10 @@ from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import Reply
 from streamlog.groups.shard import Lease, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
-from streamlog.metadata.image import Image, NodeImage, StreamImage
-from streamlog.metadata.internal_stream import InternalStream
-from streamlog.metadata.internal_stream import Metadata as StreamMetadata
-from streamlog.metadata.stream import OFFSETS_STREAM
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
+from streamlog.metadata.stream.config import OFFSETS_STREAM
+from streamlog.metadata.stream.internal_stream import InternalStream
+from streamlog.metadata.stream.internal_stream import Metadata as StreamMetadata
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartition
 
@@ -198,7 +198,7 @@ class GroupService:
         if tp.stream == OFFSETS_STREAM:
             self._lead(self._metadata.image.streams.get(OFFSETS_STREAM))
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Coordinate as ``new`` says; what is not open yet comes with ``look``."""
         for change in new.changes(old):
             name = (change.new or change.old or _no_change()).name
@@ -254,7 +254,7 @@ class GroupService:
             ids = {name: stream.stream_id for name, stream in image.streams.items()}
             shard.begin(groups, ids, since_ms=image.log.begun_ms if image.log is not None else 0)
 
-    def _stream_gone(self, name: str, new: Image) -> None:
+    def _stream_gone(self, name: str, new: MetadataImage) -> None:
         stream = new.streams.get(name)
         ids = {name: None if stream is None else stream.stream_id}
         for shard in self._shards.values():

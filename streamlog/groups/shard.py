@@ -40,7 +40,7 @@ LATE_MS: Final = 1_000
 
 
 class Lease(Protocol):
-    """``metadata.lease.Lease``."""
+    """``metadata.nodes.lease.Lease``."""
 
     @property
     def held(self) -> bool: ...

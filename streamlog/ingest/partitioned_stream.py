@@ -18,8 +18,8 @@ from streamlog.ingest.liftbridge.translate import (
 from streamlog.ingest.nats.subscriptions import SubjectFilter
 from streamlog.ingest.parser.frames import Partitioner, RecordCollector
 from streamlog.ingest.partition_ingest import NO_REPLIES, PartitionIngest
-from streamlog.metadata.image import StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 _VALUE_BYTES_MAX = 2**62

@@ -36,9 +36,9 @@ from streamlog.ingest.partitioned_stream import (
     moves_keys,
 )
 from streamlog.ingest.subject_mapping import subject_change
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.standstill import standstill
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig, is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig, is_internal
+from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 
@@ -70,7 +70,7 @@ class Partitions(Protocol):
 
 
 class Lease(Protocol):
-    """What ingest needs of ``metadata.lease.Lease``."""
+    """What ingest needs of ``metadata.nodes.lease.Lease``."""
 
     @property
     def held(self) -> bool: ...
@@ -140,7 +140,7 @@ class IngestService:
             self._opened, snapshots=self._snapshots, now_ms=now_ms
         )
         self._standby = Standby(now_ms=now_ms)
-        self._image: Image | None = None
+        self._image: MetadataImage | None = None
         """The newest."""
         self._changed: dict[str, None] = {}
         """Streams that are yet to be listened for as it says."""
@@ -166,7 +166,7 @@ class IngestService:
         """Why it is not, as far as that is known."""
         return self._outage.complaint
 
-    def has_settled(self, image: Image) -> bool:
+    def has_settled(self, image: MetadataImage) -> bool:
         """All that ``image`` has led here is listened to, as far as there is a NATS, and it knows.
 
         Not while a duplicate window is being read, for one.
@@ -212,7 +212,7 @@ class IngestService:
         self._stopped.set()
         await self._listening.close()
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Be ready for what ``new`` says. Nothing is taken any more for what is not led here; what
         is led is listened to soon, see ``settled``. Partitions must have heard of it by now.
         """

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Final
 
-from streamlog.metadata.stream import StreamConfig
-from streamlog.metadata.subject_transform import SubjectTransform
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.subject_transform import SubjectTransform
 
 REMEMBERED_MAX: Final = 10_000
 """Subjects of a partition; more are made anew each time."""

@@ -13,9 +13,9 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
 from streamlog.errors import NoController
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 
-Listener = Callable[[Image, Image], None]
+Listener = Callable[[MetadataImage, MetadataImage], None]
 """Called with the image before and after each change; must not wait for anything."""
 
 Settled = Callable[[str | None], Awaitable[None]]
@@ -32,12 +32,12 @@ class Applier:
     together. Invariant: outside of ``_apply`` every listener has heard of ``image``.
     """
 
-    def __init__(self, image: Image) -> None:
+    def __init__(self, image: MetadataImage) -> None:
         self.image = image
         """Replaced as a whole; never changes under whoever holds it."""
         self._listeners: list[Listener] = []
         self._settled: list[Settled] = []
-        self._next: Image | None = None
+        self._next: MetadataImage | None = None
         self._touched: set[str] = set()
         self._all_touched = True
         """``_touched`` tells every difference between ``image`` and ``_next``."""
@@ -49,7 +49,7 @@ class Applier:
     async def attach(
         self,
         listener: Listener,
-        begin: Callable[[Image], Awaitable[None]],
+        begin: Callable[[MetadataImage], Awaitable[None]],
         settled: Settled | None = None,
     ) -> None:
         """``begin`` with the image there is, then have ``listener`` told of each change, after
@@ -61,11 +61,11 @@ class Applier:
             if settled is not None:
                 self._settled.append(settled)
 
-    def start_from(self, image: Image) -> None:
+    def start_from(self, image: MetadataImage) -> None:
         """Nobody listens yet."""
         self.image = image
 
-    def committed(self, image: Image) -> None:
+    def committed(self, image: MetadataImage) -> None:
         """To be applied in the next turn of the event loop."""
         before = self._next or self.image
         if image.offset <= before.offset:

@@ -20,10 +20,10 @@ from streamlog.access.filters import RuleFilter
 from streamlog.access.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
-from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.credential import Bytes, Credentials, UserName
-from streamlog.metadata.quota import QuotaKey, Rate
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.credential import Bytes, Credentials, UserName
+from streamlog.metadata.image.quota import QuotaKey, Rate
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, ScramName
 from streamlog.wire.header import CLIENT_ID_CHARS_MAX
 

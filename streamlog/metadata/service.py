@@ -14,8 +14,8 @@ from streamlog.errors import (
     StorageFailed,
     StreamlogError,
 )
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.applier import Applier, Listener, Settled
+from streamlog.metadata.command_router import CommandRouter
 from streamlog.metadata.commands import (
     AlterStream,
     AwaitApplied,
@@ -27,19 +27,19 @@ from streamlog.metadata.commands import (
     ReportLeader,
     UpdateStream,
 )
-from streamlog.metadata.duties import Duties
+from streamlog.metadata.controller_tasks import ControllerTasks
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.history import History
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.lease import Lease
-from streamlog.metadata.membership import Membership, Stamp
-from streamlog.metadata.office import Office
-from streamlog.metadata.peers import Peers
-from streamlog.metadata.quorum import Quorum
-from streamlog.metadata.replica import MetadataReplica
-from streamlog.metadata.snapshot import encode_snapshot, is_due, snapshot_id
-from streamlog.metadata.stream import StreamConfig
-from streamlog.metadata.watch import Watch
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.image.snapshot import encode_snapshot, is_due, snapshot_id
+from streamlog.metadata.nodes.lease import Lease
+from streamlog.metadata.nodes.membership import Membership, Stamp
+from streamlog.metadata.nodes.node_connections import NodeConnections
+from streamlog.metadata.quorum.history import MetadataHistory
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.raft_driver import RaftDriver
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.raft.events import Resign, Role
 from streamlog.raft.messages import Answer, Request, SnapshotId
@@ -76,8 +76,8 @@ class MetadataService:
         self._node_id = node_id
         self._settings = settings
         self._peers = peers
-        self._applier = Applier(Image(cluster_id))
-        self._quorum = Quorum(
+        self._applier = Applier(MetadataImage(cluster_id))
+        self._quorum = RaftDriver(
             replica,
             peers,
             node_id=node_id,
@@ -86,10 +86,12 @@ class MetadataService:
             changed=self._quorum_changed,
             may_encrypt=may_encrypt,
         )
-        self.history = History(self._quorum, replica.store, lambda: self._applier.image)
+        self.history = MetadataHistory(self._quorum, replica.store, lambda: self._applier.image)
         """How the image came about; once it is open."""
-        self._duties = Duties(self._quorum, Watch(peers), node_id=node_id, settings=settings)
-        self._office = Office(
+        self._duties = ControllerTasks(
+            self._quorum, NodeConnections(peers), node_id=node_id, settings=settings
+        )
+        self._office = CommandRouter(
             self._quorum,
             self._duties,
             peers,
@@ -117,7 +119,7 @@ class MetadataService:
         return hasattr(self._quorum.replica, "raft")
 
     @property
-    def image(self) -> Image:
+    def image(self) -> MetadataImage:
         """What the node acts on; replaced as a whole."""
         return self._applier.image
 
@@ -177,7 +179,7 @@ class MetadataService:
     async def attach(
         self,
         listener: Listener,
-        begin: Callable[[Image], Awaitable[None]],
+        begin: Callable[[MetadataImage], Awaitable[None]],
         settled: Settled | None = None,
     ) -> None:
         """``begin`` with the image there is, then have ``listener`` called at each change, in the

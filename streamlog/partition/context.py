@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from streamlog.config import LogSection
 from streamlog.errors import StorageFull
 from streamlog.metadata.commands import Command
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.storage.flusher import Flusher
@@ -48,7 +48,7 @@ class DiskSpaceWatch(Protocol):
 
 
 class Lease(Protocol):
-    """``metadata.lease.Lease``."""
+    """``metadata.nodes.lease.Lease``."""
 
     @property
     def held(self) -> bool: ...
@@ -66,7 +66,7 @@ class ClusterMetadata(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
-    def image(self) -> Image: ...
+    def image(self) -> MetadataImage: ...
     @property
     def node_epoch(self) -> int: ...
     @property

@@ -8,8 +8,8 @@ from streamlog.config import SyncPolicy
 from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
 from streamlog.log.segment.slice import FileSlice
-from streamlog.metadata.image import PartitionImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition.clock import clock_ms
 from streamlog.partition.context import PartitionContext

@@ -34,7 +34,7 @@ from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool, open_files_allowed
 from streamlog.log.storage.removal import Removal
 from streamlog.log.storage.shared_sync import SharedSync
-from streamlog.metadata.image import Image, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.context import ClusterMetadata, PartitionContext, nothing
@@ -164,7 +164,7 @@ class ReplicaManager:
             indexes=SubjectIndexCache(settings.subject_index_bytes),
             first_producer_id=self._first_producer_id,
         )  # fmt: skip
-        self._image: Image | None = None  # the newest
+        self._image: MetadataImage | None = None  # the newest
         self._may_open = asyncio.Event()
         self._closed = self._is_running = False
 
@@ -228,7 +228,9 @@ class ReplicaManager:
         folders = [self._folders.path(tp) for tp in tuple(self._offline)]
         return [folder for folder in folders if folder.exists()]
 
-    async def open(self, image: Image, recently_deleted: frozenset[UUID] = frozenset()) -> None:
+    async def open(
+        self, image: MetadataImage, recently_deleted: frozenset[UUID] = frozenset()
+    ) -> None:
         """Put the folders in order, open what ``image`` has. Raises CorruptData, StorageFailed.
 
         Nothing is led yet: a node that starts leads in new epochs, of which ``apply`` hears when it
@@ -257,7 +259,7 @@ class ReplicaManager:
         await self._opener.open_all(here, self._opened, shared=shared if is_synced else None)
         await self._upkeep.write_checkpoints()
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         """Whoever leads no longer, or is deleted, acknowledges nothing after this; what is open
         does as ``new`` says. What has to be opened follows, see ``settled``.
         """
@@ -588,7 +590,7 @@ class ReplicaManager:
         return self._folders.path(tp).exists()
 
     def _missing_folders(
-        self, image: Image, moved_back: frozenset[TopicPartition]
+        self, image: MetadataImage, moved_back: frozenset[TopicPartition]
     ) -> list[TopicPartition]:
         """Those that were there and are gone: their records are lost, and that is said. Not so of
         replicas that were moved away and back, which begin anew.

@@ -5,7 +5,7 @@ from typing import Final, NoReturn
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
 from streamlog.server.refusal import Refused
 from streamlog.server.topology import live_nodes
@@ -17,7 +17,7 @@ NONE: Final[Assignments] = ()
 
 
 def check_assignments(
-    assignments: Assignments, image: Image, *, replicas: int, numbers: Sequence[int]
+    assignments: Assignments, image: MetadataImage, *, replicas: int, numbers: Sequence[int]
 ) -> None:
     """Raises Refused unless there are ``replicas`` live nodes for each of the ``numbers``."""
     if len(assignments) != len(numbers):

@@ -21,9 +21,9 @@ from streamlog.access.scram import (
 )
 from streamlog.client.login import lines_of
 from streamlog.errors import ConfigError
-from streamlog.metadata.bootstrap_users import read_bootstrap_users
-from streamlog.metadata.credential import Credentials
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.credential import Credentials
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.bootstrap_users import read_bootstrap_users
 from streamlog.sections import SaslSection
 from streamlog.server.patience import Patience
 from streamlog.server.watched_file import WatchedFile
@@ -49,7 +49,7 @@ class Authenticator:
     def __init__(
         self,
         settings: SaslSection,
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         *,
         node_passwords: WatchedFile[list[str]] | None = None,
         bootstrap_users: Mapping[str, Credentials],
@@ -79,7 +79,7 @@ class Authenticator:
     def load(
         cls,
         settings: SaslSection,
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         own_subject: Callable[[], str | None] = lambda: None,
         *,
         is_demanded: bool = True,

@@ -12,8 +12,8 @@ from kio.schema.errors import ErrorCode
 from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.alteration import SettingChange, altered
-from streamlog.metadata.bindings import BINDING_SETTINGS
+from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.stream_subjects import BINDING_SETTINGS
 from streamlog.server.context import Context
 from streamlog.server.guards import check_bindings, check_topic
 from streamlog.server.newest import newest_image

@@ -13,11 +13,11 @@ from streamlog.authority.audit import Audit
 from streamlog.authority.authority import Authority
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
@@ -172,7 +172,7 @@ class Partitions(Protocol):
 
 
 class Lease(Protocol):
-    """What is needed of ``metadata.lease.Lease``."""
+    """What is needed of ``metadata.nodes.lease.Lease``."""
 
     @property
     def held(self) -> bool: ...
@@ -182,7 +182,7 @@ class Metadata(Protocol):
     """The cluster's metadata, and the ways to change them."""
 
     @property
-    def image(self) -> Image: ...
+    def image(self) -> MetadataImage: ...
     @property
     def controller_id(self) -> NodeId | None:
         """The leader of the quorum, as this node knows it."""

@@ -13,9 +13,9 @@ from streamlog.errors import (
     TopicForbidden,
     UnknownLeaderEpoch,
 )
-from streamlog.metadata.bindings import bound_subjects
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition
 
@@ -109,6 +109,6 @@ def is_other_cluster(cluster_id: str | None, context: Context) -> bool:
     return cluster_id not in (None, context.metadata.image.cluster_id)
 
 
-def stream_named(topic_id: UUID | None, image: Image) -> str | None:
+def stream_named(topic_id: UUID | None, image: MetadataImage) -> str | None:
     """The name of the stream with this id."""
     return None if topic_id is None else image.names.get(topic_id.bytes)

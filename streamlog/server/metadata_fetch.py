@@ -5,8 +5,8 @@ import asyncio
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import MalformedFrame, StreamlogError
-from streamlog.metadata import raft_form as form
-from streamlog.metadata.store import METADATA_LOG
+from streamlog.metadata.quorum import raft_codec as form
+from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest
 from streamlog.server.answer import Answer as Response
 from streamlog.server.context import Context

@@ -1,11 +1,11 @@
 """The image as the controller knows it, for requests that are decided, or described, upon it."""
 
-from streamlog.metadata.catching_up import catch_up
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.read_barrier import catch_up
 from streamlog.server.context import Context
 
 
-async def newest_image(context: Context) -> Image:
+async def newest_image(context: Context) -> MetadataImage:
     """All that was decided before this was called; what another node was told is found here."""
     await catch_up(context.metadata)
     return context.metadata.image

@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 from immutables import Map
 
-from streamlog.metadata.quota import NO_QUOTA, Quota
+from streamlog.metadata.image.quota import NO_QUOTA, Quota
 from streamlog.metrics import NodeMetrics
 from streamlog.server.token_bucket import TokenBucket
 from streamlog.wire import registry

@@ -8,11 +8,11 @@ from streamlog.access.session import Session
 from streamlog.authority.access import Access
 from streamlog.authority.visible import Sight
 from streamlog.errors import PartitionNotFound
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
 from streamlog.server.context import Context, Lease, LocalPartition, Metadata, Partitions
@@ -57,7 +57,7 @@ class SeenMetadata:
         self._sight = Sight(access)
 
     @property
-    def image(self) -> Image:
+    def image(self) -> MetadataImage:
         return self._sight.of(self._all.image)
 
     @property

@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
 from streamlog.config import LogSection
-from streamlog.metadata.alteration import defaults_of
-from streamlog.metadata.settings_table import SETTINGS, Setting
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream.alteration import defaults_of
+from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream.settings_table import SETTINGS, Setting
 from streamlog.server.shown_config import Kind, ShownConfig, Source, Synonym
 
 

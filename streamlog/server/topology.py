@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.image import Image, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
@@ -54,7 +54,7 @@ def shown_partition(
     }
 
 
-def current_leader(tp: TopicPartition, image: Image) -> CurrentLeader | None:
+def current_leader(tp: TopicPartition, image: MetadataImage) -> CurrentLeader | None:
     """As the image has it, so that who asked another node need not ask for it (KIP-951)."""
     stream = image.streams.get(tp.stream)
     if stream is None or not 0 <= tp.partition < len(stream.partitions):
@@ -63,12 +63,12 @@ def current_leader(tp: TopicPartition, image: Image) -> CurrentLeader | None:
     return None if found.leader == NO_LEADER else CurrentLeader(found.leader, found.leader_epoch)
 
 
-def endpoints(leaders: Iterable[CurrentLeader | None], image: Image) -> list[NodeEndpoint]:
+def endpoints(leaders: Iterable[CurrentLeader | None], image: MetadataImage) -> list[NodeEndpoint]:
     """Where they are reached."""
     node_ids = sorted({NodeId(it.leader_id) for it in leaders if it is not None})
     nodes = (image.nodes.get(node_id) for node_id in node_ids)
     return [NodeEndpoint(it.node_id, it.host, it.port, it.rack) for it in nodes if it is not None]
 
 
-def live_nodes(image: Image) -> AbstractSet[NodeId]:
+def live_nodes(image: MetadataImage) -> AbstractSet[NodeId]:
     return {it.node_id for it in image.nodes.values() if not it.fenced}

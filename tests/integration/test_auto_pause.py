@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka import Producer
 
 from streamlog.admin.requests import ManagementClient
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from tests.cluster import Cluster
 from tests.history import Lane
 from tests.integration.conftest import NatsServer, Node, read_stream

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.metadata.features import LEVEL_MAX
+from streamlog.metadata.image.feature_level import LEVEL_MAX
 from tests.cluster_cli import Cli
 from tests.server_process import ServerProcess, program, wait_until
 

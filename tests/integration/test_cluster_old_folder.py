@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from streamlog.log.storage.disk import OsDisk
-from streamlog.metadata.last_run import read_run
+from streamlog.metadata.nodes.last_run import read_run
 from tests.cluster import Cluster, ClusterNode
 from tests.history import Lane
 from tests.integration.conftest import read_stream

@@ -7,7 +7,7 @@ from pathlib import Path
 import nats
 
 from streamlog.metadata.commands import CreateStream, DeleteStream
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from tests.integration.conftest import NatsServer
 from tests.local_node import LocalNode, until
 

@@ -15,8 +15,8 @@ from streamlog.config import IngestSection, NatsSection
 from streamlog.errors import NotLeader, PartitionNotFound
 from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.service import IngestService
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.batch import PUBLISHED
@@ -50,7 +50,7 @@ class Ingest:
     def __init__(self, url: str) -> None:
         self.lease = FakeLease()
         self.partitions: dict[TopicPartition, FakePartition] = {}
-        self.image = Image("test")
+        self.image = MetadataImage("test")
         self.source = IngestService(
             node_id=ONE,
             nats=NatsSection(servers=(url,), reconnect_wait_ms=20),
@@ -85,7 +85,7 @@ class Ingest:
             streams = streams.set(name, StreamImage(config, stream_id, 0, partitions))
         await self.become(replace(self.image, streams=streams, offset=self.image.offset + 1))
 
-    async def become(self, image: Image) -> None:
+    async def become(self, image: MetadataImage) -> None:
         old, self.image = self.image, image
         self.source.apply(old, image)
         await self.source.settled(None)

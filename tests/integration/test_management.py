@@ -30,7 +30,7 @@ from streamlog.errors import (
     StreamExists,
     StreamNotFound,
 )
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.nats_tools.publisher import Published, Publisher
 from streamlog.partition.partition import Partition
 from tests.integration.conftest import NatsServer

@@ -14,7 +14,7 @@ from nats.js.errors import APIError, NotFoundError
 
 from streamlog.admin import leaders
 from streamlog.admin.requests import ManagementClient
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.integration.conftest import NatsServer
 from tests.management_world import FRONT, IDS, Member, World

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.metadata.features import LEVEL_MAX
+from streamlog.metadata.image.feature_level import LEVEL_MAX
 from tests.cluster import Cluster, ClusterNode
 from tests.server_process import wait_until
 

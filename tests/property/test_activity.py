@@ -11,8 +11,8 @@ from streamlog.activity.chronicle import Chronicle
 from streamlog.activity.events import Event
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.controller import batches
-from streamlog.metadata.image import Image
-from streamlog.metadata.store import StoredBatch
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.quorum.store import StoredBatch
 from streamlog.model import NO_LEADER, NodeId
 from tests.property.test_metadata_image import decide, requests
 
@@ -61,7 +61,7 @@ class Reader:
                 key = name, said["partition"]
                 self.partitions[key] = (said["leader"], said["leader_epoch"], *said["isr"])
 
-    def check(self, image: Image) -> None:
+    def check(self, image: MetadataImage) -> None:
         assert self.configs == {
             name: it.config.model_dump(mode="json") for name, it in image.streams.items()
         }
@@ -96,7 +96,7 @@ def _change(known: dict[str, Any], changed: dict[str, Any]) -> None:
 def test_events_are_enough(
     script: list[tuple[str, object]], batch_size: int, data: st.DataObject
 ) -> None:
-    image, log = Image("c"), list[StoredBatch]()
+    image, log = MetadataImage("c"), list[StoredBatch]()
     images = [image]
     for number, request in enumerate([("start", NodeId(1)), *script]):
         try:
@@ -107,7 +107,7 @@ def test_events_are_enough(
             log.append(StoredBatch(image.offset, 1, tuple(records), number))
             image = image.apply_all(records, offset=image.offset, epoch=1)
             images.append(image)
-    chronicle, reader = Chronicle(Image("c"), 0, None), Reader()
+    chronicle, reader = Chronicle(MetadataImage("c"), 0, None), Reader()
     events = chronicle.tell(log)
     for event in events:
         reader.read(event)
@@ -121,8 +121,8 @@ def test_events_are_enough(
 
 
 def test_the_ids_of_streams_are_told() -> None:
-    decision = decide(Image("c"), ("start", NodeId(1)), 0)
-    image = Image("c").apply_all(decision.records, offset=0, epoch=1)
+    decision = decide(MetadataImage("c"), ("start", NodeId(1)), 0)
+    image = MetadataImage("c").apply_all(decision.records, offset=0, epoch=1)
     made = decide(image, ("create", _config()), 7)
     batch = StoredBatch(image.offset, 1, tuple(made.records))
     (created, _) = Chronicle(image, 0, None).tell([batch])
@@ -130,6 +130,6 @@ def test_the_ids_of_streams_are_told() -> None:
 
 
 def _config() -> Any:
-    from streamlog.metadata.stream import StreamConfig
+    from streamlog.metadata.stream.config import StreamConfig
 
     return StreamConfig.of(name="a")

@@ -23,9 +23,9 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot, find_snapshots, snapshot_path
-from streamlog.metadata.stream import OFFSETS_STREAM
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot, find_snapshots, snapshot_path
+from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from tests.backed_up_cluster import GROUP, BackedUpCluster, Watched
@@ -112,7 +112,7 @@ class Restored:
         self._path = path
         snapshot = find_snapshots(OsDisk(), path / "metadata")[0]
         data = snapshot_path(path / "metadata", snapshot).read_bytes()
-        self.image: Image = decode_snapshot(data, "")
+        self.image: MetadataImage = decode_snapshot(data, "")
 
     def records(self, name: str, number: int) -> bytes:
         """All of a partition; its ``end`` is remembered."""

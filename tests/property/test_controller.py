@@ -17,11 +17,11 @@ from hypothesis.stateful import (
 
 from streamlog.errors import NodeIdTaken
 from streamlog.metadata import commands as c
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import Decision, decide, next_moves
-from streamlog.metadata.image import Image, Load
-from streamlog.metadata.records import decode_record, encode_record
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeLoad
+from streamlog.metadata.image.records import decode_record, encode_record
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_model import (
     NAMES,
@@ -475,16 +475,16 @@ class ControllerMachine(ControllerModel):
             replicas.update(partition.replicas)
             leaders[partition.leader] += 1
         assert self.image.leaderless == leaders.pop(NO_LEADER, 0)
-        counted = {node: Load(replicas[node], leaders[node]) for node in replicas}
+        counted = {node: NodeLoad(replicas[node], leaders[node]) for node in replicas}
         assert dict(self.image.loads) == counted
 
     def teardown(self) -> None:
-        replayed = Image("c")
+        replayed = MetadataImage("c")
         for offset, data in enumerate(self.log):
             replayed = replayed.apply(decode_record(data), offset=offset, epoch=1)
         assert replayed == self.image
         snapshot = [encode_record(record) for record in self.image.records()]
-        restored = Image("c").restored(
+        restored = MetadataImage("c").restored(
             map(decode_record, snapshot), offset=self.image.offset, epoch=self.image.epoch
         )
         assert restored == self.image

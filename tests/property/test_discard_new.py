@@ -14,7 +14,7 @@ from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.ingest_settings import IngestSettings
 from streamlog.ingest.parser.frames import FrameParser
 from streamlog.ingest.partition_ingest import PartitionIngest
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.record.codec import iter_records
 from tests.led_partition import FakePartition

@@ -11,11 +11,11 @@ from streamlog.metadata.commands import AlterQuota, AlterUser
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.controller.beginning import LEADER_EPOCHS_SINCE_MS, begin_log
 from streamlog.metadata.controller.users import alter_user
-from streamlog.metadata.credential import StoredCredential
-from streamlog.metadata.image import Image
-from streamlog.metadata.quota import QUOTA_KEYS
-from streamlog.metadata.records import MetadataRecord, decode_record, encode_record
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.credential import StoredCredential
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.quota import QUOTA_KEYS
+from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.lone_node import started
 
@@ -61,7 +61,7 @@ requests = st.lists(
 )
 
 
-def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
+def decide(image: MetadataImage, request: tuple[str, object], number: int) -> Decision:
     match request:
         case ("begin", int(seconds)):
             now_ms = LEADER_EPOCHS_SINCE_MS + 1_000 * seconds
@@ -86,7 +86,7 @@ def decide(image: Image, request: tuple[str, object], number: int) -> Decision:
 
 
 def check(
-    image: Image,
+    image: MetadataImage,
     leader_epochs: dict[tuple[UUID, int], int],
     used: dict[tuple[str, int], tuple[UUID, int]],
 ) -> None:
@@ -109,7 +109,7 @@ def check(
 @given(requests)
 @example([("create", A), ("delete", "a"), ("create", A)])
 def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
-    live = first = Image("c")
+    live = first = MetadataImage("c")
     log: list[MetadataRecord] = []
     leader_epochs: dict[tuple[UUID, int], int] = {}
     used: dict[tuple[str, int], tuple[UUID, int]] = {}
@@ -123,7 +123,7 @@ def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
         log.extend(decision.records)
         assert list(live.changes(before)) == list(_slow_changes(live, before))
         check(live, leader_epochs, used)
-    replayed = Image("c")
+    replayed = MetadataImage("c")
     for offset, record in enumerate(log):
         replayed = replayed.apply(decode_record(encode_record(record)), offset=offset, epoch=1)
     assert replayed == live
@@ -131,5 +131,5 @@ def test_replay_equals_live(script: list[tuple[str, object]]) -> None:
     assert restored == live
 
 
-def _slow_changes(new: Image, old: Image):  # type: ignore[no-untyped-def]
-    return Image("c", 99, new.epoch, new.nodes, new.streams).changes(old)
+def _slow_changes(new: MetadataImage, old: MetadataImage):  # type: ignore[no-untyped-def]
+    return MetadataImage("c", 99, new.epoch, new.nodes, new.streams).changes(old)

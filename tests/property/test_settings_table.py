@@ -5,13 +5,13 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.settings_table import (
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.settings_table import (
     from_jetstream,
     from_topic_configs,
     to_jetstream,
     to_topic_configs,
 )
-from streamlog.metadata.stream import StreamConfig
 
 SUBJECTS = st.sampled_from([("a",), ("a.b", "c.*"), ("x.>",)])
 limit = st.one_of(st.just(-1), st.integers(1, 2**40))

@@ -5,7 +5,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.metadata.subjects import SubjectTree, is_subset, overlap
+from streamlog.metadata.stream.subjects import SubjectTree, is_subset, overlap
 
 TOKENS = ["a", "b"]
 ALL = [".".join(t) for n in range(1, 5) for t in product(TOKENS, repeat=n)]

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.metadata.bindings import bound_subjects
+from streamlog.metadata.stream.stream_subjects import bound_subjects
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import APIS, CREATE_PARTITIONS, INCREMENTAL_ALTER_CONFIGS

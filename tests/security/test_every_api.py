@@ -15,7 +15,6 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import ProtocolViolation
-from streamlog.metadata import raft_form as form
 from streamlog.metadata.commands import (
     AlterIsr,
     AlterQuota,
@@ -30,8 +29,9 @@ from streamlog.metadata.commands import (
     encode_command,
 )
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.quorum import raft_codec as form
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.server import command_guard
 from streamlog.server.gates import GATES
@@ -88,7 +88,7 @@ async def node() -> AsyncIterator[KafkaNode]:
 
 async def fill(node: KafkaNode, *names: str) -> None:
     """Streams whose ids depend on nothing but their names."""
-    node.metadata.image = Image(CLUSTER_ID)
+    node.metadata.image = MetadataImage(CLUSTER_ID)
     node.metadata.register(9092)
     for name in names:
         partition = await node.add_stream(name, 2)

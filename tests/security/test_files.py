@@ -12,7 +12,7 @@ from streamlog.authority.audit import logger
 from streamlog.cli.doctor import limits
 from streamlog.config import NodeSection, Settings
 from streamlog.log.storage.permissions import set_umask, tighten
-from streamlog.metadata.data_dir import DataDir
+from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.model import NodeId
 from tests.integration.conftest import Node
 from tests.server_process import NatsServer

@@ -18,14 +18,14 @@ from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import LogManifest
 from streamlog.log.recovery.recovery import Recovery
 from streamlog.log.storage.disk import Disk
-from streamlog.metadata import store
 from streamlog.metadata.applier import Applier
 from streamlog.metadata.commands import IsrChange
 from streamlog.metadata.controller import isr, nodes, placement, streams
 from streamlog.metadata.controller.draft import Draft
 from streamlog.metadata.controller.placement import new_partition
-from streamlog.metadata.image import PartitionImage
-from streamlog.metadata.vote import StoredVote, read_vote
+from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.quorum import store
+from streamlog.metadata.quorum.vote import StoredVote, read_vote
 from streamlog.model import NO_EPOCH, NO_INCARNATION, EpochEnd, NodeId, TopicPartition
 from streamlog.partition import state
 from streamlog.partition.partition import Partition

@@ -24,7 +24,7 @@ from streamlog.log.segment.slice import FileSlice
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.sync import SyncTicket
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import EpochEnd, NodeId, TopicPartition
 from streamlog.partition.deletes.message_deletes import MessageDeletes

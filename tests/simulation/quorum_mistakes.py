@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from streamlog.errors import StreamlogError
-from streamlog.metadata import voting
-from streamlog.metadata.image import Image
-from streamlog.metadata.pending import Pending
-from streamlog.metadata.records import VotersChanged
-from streamlog.metadata.replica import MetadataReplica
-from streamlog.metadata.store import StoredBatch
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import VotersChanged
+from streamlog.metadata.quorum import voter_sets
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.pending_decisions import PendingDecisions
+from streamlog.metadata.quorum.store import StoredBatch
 from streamlog.model import NodeId
 from streamlog.raft.candidacy import Candidacy
 from streamlog.raft.events import Event
@@ -23,11 +23,11 @@ from streamlog.raft.voters import ReplicaKey, VoterSet
 def keep_what_was_not_written_among_what_waits(patch: pytest.MonkeyPatch) -> None:
     """It is granted when later records at its offsets are committed."""
 
-    def keep(self: Pending[Any], error: StreamlogError, end_offset: int) -> None:
+    def keep(self: PendingDecisions[Any], error: StreamlogError, end_offset: int) -> None:
         self._written.extend(self._unwritten)
         self._unwritten.clear()
 
-    patch.setattr(Pending, "refuse_unwritten", keep)
+    patch.setattr(PendingDecisions, "refuse_unwritten", keep)
 
 
 def change_two_voters_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -45,7 +45,7 @@ def judge_by_the_committed_voters(patch: pytest.MonkeyPatch) -> None:
     def blind(self: RaftNode, *, voters_offset: int = -1) -> str | None:
         return None if self._office is not None and self.is_active else "not the controller"
 
-    def newest(self: MetadataReplica) -> Image:
+    def newest(self: MetadataReplica) -> MetadataImage:
         known = inner(self)
         if is_written:
             return known
@@ -76,12 +76,12 @@ def replace_a_folder_in_one_step(patch: pytest.MonkeyPatch) -> None:
     """The old one is removed and the new one added in one record."""
 
     def tended(
-        image: Image, replaced: Iterable[ReplicaKey], _caught_up: object
+        image: MetadataImage, replaced: Iterable[ReplicaKey], _caught_up: object
     ) -> tuple[VotersChanged, ...]:
-        wanted = voting.with_directories(image.voters, replaced)
+        wanted = voter_sets.with_directories(image.voters, replaced)
         return () if wanted == image.voters else (VotersChanged.of(wanted),)
 
-    patch.setattr(voting, "tended_voters", tended)
+    patch.setattr(voter_sets, "tended_voters", tended)
     patch.setattr(RaftNode, "_check_majorities", lambda *_: None)
 
 

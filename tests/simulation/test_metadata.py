@@ -10,11 +10,11 @@ from streamlog.errors import StorageFailed, StorageFull, Unavailable
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import encode_snapshot, snapshot_id
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.stream import StreamConfig
-from streamlog.metadata.vote import StoredVote
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import encode_snapshot, snapshot_id
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.vote import StoredVote
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey
 from tests.lone_node import started
@@ -45,11 +45,11 @@ class StoreWorld:
         self.rng = random.Random(seed)
         self.disk = SimDisk(seed)
         self.store: MetadataStore
-        self.images = [Image(CLUSTER_ID)]
+        self.images = [MetadataImage(CLUSTER_ID)]
         """One after each batch of the log; the first is where the last life began."""
         self.synced = 0
         """All of ``images`` up to this index must be there; those behind it may be."""
-        self.installed: Image | None = None
+        self.installed: MetadataImage | None = None
         """Or this one alone: a snapshot was being installed."""
         self.votes = [StoredVote(UUID(int=1))]
         """The last one that was saved, and one that may have been."""
@@ -115,7 +115,7 @@ class StoreWorld:
             self.check(image)
             return
 
-    def check(self, found: Image) -> None:
+    def check(self, found: MetadataImage) -> None:
         assert found in self.images[self.synced :] or found == self.installed, (
             f"offset {found.offset}, not {[it.offset for it in self.images[self.synced :]]}"
         )
@@ -183,7 +183,7 @@ class StoreWorld:
         self.store.install_snapshot(snapshot, encode_snapshot(self.installed))
         self.images, self.synced, self.installed = [self.installed], 0, None
 
-    def decision(self, image: Image) -> Decision:
+    def decision(self, image: MetadataImage) -> Decision:
         self.number += 1
         rng, new_id = self.rng, UUID(int=self.number)
         if not image.nodes or rng.random() < 0.1:

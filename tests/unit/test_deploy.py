@@ -26,7 +26,7 @@ from streamlog import __version__
 from streamlog.cli.health import TIMEOUT_S
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
-from streamlog.metadata.voting import configured_voters
+from streamlog.metadata.quorum.voter_sets import configured_voters
 
 ROOT = Path(__file__).parents[2]
 DEPLOY = ROOT / "deploy"

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from streamlog.cli.cluster.description import Description
-from streamlog.metadata.condition import DISK, told
+from streamlog.metadata.nodes.node_condition import DISK, told
 
 if TYPE_CHECKING:
     from streamlog.client.topology import PartitionInfo, Topology

@@ -14,8 +14,8 @@ from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from streamlog.config import Settings
-    from streamlog.metadata.image import Image
-    from streamlog.metadata.store import MetadataStore
+    from streamlog.metadata.image.metadata_image import MetadataImage
+    from streamlog.metadata.quorum.store import MetadataStore
     from streamlog.model import NodeId
 
 WARNING = (
@@ -48,8 +48,8 @@ def make_only_voter(settings: "Settings") -> int:
     """
     from streamlog.log.storage.disk import OsDisk
     from streamlog.log.storage.file_pool import FilePool
-    from streamlog.metadata.data_dir import DataDir
-    from streamlog.metadata.store import MetadataStore
+    from streamlog.metadata.nodes.data_dir import DataDir
+    from streamlog.metadata.quorum.store import MetadataStore
     from streamlog.model import NodeId
 
     node_id = NodeId(settings.node.id)
@@ -71,7 +71,7 @@ def make_only_voter(settings: "Settings") -> int:
             store.close()
 
 
-def _newest(store: "MetadataStore") -> "Image":
+def _newest(store: "MetadataStore") -> "MetadataImage":
     """Of all that is in the log, committed or not: the newest voters hold."""
     image = store.open()
     for batch in store.batches_from(image.offset):
@@ -79,13 +79,13 @@ def _newest(store: "MetadataStore") -> "Image":
     return image
 
 
-def _append(store: "MetadataStore", node_id: "NodeId", image: "Image") -> int:
+def _append(store: "MetadataStore", node_id: "NodeId", image: "MetadataImage") -> int:
     """What the others decided is lost, so this is another log from here on: what they may have
     given away, as producer ids, is not given again.
     """
     from streamlog.metadata.controller import begin_log
-    from streamlog.metadata.records import VotersChanged
-    from streamlog.metadata.vote import StoredVote
+    from streamlog.metadata.image.records import VotersChanged
+    from streamlog.metadata.quorum.vote import StoredVote
     from streamlog.raft.voters import VoterSet
 
     vote, voters = store.vote, image.voters

@@ -4,8 +4,13 @@ from collections import deque
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from streamlog.metadata.condition import keep_from_leading
-from streamlog.metadata.image import Image, NodeImage, PartitionImage, StreamChange
+from streamlog.metadata.image.metadata_image import (
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    StreamChange,
+)
+from streamlog.metadata.nodes.node_condition import keep_from_leading
 from streamlog.model import NO_LEADER
 
 EVENTS_MAX: Final = 500
@@ -32,7 +37,7 @@ class Chronicle:
         self._events: deque[Event] = deque(maxlen=EVENTS_MAX)
         self._next = 1
 
-    def changed(self, old: Image, new: Image, now_ms: int) -> None:
+    def changed(self, old: MetadataImage, new: MetadataImage, now_ms: int) -> None:
         for kind, text in _told(old, new):
             self.note(kind, text, now_ms)
 
@@ -46,7 +51,7 @@ class Chronicle:
         return newest[::-1]
 
 
-def _told(old: Image, new: Image) -> Iterator[tuple[str, str]]:
+def _told(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str]]:
     if old.nodes is not new.nodes:
         yield from _of_nodes(old, new)
     more = 0
@@ -59,7 +64,7 @@ def _told(old: Image, new: Image) -> Iterator[tuple[str, str]]:
         yield "stream", f"{more} more streams changed at the same time"
 
 
-def _of_nodes(old: Image, new: Image) -> Iterator[tuple[str, str]]:
+def _of_nodes(old: MetadataImage, new: MetadataImage) -> Iterator[tuple[str, str]]:
     for node_id in sorted({*old.nodes, *new.nodes}):
         before, after = old.nodes.get(node_id), new.nodes.get(node_id)
         if before == after:

@@ -2,7 +2,7 @@
 
 from typing import Final, NamedTuple
 
-from streamlog.metadata.image import PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.model import NO_LEADER
 
 LEADERLESS: Final = "leaderless"

@@ -6,8 +6,14 @@ from typing import Final, NamedTuple
 from streamlog.console.page.counts import LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED
 from streamlog.console.page.moment import Moment
 from streamlog.console.page.overview import Overview
-from streamlog.metadata.condition import DISABLING, DISK, REMEDIES, keep_from_leading, told
-from streamlog.metadata.image import NodeImage
+from streamlog.metadata.image.metadata_image import NodeImage
+from streamlog.metadata.nodes.node_condition import (
+    DISABLING,
+    DISK,
+    REMEDIES,
+    keep_from_leading,
+    told,
+)
 from streamlog.model import NodeId
 
 CRITICAL: Final = "critical"

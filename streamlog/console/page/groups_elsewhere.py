@@ -9,7 +9,7 @@ from streamlog.client.group_info import Group, committed_in
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import registry
 from streamlog.wire.errors import check
@@ -40,7 +40,7 @@ class GroupsElsewhere:
         self,
         *,
         node_id: NodeId,
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         is_watched: Callable[[], bool],
         security: Security = NO_SECURITY,
     ) -> None:

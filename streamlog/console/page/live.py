@@ -17,7 +17,7 @@ from streamlog.console.page.rates import Rates
 from streamlog.console.page.sse import Events, MayStay, Seats, anybody
 from streamlog.console.page.view import View
 from streamlog.errors import InvalidRequest
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 
 PERIOD_S: Final = 1.0
@@ -89,7 +89,7 @@ class Live:
     def is_watched(self, now_ms: int) -> bool:
         return self._seats.taken > 0 or self._interest.is_fresh(now_ms)
 
-    def changed(self, old: Image, new: Image) -> None:
+    def changed(self, old: MetadataImage, new: MetadataImage) -> None:
         """Told at once to whoever watches."""
         now_ms = time.time_ns() // 1_000_000
         self._chronicle.changed(old, new, now_ms)

@@ -6,8 +6,8 @@ from typing import NamedTuple, Protocol
 
 from streamlog.console.lag_gauges import GroupProgress
 from streamlog.console.partition_gauges import PartitionStatistics
-from streamlog.metadata.condition import Trouble
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.model import NodeId, TopicPartition
 
 
@@ -25,7 +25,7 @@ class Moment:
     node_id: NodeId
     version: str
     now_ms: int
-    image: Image
+    image: MetadataImage
     role: str
     """What this node is to the metadata quorum."""
     quorum_epoch: int

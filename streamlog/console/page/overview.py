@@ -12,7 +12,7 @@ from heapq import nsmallest
 from typing import Final, NamedTuple
 
 from streamlog.console.page.counts import LEADERLESS, WANTS, Counts, counts_of
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 WORK_MAX: Final = 200
@@ -39,14 +39,14 @@ class Overview:
     """``follow`` an image, then ``work`` until it is true: it tells of that image then."""
 
     def __init__(self) -> None:
-        self.image: Image | None = None
+        self.image: MetadataImage | None = None
         """What all that is told is about; None before the first."""
         self.total = NO_PARTITIONS
         self.names: list[str] = []
         """Of all streams, in order."""
         self.worked = 0
         """Partitions counted and streams looked at since it began."""
-        self._next: Image | None = None  # what ``work`` goes towards
+        self._next: MetadataImage | None = None  # what ``work`` goes towards
         self._left: set[str] = set()  # names of streams that may be other ones in it
         self._entries: dict[str, Entry] = {}
         self._wanting: dict[str, set[str]] = {want: set() for want in WANTS}
@@ -54,7 +54,7 @@ class Overview:
         self._led: dict[NodeId, set[str]] = {}
         self._values: dict[object, tuple[Counts, Leaders]] = {}
 
-    def follow(self, image: Image) -> None:
+    def follow(self, image: MetadataImage) -> None:
         """Takes the names of the streams that changed; of all where the image does not say so."""
         known = self._next
         if image is known:
@@ -117,7 +117,7 @@ class Overview:
                         return found
         return found
 
-    def _look_at(self, name: str, image: Image) -> None:
+    def _look_at(self, name: str, image: MetadataImage) -> None:
         self.worked += 1
         known, stream = self._entries.get(name), image.streams.get(name)
         if known is not None and known.stream is stream:

@@ -26,7 +26,7 @@ from streamlog.console.page.tailed import AtLeader, Here, Partition
 from streamlog.console.page.view import View
 from streamlog.console.partition_gauges import PartitionStatistics
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.turns import in_turns
 
@@ -71,7 +71,7 @@ class Page:
         settings: HttpSection,
         moment: Callable[["Page"], Moment],
         survey: Callable[[], Awaitable[None]],
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         partitions: Partitions,
         may_read: MayRead = everybody,
         may_stay: MayStay = anybody,
@@ -135,7 +135,7 @@ class Page:
             ):
                 group.create_task(_steadily(service))
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         try:
             self._live.changed(old, new)
         except Exception:

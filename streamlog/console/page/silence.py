@@ -7,8 +7,8 @@ from typing import Final
 from streamlog.client.connection import Connection
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import StreamlogError
-from streamlog.metadata.entries import NodeImage
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.image_types import NodeImage
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
 
 PERIOD_S: Final = 1.0
@@ -22,7 +22,7 @@ class Silence:
         self,
         *,
         node_id: NodeId,
-        image: Callable[[], Image],
+        image: Callable[[], MetadataImage],
         has_controller: Callable[[], bool],
         security: Security = NO_SECURITY,
     ) -> None:

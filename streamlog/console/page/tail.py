@@ -14,7 +14,7 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
-from streamlog.metadata.stream import PARTITIONS_MAX
+from streamlog.metadata.stream.config import PARTITIONS_MAX
 from streamlog.model import TopicPartition
 
 PERIOD_S: Final = 0.25

@@ -14,8 +14,8 @@ from streamlog.console.page.moment import GroupElsewhere, Local, Moment
 from streamlog.console.page.overview import Overview
 from streamlog.console.page.query import LED_HERE, Query
 from streamlog.console.page.rates import Rates
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 
 Row = dict[str, Any]
@@ -41,7 +41,7 @@ class Found:
 class _Places(NamedTuple):
     """Where partitions are in a list of them: so many are shown of these streams and all before."""
 
-    image: Image
+    image: MetadataImage
     asked: Query
     names: Sequence[str]
     ends: list[int]
@@ -60,7 +60,7 @@ class View:
         self.overview = Overview()
         self._sums: dict[str, tuple[int, Row]] = {}
         self._lags: dict[str, tuple[int, Row]] = {}
-        self._named: tuple[Image, Query, Sequence[str]] | None = None
+        self._named: tuple[MetadataImage, Query, Sequence[str]] | None = None
         self._placed: _Places | None = None
 
     def prepare(self, moment: Moment, query: Query | None = None) -> Iterator[None]:
@@ -260,7 +260,7 @@ class View:
         self._placed = _Places(moment.image, asked, names, ends)
         return self._placed
 
-    def _partition(self, image: Image, tp: TopicPartition) -> Row:
+    def _partition(self, image: MetadataImage, tp: TopicPartition) -> Row:
         stream = image.streams[tp.stream]
         it = stream.partitions[tp.partition]
         rate, kept = self._rates.of(tp), self._local.statistics(tp)

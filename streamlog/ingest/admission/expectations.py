@@ -14,7 +14,7 @@ from streamlog.ingest.admission.refusal import (
     wrong_last_message_id,
     wrong_last_sequence,
 )
-from streamlog.metadata.subjects import overlap
+from streamlog.metadata.stream.subjects import overlap
 
 SEQUENCE_DIGITS_MAX = 20
 

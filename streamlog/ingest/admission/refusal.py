@@ -18,7 +18,7 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.ingest.liftbridge import envelope
-from streamlog.metadata.standstill import Standstill
+from streamlog.metadata.stream.write_state import WriteState
 
 
 class PublishRefusal(NamedTuple):
@@ -50,11 +50,11 @@ IDS_FULL = PublishRefusal(
     429, 10167, "too many requests: the duplicate window holds all the ids it may", "overloaded"
 )
 STANDS_STILL: Final = {
-    Standstill.SEALED: PublishRefusal(400, 10109, "invalid operation on sealed stream", "sealed"),
-    Standstill.READONLY: PublishRefusal(
+    WriteState.SEALED: PublishRefusal(400, 10109, "invalid operation on sealed stream", "sealed"),
+    WriteState.READONLY: PublishRefusal(
         400, 10109, "stream is read-only; nothing was stored", "readonly"
     ),
-    Standstill.PAUSED: PublishRefusal(503, 10118, "stream is paused; nothing was stored", "paused"),
+    WriteState.PAUSED: PublishRefusal(503, 10118, "stream is paused; nothing was stored", "paused"),
 }
 NO_BATCHES = PublishRefusal(400, 10174, "atomic publish is disabled", "batch")
 REPEATED_IN_BATCH = PublishRefusal(

@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.ingest.admission.refusal import PublishRefusal
 from streamlog.ingest.admission.rollup import ALL
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
 from streamlog.partition.deletes.discard_new import NO_MORE_BYTES, NO_MORE_MESSAGES, RoomLeft
 
 TOO_MANY: Final = PublishRefusal(503, 10077, NO_MORE_MESSAGES, "limit")

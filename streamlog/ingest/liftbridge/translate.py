@@ -11,7 +11,7 @@ from streamlog.ingest.admission.publish_headers import block_of
 from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, unpack
 from streamlog.ingest.liftbridge.envelope import ALL, LEADER, NONE, ack_begun, decode
 from streamlog.ingest.parser._collector_plain import key_of
-from streamlog.metadata.subjects import overlap
+from streamlog.metadata.stream.subjects import overlap
 
 _WISHES: Final = {
     LEADER: b"Streamlog-Ack: leader\r\n",

@@ -6,21 +6,21 @@ from streamlog.access.filters import found
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AddAccessRules, RemoveAccessRules
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import AccessRuleAdded, AccessRuleRemoved
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import AccessRuleAdded, AccessRuleRemoved
 
 RULES_MAX: Final = 10_000
 """In the metadata; every node has them in memory, and every snapshot."""
 
 
-def change_rules(image: Image, command: AddAccessRules | RemoveAccessRules) -> Decision:
+def change_rules(image: MetadataImage, command: AddAccessRules | RemoveAccessRules) -> Decision:
     """Raises InvalidRequest."""
     if isinstance(command, AddAccessRules):
         return _add(image, command)
     return _remove(image, command)
 
 
-def _add(image: Image, command: AddAccessRules) -> Decision:
+def _add(image: MetadataImage, command: AddAccessRules) -> Decision:
     """Raises InvalidRequest where there are too many."""
     new = [rule for rule in dict.fromkeys(command.rules) if rule not in image.rules]
     if len(image.rules) + len(new) > RULES_MAX:
@@ -29,7 +29,7 @@ def _add(image: Image, command: AddAccessRules) -> Decision:
     return Decision(tuple(AccessRuleAdded(rule=rule) for rule in new))
 
 
-def _remove(image: Image, command: RemoveAccessRules) -> Decision:
+def _remove(image: MetadataImage, command: RemoveAccessRules) -> Decision:
     """Result ``{"removed": [...]}``: for each filter the rules that it matches. Raises
     InvalidRequest.
     """

@@ -3,8 +3,8 @@
 from typing import Final
 from uuid import UUID
 
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataLogBegun
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataLogBegun
 
 PRODUCER_IDS_PER_MS: Final = 1_024
 """More than any cluster gives away for long: each block of 1,000 is a record of its own. The ids
@@ -14,7 +14,7 @@ LEADER_EPOCHS_SINCE_MS: Final = 1_735_689_600_000
 until 2093."""
 
 
-def begin_log(image: Image, *, new_id: UUID, now_ms: int) -> MetadataLogBegun:
+def begin_log(image: MetadataImage, *, new_id: UUID, now_ms: int) -> MetadataLogBegun:
     """The record that names the log of ``image``, which has no name yet.
 
     Another log may have gone on from the same backup, or from the same entries, and its clients may

@@ -5,7 +5,6 @@ from uuid import UUID
 
 from streamlog.errors import InvalidRequest
 from streamlog.metadata import commands
-from streamlog.metadata.alteration import altered
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller import (
     access_rules,
@@ -20,12 +19,13 @@ from streamlog.metadata.controller import (
 )
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import Draft, available_nodes
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.alteration import altered
 from streamlog.model import NodeId
 
 
 def decide(
-    image: Image,
+    image: MetadataImage,
     command: Command,
     *,
     now_ms: int,
@@ -96,14 +96,16 @@ def decide(
     return decision
 
 
-def _about_nodes(image: Image, command: commands.StampFolder | commands.RemoveNode) -> Decision:
+def _about_nodes(
+    image: MetadataImage, command: commands.StampFolder | commands.RemoveNode
+) -> Decision:
     if isinstance(command, commands.StampFolder):
         return nodes.stamp(image, command)
     return nodes.remove_node(image, command)
 
 
 def _about_clients(
-    image: Image,
+    image: MetadataImage,
     command: (
         commands.AllocateProducerIds
         | commands.AlterQuota

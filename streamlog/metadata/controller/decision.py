@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from streamlog.metadata.records import (
+from streamlog.metadata.image.records import (
     MetadataRecord,
     PartitionChanged,
     StreamCreated,

@@ -8,20 +8,20 @@ from collections.abc import Set as AbstractSet
 from typing import Any, NamedTuple
 
 from streamlog.errors import BrokenInvariant, NodeNotFound, StaleNode
-from streamlog.metadata.condition import keep_from_leading
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.image import (
-    Image,
+from streamlog.metadata.image.metadata_image import (
+    MetadataImage,
     NodeImage,
     PartitionImage,
     StreamImage,
     partition_changed,
 )
-from streamlog.metadata.records import MetadataRecord
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.nodes.node_condition import keep_from_leading
 from streamlog.model import NO_LEADER, NodeId
 
 
-class Place(NamedTuple):
+class ReplicaPlace(NamedTuple):
     """One partition of an image."""
 
     stream: StreamImage
@@ -34,7 +34,7 @@ class Draft:
 
     def __init__(
         self,
-        image: Image,
+        image: MetadataImage,
         available: AbstractSet[NodeId],
         *,
         hearsay: AbstractSet[NodeId] = frozenset(),
@@ -57,7 +57,7 @@ class Draft:
         self.replicas = {node: image.load(node).replicas for node in image.nodes}
         self.leaders = {node: image.load(node).leaders for node in image.nodes}
 
-    def put(self, place: Place, wanted: PartitionImage, *, new_epoch: bool = False) -> bool:
+    def put(self, place: ReplicaPlace, wanted: PartitionImage, *, new_epoch: bool = False) -> bool:
         """Have ``place`` as ``wanted`` says, whose epochs do not matter; whether that is a change.
 
         The partition epoch grows with each change, the leader epoch with each change of leader and
@@ -124,13 +124,13 @@ class Draft:
             self.leaders[partition.leader] += by
 
 
-def available_nodes(image: Image, live: AbstractSet[NodeId]) -> set[NodeId]:
+def available_nodes(image: MetadataImage, live: AbstractSet[NodeId]) -> set[NodeId]:
     """Nodes that may lead and may be in sync."""
     return {node.node_id for node in image.nodes.values() if not node.fenced} & live
 
 
 def cautious_draft(
-    image: Image,
+    image: MetadataImage,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None,
     *,
@@ -147,21 +147,21 @@ def cautious_draft(
     return Draft(image, nodes & heard_of, hearsay=nodes - heard_of)
 
 
-def places(image: Image) -> Iterator[Place]:
+def places(image: MetadataImage) -> Iterator[ReplicaPlace]:
     """All partitions, in an order that does not depend on chance."""
     for name in sorted(image.streams):
         stream = image.streams[name]
         for number, partition in enumerate(stream.partitions):
-            yield Place(stream, number, partition)
+            yield ReplicaPlace(stream, number, partition)
 
 
-def place_of(image: Image, stream: str, number: int) -> Place:
+def place_of(image: MetadataImage, stream: str, number: int) -> ReplicaPlace:
     """Raises StreamNotFound, PartitionNotFound."""
     found = image.stream(stream)
-    return Place(found, number, found.partition(number))
+    return ReplicaPlace(found, number, found.partition(number))
 
 
-def known_node(image: Image, node_id: NodeId) -> NodeImage:
+def known_node(image: MetadataImage, node_id: NodeId) -> NodeImage:
     """Raises NodeNotFound."""
     node = image.nodes.get(node_id)
     if node is None:
@@ -169,7 +169,7 @@ def known_node(image: Image, node_id: NodeId) -> NodeImage:
     return node
 
 
-def present_node(image: Image, node_id: NodeId, node_epoch: int) -> NodeImage:
+def present_node(image: MetadataImage, node_id: NodeId, node_epoch: int) -> NodeImage:
     """The node of this registration. Raises StaleNode if there is another, or none any more."""
     node = image.nodes.get(node_id)
     if node is None or node.epoch != node_epoch:

@@ -11,15 +11,17 @@ from typing import Final
 from streamlog.errors import InvalidRequest, StalePartition
 from streamlog.metadata.commands import ElectLeader, ReportLeader
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, Place, place_of, places, present_node
-from streamlog.metadata.image import PartitionImage
+from streamlog.metadata.controller.draft import Draft, ReplicaPlace, place_of, places, present_node
+from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NO_LEADER, NodeId
 
 REBALANCED_MAX: Final = 1_000
 """Leaders moved by one decision."""
 
 
-def without(draft: Draft, place: Place, node: NodeId, *, keep_last: bool = True) -> PartitionImage:
+def without(
+    draft: Draft, place: ReplicaPlace, node: NodeId, *, keep_last: bool = True
+) -> PartitionImage:
     """The partition as it is to be while ``node`` is away.
 
     The node leaves the ISR if somebody there can lead on. Otherwise the ISR stays, for each of its
@@ -35,7 +37,7 @@ def without(draft: Draft, place: Place, node: NodeId, *, keep_last: bool = True)
     return revived(draft, place, replace(known, leader=NO_LEADER, isr=isr))
 
 
-def revived(draft: Draft, place: Place, partition: PartitionImage) -> PartitionImage:
+def revived(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
     """The leaderless ``partition`` led by somebody, if there is anybody."""
     leader = draft.choose(partition, partition.isr)
     if leader == NO_LEADER and place.stream.config.unclean_election:
@@ -128,7 +130,7 @@ def give_up_offline(draft: Draft, node: NodeId, offline: Iterable[tuple[str, int
         stream = draft.image.streams.get(name)
         if stream is None or not 0 <= number < len(stream.partitions):
             continue
-        place = Place(stream, number, stream.partitions[number])
+        place = ReplicaPlace(stream, number, stream.partitions[number])
         isr = place.partition.isr
         if node in isr and len(isr) > 1:
             draft.put(place, without(draft, place, node, keep_last=False))
@@ -175,7 +177,7 @@ def revive_leaderless(draft: Draft) -> None:
             draft.put(place, revived(draft, place, place.partition))
 
 
-def _elected(draft: Draft, place: Place, *, unclean: bool) -> PartitionImage:
+def _elected(draft: Draft, place: ReplicaPlace, *, unclean: bool) -> PartitionImage:
     known = place.partition
     preferred = known.target[0]
     if preferred in known.isr and preferred in draft.available:

@@ -10,9 +10,9 @@ from dataclasses import replace
 
 from streamlog.metadata.commands import AlterIsr, IsrChange, IsrVerdict
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, Place, present_node
+from streamlog.metadata.controller.draft import Draft, ReplicaPlace, present_node
 from streamlog.metadata.controller.moves import finished
-from streamlog.metadata.image import PartitionImage
+from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NodeId
 
 
@@ -65,10 +65,10 @@ def _may_be_in_sync(draft: Draft, known: PartitionImage, change: IsrChange) -> b
     )
 
 
-def _place(draft: Draft, change: IsrChange) -> Place | None:
+def _place(draft: Draft, change: IsrChange) -> ReplicaPlace | None:
     stream = draft.image.streams.get(change.stream)
     if stream is None or stream.stream_id != change.stream_id:
         return None
     if not 0 <= change.partition < len(stream.partitions):
         return None
-    return Place(stream, change.partition, stream.partitions[change.partition])
+    return ReplicaPlace(stream, change.partition, stream.partitions[change.partition])

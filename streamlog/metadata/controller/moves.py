@@ -13,7 +13,7 @@ from streamlog.metadata.commands import CancelMove, DrainNode, MovePartition
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import (
     Draft,
-    Place,
+    ReplicaPlace,
     cautious_draft,
     known_node,
     place_of,
@@ -21,8 +21,8 @@ from streamlog.metadata.controller.draft import (
 )
 from streamlog.metadata.controller.election import led, revive_leaderless
 from streamlog.metadata.controller.placement import Placement
-from streamlog.metadata.image import Image, PartitionImage
-from streamlog.metadata.records import NodeDraining
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
+from streamlog.metadata.image.records import NodeDraining
 from streamlog.model import NO_LEADER, NodeId
 
 DRAINED_AT_ONCE_MAX: Final = 100
@@ -58,7 +58,7 @@ def cancel_move(draft: Draft, command: CancelMove) -> Decision:
     return draft.decision()
 
 
-def retargeted(draft: Draft, place: Place, target: tuple[NodeId, ...]) -> PartitionImage:
+def retargeted(draft: Draft, place: ReplicaPlace, target: tuple[NodeId, ...]) -> PartitionImage:
     """On the way to ``target``, or there already. Raises InvalidRequest.
 
     What a move before this one was still adding, and this one does not want, is dropped at once.
@@ -71,7 +71,7 @@ def retargeted(draft: Draft, place: Place, target: tuple[NodeId, ...]) -> Partit
     return finished(draft, place, after)
 
 
-def finished(draft: Draft, place: Place, partition: PartitionImage) -> PartitionImage:
+def finished(draft: Draft, place: ReplicaPlace, partition: PartitionImage) -> PartitionImage:
     """With the target's replicas alone if they can go on without the others, else as it is."""
     if not partition.is_moving or partition.leader == NO_LEADER:
         return partition
@@ -101,7 +101,7 @@ def drain_node(draft: Draft, command: DrainNode) -> Decision:
 
 
 def next_moves(
-    image: Image, live: AbstractSet[NodeId], heard_of: AbstractSet[NodeId] | None = None
+    image: MetadataImage, live: AbstractSet[NodeId], heard_of: AbstractSet[NodeId] | None = None
 ) -> Decision:
     """What is to be done unasked, to be called every now and then: drains go on, moves end, and
     partitions without a leader get one if they can.
@@ -128,13 +128,13 @@ def next_moves(
     return draft.decision(moving=moving, left=left)
 
 
-def _drained(draft: Draft) -> tuple[int, list[Place]]:
+def _drained(draft: Draft) -> tuple[int, list[ReplicaPlace]]:
     """How many partitions are on their way, and those that have yet to begin, or to begin anew
     because the node that they go to is away.
 
     A partition without a leader cannot move: it waits without being counted.
     """
-    moving, waiting = 0, list[Place]()
+    moving, waiting = 0, list[ReplicaPlace]()
     for place in places(draft.image):
         partition = place.partition
         if draft.draining.isdisjoint(partition.replicas) or partition.leader == NO_LEADER:
@@ -147,7 +147,7 @@ def _drained(draft: Draft) -> tuple[int, list[Place]]:
     return moving, waiting
 
 
-def _move_off(draft: Draft, place: Place, placement: Placement) -> bool:
+def _move_off(draft: Draft, place: ReplicaPlace, placement: Placement) -> bool:
     """Whether there is somewhere to go."""
     partition = place.partition
     stays = tuple(
@@ -163,7 +163,7 @@ def _move_off(draft: Draft, place: Place, placement: Placement) -> bool:
         return False
 
 
-def _check_room(image: Image, node_id: NodeId) -> None:
+def _check_room(image: MetadataImage, node_id: NodeId) -> None:
     able = sum(1 for node in image.nodes.values() if not node.draining) - 1
     wanted = max(
         (len(it.partition.target) for it in places(image) if node_id in it.partition.target),
@@ -185,7 +185,7 @@ def _cancel_drain(draft: Draft, node_id: NodeId) -> None:
                 continue  # there is no way back: it ends as a move like any other
 
 
-def _cancel(draft: Draft, place: Place) -> None:
+def _cancel(draft: Draft, place: ReplicaPlace) -> None:
     known, wanted = place.partition, place.stream.config.replicas
     if len(known.former) != wanted:
         raise InvalidRequest(

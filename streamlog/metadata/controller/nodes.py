@@ -15,11 +15,10 @@ from streamlog.metadata.commands import (
     StampFolder,
     StopNode,
 )
-from streamlog.metadata.condition import keep_from_leading
 from streamlog.metadata.controller.decision import Decision
 from streamlog.metadata.controller.draft import (
     Draft,
-    Place,
+    ReplicaPlace,
     available_nodes,
     cautious_draft,
     known_node,
@@ -33,8 +32,8 @@ from streamlog.metadata.controller.election import (
     revived,
     without,
 )
-from streamlog.metadata.image import Image, NodeImage
-from streamlog.metadata.records import (
+from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage
+from streamlog.metadata.image.records import (
     MetadataRecord,
     NodeFenced,
     NodeFull,
@@ -43,11 +42,12 @@ from streamlog.metadata.records import (
     NodeStamped,
     NodeUnfit,
 )
+from streamlog.metadata.nodes.node_condition import keep_from_leading
 from streamlog.model import NO_LEADER, NodeId
 
 
 def register(
-    image: Image,
+    image: MetadataImage,
     command: RegisterNode,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
@@ -95,7 +95,7 @@ def register(
 
 
 def heartbeat(
-    image: Image,
+    image: MetadataImage,
     command: Heartbeat,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
@@ -141,7 +141,7 @@ def heartbeat(
     return draft.decision(*noted, fenced=False)
 
 
-def stamp(image: Image, command: StampFolder) -> Decision:
+def stamp(image: MetadataImage, command: StampFolder) -> Decision:
     """Copies of the data folder that were made before are older ones from now on.
 
     Raises StaleNode, also where the process goes on from an older copy, as a machine does that is
@@ -157,7 +157,7 @@ def stamp(image: Image, command: StampFolder) -> Decision:
 
 
 def fence(
-    image: Image,
+    image: MetadataImage,
     command: FenceNode,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
@@ -171,7 +171,7 @@ def fence(
 
 
 def stop(
-    image: Image,
+    image: MetadataImage,
     command: StopNode,
     live: AbstractSet[NodeId],
     heard_of: AbstractSet[NodeId] | None = None,
@@ -184,7 +184,7 @@ def stop(
     return _left(draft, node, stopping=True)
 
 
-def remove_node(image: Image, command: RemoveNode) -> Decision:
+def remove_node(image: MetadataImage, command: RemoveNode) -> Decision:
     """Raises NodeNotFound; InvalidRequest while the node keeps something, or votes."""
     node = known_node(image, command.node_id)
     replicas = image.load(node.node_id).replicas
@@ -201,7 +201,7 @@ def _left(draft: Draft, node: NodeImage, *, stopping: bool) -> Decision:
     return draft.decision(NodeFenced(node_id=node.node_id, fenced=True, stopping=stopping))
 
 
-def _places_in_sync(draft: Draft, node_id: NodeId) -> list[Place]:
+def _places_in_sync(draft: Draft, node_id: NodeId) -> list[ReplicaPlace]:
     """Those that it leads first: publishers wait for another leader there."""
     found = [place for place in places(draft.image) if node_id in place.partition.isr]
     found.sort(key=lambda place: place.partition.leader != node_id)

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from streamlog.errors import InvalidStreamConfig
 from streamlog.metadata.controller.draft import Draft
-from streamlog.metadata.image import PartitionImage
+from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.model import NodeId
 
 

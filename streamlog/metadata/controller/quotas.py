@@ -3,12 +3,12 @@
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterQuota
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.image import Image
-from streamlog.metadata.quota import NO_QUOTA, QUOTAS_MAX
-from streamlog.metadata.records import QuotaChanged
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.quota import NO_QUOTA, QUOTAS_MAX
+from streamlog.metadata.image.records import QuotaChanged
 
 
-def alter_quota(image: Image, command: AlterQuota) -> Decision:
+def alter_quota(image: MetadataImage, command: AlterQuota) -> Decision:
     """Raises InvalidRequest where there are too many."""
     known = image.quotas.get(command.client_id, NO_QUOTA)
     quota = known.changed(command.values)

@@ -11,22 +11,22 @@ from streamlog.errors import (
     StreamExists,
     UnknownTopicId,
 )
-from streamlog.metadata.bindings import bound_subjects
-from streamlog.metadata.circles import check_circle
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.controller.draft import Draft, Place, available_nodes, known_node
+from streamlog.metadata.controller.draft import Draft, ReplicaPlace, available_nodes, known_node
 from streamlog.metadata.controller.election import revived
 from streamlog.metadata.controller.moves import retargeted
 from streamlog.metadata.controller.placement import Placement, check_count, new_partition
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
-from streamlog.metadata.records import StreamCreated, StreamDeleted, StreamUpdated
-from streamlog.metadata.standstill import check_seal
-from streamlog.metadata.stream import StreamConfig, check_writable_by_clients, is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
+from streamlog.metadata.image.records import StreamCreated, StreamDeleted, StreamUpdated
+from streamlog.metadata.stream.config import StreamConfig, check_writable_by_clients, is_internal
+from streamlog.metadata.stream.republish_circles import check_circle
+from streamlog.metadata.stream.stream_subjects import bound_subjects
+from streamlog.metadata.stream.write_state import check_seal
 from streamlog.model import NO_LEADER, NodeId
 
 
 def create_stream(
-    image: Image,
+    image: MetadataImage,
     config: StreamConfig,
     *,
     new_id: UUID,
@@ -55,7 +55,7 @@ def create_stream(
     return draft.decision(created=True)
 
 
-def check_seen(image: Image, name: str, seen: StreamConfig | None) -> None:
+def check_seen(image: MetadataImage, name: str, seen: StreamConfig | None) -> None:
     """A node has judged by ``seen`` whether a change is allowed. If two changes are asked for at
     once, each may be allowed, and both together not. Raises StreamNotFound, InvalidStreamConfig.
     """
@@ -70,7 +70,7 @@ def check_seen(image: Image, name: str, seen: StreamConfig | None) -> None:
 
 
 def update_stream(
-    image: Image,
+    image: MetadataImage,
     config: StreamConfig,
     *,
     live: AbstractSet[NodeId] | None = None,
@@ -137,7 +137,7 @@ def _check_lasting(known: StreamConfig, config: StreamConfig) -> None:
             raise InvalidStreamConfig(lasting.told)
 
 
-def _check_cluster(image: Image, config: StreamConfig) -> None:
+def _check_cluster(image: MetadataImage, config: StreamConfig) -> None:
     if config.placement_cluster not in ("", image.cluster_id):
         raise InvalidStreamConfig(
             f"placement_cluster: {config.placement_cluster[:60]!r} is not this cluster"
@@ -145,7 +145,7 @@ def _check_cluster(image: Image, config: StreamConfig) -> None:
         )
 
 
-def delete_stream(image: Image, name: str, stream_id: UUID | None = None) -> Decision:
+def delete_stream(image: MetadataImage, name: str, stream_id: UUID | None = None) -> Decision:
     """The end of a stream; with ``stream_id``, of that one alone. Raises StreamNotFound,
     InvalidStreamName, UnknownTopicId.
     """
@@ -199,7 +199,7 @@ def _resize(draft: Draft, stream: StreamImage, placement: Placement) -> None:
             target = placement.fewer(partition, wanted)
         else:
             target = _grown(draft, partition, wanted, placement)
-        place = Place(stream, number, partition)
+        place = ReplicaPlace(stream, number, partition)
         draft.put(place, retargeted(draft, place, target))
 
 
@@ -215,9 +215,9 @@ def _grown(
 def _revive(draft: Draft, stream: StreamImage) -> None:
     for number, partition in enumerate(stream.partitions):
         if partition.leader == NO_LEADER:
-            place = Place(stream, number, partition)
+            place = ReplicaPlace(stream, number, partition)
             draft.put(place, revived(draft, place, partition))
 
 
-def _draft(image: Image, live: AbstractSet[NodeId] | None) -> Draft:
+def _draft(image: MetadataImage, live: AbstractSet[NodeId] | None) -> Draft:
     return Draft(image, available_nodes(image, frozenset(image.nodes) if live is None else live))

@@ -4,12 +4,12 @@ from streamlog.access.scram import Scram
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.controller.decision import Decision
-from streamlog.metadata.credential import USERS_MAX, check_size, check_user_name
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import DecoySecretChosen, MetadataRecord, UserChanged
+from streamlog.metadata.image.credential import USERS_MAX, check_size, check_user_name
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import DecoySecretChosen, MetadataRecord, UserChanged
 
 
-def alter_user(image: Image, command: AlterUser) -> Decision:
+def alter_user(image: MetadataImage, command: AlterUser) -> Decision:
     """Raises InvalidRequest where a name or key will not do, or there are too many users."""
     check_user_name(command.name)
     for mechanism, stored in command.changed.items():

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Final
 
-from streamlog.metadata.stream import NO_LIMIT, StreamConfig
+from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig
 from streamlog.partition.deletes.message_deletes import MessageDeletes
 from streamlog.partition.state import PartitionState
 from streamlog.partition.subjects.subjects import Subjects

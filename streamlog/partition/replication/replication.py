@@ -6,7 +6,7 @@ from concurrent.futures import Executor
 
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.config import ReplicationSection
-from streamlog.metadata.image import Image, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.context import ClusterMetadata, FetchPeer
@@ -52,7 +52,7 @@ class Replication:
     def isr_may_change(self, partition: Partition) -> None:
         self._isr_changes.look_at(partition)
 
-    def heard(self, partition: Partition, image: Image, *, is_new: bool) -> None:
+    def heard(self, partition: Partition, image: MetadataImage, *, is_new: bool) -> None:
         """``partition`` does as ``image`` says; ``is_new``: another leader, or a new epoch."""
         if partition.is_leader and len(partition.state.replicas) > 1:
             self._with_followers[partition] = None

@@ -14,7 +14,7 @@ from streamlog.log.recovery.recovery import DeferredSyncs
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import Disk, storage_error
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.storage.checkpoints import Offsets
 from streamlog.partition.storage.folder import Folders
@@ -100,7 +100,7 @@ def open_log(
 
 
 def sweep(
-    folders: Folders, image: Image, deleted: frozenset[UUID], node_id: NodeId
+    folders: Folders, image: MetadataImage, deleted: frozenset[UUID], node_id: NodeId
 ) -> list[TopicPartition]:
     """Move away every folder that is not a partition's of ``image``. Raises CorruptData, OSError.
 

@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from streamlog.errors import StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterQuota
-from streamlog.metadata.quota import QUOTA_KEYS, QuotaKey
+from streamlog.metadata.image.quota import QUOTA_KEYS, QuotaKey
 from streamlog.server.context import Context
 from streamlog.server.handlers.describe_client_quotas import CLIENT_ID
 from streamlog.server.refusal import NAMED_TWICE, Refused, told

@@ -7,8 +7,8 @@ stored.
 
 from typing import Final
 
-from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.settings_table import OUR_KEYS, SETTINGS, setting_of_topic_config
 from streamlog.server.config_changes import Changes, alter_resources, check_value
 from streamlog.server.context import Context
 from streamlog.wire.control import Message

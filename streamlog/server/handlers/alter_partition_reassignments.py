@@ -13,7 +13,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
 from streamlog.metadata.commands import CancelMove, Command, MovePartition
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.refusal import NAMED_TWICE, Refused, told
@@ -46,7 +46,9 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     }
 
 
-async def _reassign(name: str, asked: Message, image: Image, context: Context) -> dict[str, Any]:
+async def _reassign(
+    name: str, asked: Message, image: MetadataImage, context: Context
+) -> dict[str, Any]:
     try:
         await context.metadata.request(_command(name, asked, image))
     except (StreamNotFound, PartitionNotFound, Refused) as error:
@@ -58,7 +60,7 @@ async def _reassign(name: str, asked: Message, image: Image, context: Context) -
     return {"error_code": ErrorCode.none, "error_message": None}
 
 
-def _command(name: str, asked: Message, image: Image) -> Command:
+def _command(name: str, asked: Message, image: MetadataImage) -> Command:
     """Checked as far as Kafka has codes of its own; the controller checks the rest."""
     number, replicas, stream = asked["partition_index"], asked["replicas"], image.stream(name)
     partition = stream.partition(number)

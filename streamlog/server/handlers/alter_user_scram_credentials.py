@@ -14,11 +14,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram, credential_of
 from streamlog.errors import InvalidRequest, StreamlogError
 from streamlog.metadata.commands import AlterUser
-from streamlog.metadata.credential import (
-    Credentials,
-    StoredCredential,
-    check_user_name,
-)
+from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
 from streamlog.model import ScramName
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image

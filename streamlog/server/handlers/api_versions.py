@@ -4,7 +4,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.features import LEVEL_MAX, LEVEL_MIN
+from streamlog.metadata.image.feature_level import LEVEL_MAX, LEVEL_MIN
 from streamlog.server.context import Context
 from streamlog.wire.control import Message
 from streamlog.wire.registry import APIS

@@ -12,9 +12,9 @@ from kio.schema.errors import ErrorCode
 from streamlog.access.rules import Operation
 from streamlog.errors import InvalidStreamConfig, InvalidSubject, StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.alteration import SettingChange, altered
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import PARTITIONS_MAX
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.alteration import SettingChange, altered
+from streamlog.metadata.stream.config import PARTITIONS_MAX
 from streamlog.server.assignments import Assignments, check_assignments
 from streamlog.server.context import Context
 from streamlog.server.guards import check_bindings, check_topic
@@ -45,7 +45,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     return {"results": results}
 
 
-def _check(topic: Message, image: Image) -> None:
+def _check(topic: Message, image: MetadataImage) -> None:
     stream, count = image.stream(topic["name"]), topic["count"]
     known, live = len(stream.partitions), len(live_nodes(image))
     if not known < count <= PARTITIONS_MAX:
@@ -69,7 +69,7 @@ def _assignments(topic: Message) -> Assignments:
     return tuple(tuple(it["broker_ids"]) for it in topic["assignments"] or ())
 
 
-async def _add(topic: Message, image: Image, validate_only: bool, context: Context) -> None:
+async def _add(topic: Message, image: MetadataImage, validate_only: bool, context: Context) -> None:
     name, assignments = topic["name"], _assignments(topic)
     changes = (SettingChange(setting="partitions", text=str(topic["count"])),)
     known = image.stream(name).config

@@ -18,9 +18,9 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import StreamExists, StreamlogError
 from streamlog.metadata import controller
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.settings_table import from_topic_configs, to_topic_configs
-from streamlog.metadata.stream import PARTITIONS_MAX, StreamConfig, check_stream_name
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import PARTITIONS_MAX, StreamConfig, check_stream_name
+from streamlog.metadata.stream.settings_table import from_topic_configs, to_topic_configs
 from streamlog.server.assignments import NONE, Assignments, check_assignments, refuse
 from streamlog.server.context import Context
 from streamlog.server.guards import check_bindings
@@ -76,7 +76,7 @@ async def _made(
     return stream
 
 
-def _assignments(topic: Message, image: Image) -> Assignments:
+def _assignments(topic: Message, image: MetadataImage) -> Assignments:
     """Who keeps each partition, if the caller says so: then that tells the numbers, too."""
     given = sorted((it["partition_index"], tuple(it["broker_ids"])) for it in topic["assignments"])
     if not given:
@@ -92,7 +92,7 @@ def _assignments(topic: Message, image: Image) -> Assignments:
     return assignments
 
 
-def _config(topic: Message, assignments: Assignments, image: Image) -> StreamConfig:
+def _config(topic: Message, assignments: Assignments, image: MetadataImage) -> StreamConfig:
     """What is asked for, checked as far as Kafka has codes of its own."""
     name = topic["name"]
     check_stream_name(name)

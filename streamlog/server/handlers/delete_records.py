@@ -13,8 +13,8 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.access.rules import Operation
 from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
-from streamlog.metadata.standstill import check_may_be_cut
-from streamlog.metadata.stream import check_writable_by_clients
+from streamlog.metadata.stream.config import check_writable_by_clients
+from streamlog.metadata.stream.write_state import check_may_be_cut
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic, led_partition

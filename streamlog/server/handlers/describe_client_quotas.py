@@ -10,7 +10,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import StreamlogError
-from streamlog.metadata.quota import QUOTA_KEYS, Quota
+from streamlog.metadata.image.quota import QUOTA_KEYS, Quota
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
 from streamlog.server.quotas import Quotas

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.access.rules import Operation
 from streamlog.errors import StreamlogError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.server.config_changes import NODE, TOPIC
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic
@@ -34,7 +34,9 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     return {"results": [_result(it, request, image, context) async for it in asked]}
 
 
-def _result(resource: Message, request: Message, image: Image, context: Context) -> dict[str, Any]:
+def _result(
+    resource: Message, request: Message, image: MetadataImage, context: Context
+) -> dict[str, Any]:
     result = {
         "resource_type": resource["resource_type"],
         "resource_name": resource["resource_name"],
@@ -56,7 +58,7 @@ def _result(resource: Message, request: Message, image: Image, context: Context)
     return result
 
 
-def _configs(resource: Message, image: Image, context: Context) -> Iterable[ShownConfig]:
+def _configs(resource: Message, image: MetadataImage, context: Context) -> Iterable[ShownConfig]:
     kind, name = resource["resource_type"], resource["resource_name"]
     if kind == TOPIC:
         check_topic(Operation.DESCRIBE_CONFIGS, name, context)

@@ -14,7 +14,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import DescribeCluster
-from streamlog.metadata.store import METADATA_LOG
+from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.model import NO_LEADER
 from streamlog.server.context import Context
 from streamlog.wire.control import Message

@@ -10,8 +10,8 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import InvalidStreamName, StreamlogError, StreamNotFound
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import check_stream_name, is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import check_stream_name, is_internal
 from streamlog.server.context import Context
 from streamlog.server.refusal import Refused, told
 from streamlog.server.topology import OPERATIONS_UNKNOWN, live_nodes, shown_partition
@@ -59,7 +59,7 @@ def _fault(limit: int, cursor: Message | None) -> Refused | None:
     return None
 
 
-def _topic(name: str, first: int, limit: int, image: Image) -> dict[str, Any]:
+def _topic(name: str, first: int, limit: int, image: MetadataImage) -> dict[str, Any]:
     stream = image.streams.get(name)
     if stream is None:
         return _error(name, _why_unknown(name))

@@ -11,7 +11,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.errors import InvalidRequest, PartitionNotFound, StreamlogError, StreamNotFound
 from streamlog.metadata.commands import ElectLeader
-from streamlog.metadata.image import Image, PartitionImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage
 from streamlog.model import NO_LEADER, TopicPartition
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image
@@ -45,7 +45,7 @@ async def handle(request: Message, _version: int, context: Context) -> Message:
     }
 
 
-def _all_that_need_it(image: Image, *, unclean: bool) -> list[TopicPartition]:
+def _all_that_need_it(image: MetadataImage, *, unclean: bool) -> list[TopicPartition]:
     return [
         TopicPartition(name, number)
         for name, stream in sorted(image.streams.items())

@@ -8,9 +8,9 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import InvalidRequest, StreamlogError
-from streamlog.metadata import raft_form as form
 from streamlog.metadata.commands import decode_command
 from streamlog.metadata.forwarding import encode_granted, encode_refused
+from streamlog.metadata.quorum import raft_codec as form
 from streamlog.server.command_guard import check_command
 from streamlog.server.context import Context
 from streamlog.server.guards import is_other_cluster

@@ -8,8 +8,8 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.alteration import LISTS, Operation, SettingChange
-from streamlog.metadata.settings_table import setting_of_topic_config
+from streamlog.metadata.stream.alteration import LISTS, Operation, SettingChange
+from streamlog.metadata.stream.settings_table import setting_of_topic_config
 from streamlog.server.config_changes import Changes, alter_resources, check_value
 from streamlog.server.context import Context
 from streamlog.server.refusal import Refused

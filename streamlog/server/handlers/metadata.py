@@ -10,8 +10,8 @@ from collections.abc import Set as AbstractSet
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import is_internal
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import is_internal
 from streamlog.model import NodeId
 from streamlog.server.context import Context
 from streamlog.server.guards import stream_named
@@ -44,7 +44,9 @@ async def handle(request: Message, version: int, context: Context) -> Message:
     }
 
 
-def _asked_topics(asked: Iterable[Message], version: int, image: Image) -> Iterable[Message]:
+def _asked_topics(
+    asked: Iterable[Message], version: int, image: MetadataImage
+) -> Iterable[Message]:
     """What is named twice is told once."""
     live = live_nodes(image)
     keys = (it.get("topic_id") if it["name"] is None else it["name"] for it in asked)

@@ -19,7 +19,7 @@ from streamlog.groups.requests import (
     OffsetToCommit,
     PartitionId,
 )
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import result_of
@@ -68,7 +68,7 @@ def _failed(request: Message, error: ErrorCode) -> Message:
     }
 
 
-def _commit_request(request: Message, image: Image, forbidden: set[str]) -> CommitRequest:
+def _commit_request(request: Message, image: MetadataImage, forbidden: set[str]) -> CommitRequest:
     """Of the partitions that there are, and that the caller may read."""
     offsets: dict[PartitionId, OffsetToCommit] = {}
     for topic in request["topics"]:

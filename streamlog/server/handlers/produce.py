@@ -32,8 +32,8 @@ from streamlog.errors import (
     UnknownTopicId,
     UnsupportedVersion,
 )
-from streamlog.metadata.standstill import check_takes_records
-from streamlog.metadata.stream import NO_LIMIT, check_writable_by_clients
+from streamlog.metadata.stream.config import NO_LIMIT, check_writable_by_clients
+from streamlog.metadata.stream.write_state import check_takes_records
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.record.opening import opened_at_once
 from streamlog.record.produced import ProducedBatch, check_inside, check_outside

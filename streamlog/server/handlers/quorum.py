@@ -8,7 +8,7 @@ from typing import Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import NoController, OffsetOutOfRange, Overloaded, StreamlogError
-from streamlog.metadata import raft_form as form
+from streamlog.metadata.quorum import raft_codec as form
 from streamlog.raft.messages import EpochAnswer, VoteAnswer
 from streamlog.server.context import Context
 from streamlog.server.guards import is_other_cluster

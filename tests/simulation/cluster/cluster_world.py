@@ -11,8 +11,8 @@ from streamlog.metadata.commands import (
     RebalanceLeaders,
     TransferController,
 )
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.simulation.checkers import Violation
 from tests.simulation.cluster import settings
@@ -266,7 +266,7 @@ class ClusterWorld:
             and self.observer.all_even(nodes)
         )
 
-    def _all_in_sync(self, image: Image) -> bool:
+    def _all_in_sync(self, image: MetadataImage) -> bool:
         return all(
             partition.leader != NO_LEADER
             and set(partition.isr) == set(partition.replicas)

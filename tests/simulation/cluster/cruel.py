@@ -4,8 +4,8 @@ goes wrong in a few of them. The worlds, and what is checked, are the same.
 
 from unittest.mock import patch
 
-from streamlog.metadata import replica
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.quorum import metadata_replica
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.raft.events import Role
 from tests.simulation.cluster.cluster_world import ClusterWorld
 from tests.simulation.cluster.host import Host
@@ -56,7 +56,7 @@ class LeadersDie(VotersRestart):
 
     def run(self) -> None:
         """A follower that dies has fetched some of what it lacks, not all at once."""
-        with patch.object(replica, "FETCH_BYTES", 1):
+        with patch.object(metadata_replica, "FETCH_BYTES", 1):
             super().run()
 
     def _be_fair(self) -> None:

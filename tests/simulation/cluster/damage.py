@@ -3,7 +3,7 @@
 import random
 from collections.abc import Callable, Sequence
 
-from streamlog.metadata.image import PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
 from streamlog.model import NodeId
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.observer import Observer

@@ -3,9 +3,9 @@
 from unittest.mock import patch
 
 from streamlog.errors import StreamlogError
-from streamlog.metadata import replica
 from streamlog.metadata.commands import Command, ElectLeader
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.quorum import metadata_replica
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role
@@ -35,7 +35,7 @@ class MetadataTrickles(SwarmWorld):
     NODES = (4, 5)
 
     def run(self) -> None:
-        with patch.object(replica, "FETCH_BYTES", 1):
+        with patch.object(metadata_replica, "FETCH_BYTES", 1):
             super().run()
 
     def faults(self) -> list[Kind]:
@@ -228,15 +228,17 @@ class DeposedLeadersSend(MetadataTrickles):
         super()._look()
         if self._parts is None or self.troubles.over:
             return
-        replica, leader, follower, next_leader = self._parts
+        metadata_replica, leader, follower, next_leader = self._parts
         if host is leader or host is follower or host is next_leader:
-            old, behind, new = (self._held(it, replica) for it in (leader, follower, next_leader))
+            old, behind, new = (
+                self._held(it, metadata_replica) for it in (leader, follower, next_leader)
+            )
             if old and behind and new:
                 self._go_on(old, behind, new)
 
-    def _held(self, host: Host, replica: Replica) -> Partition | None:
+    def _held(self, host: Host, metadata_replica: Replica) -> Partition | None:
         found = host.process.partitions() if host.is_up and host.process.ready else ()
-        return next((it for it in found if replica_of(it) == replica), None)
+        return next((it for it in found if replica_of(it) == metadata_replica), None)
 
     def _go_on(self, old: Partition, behind: Partition, new: Partition) -> None:
         tp, next_leader = old.tp, new.state.node_id

@@ -16,7 +16,7 @@ from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
-from streamlog.metadata.lease import Lease
+from streamlog.metadata.nodes.lease import Lease
 from tests.simulation.cluster.host import Host
 
 _ids = random.Random()

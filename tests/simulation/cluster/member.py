@@ -1,4 +1,4 @@
-"""One life of a member of the metadata quorum, as ``metadata.quorum.Quorum`` lives it.
+"""One life of a member of the metadata quorum, as ``metadata.quorum.raft_driver.RaftDriver`` lives it.
 
 The replica, its core, store and images, are the real ones. Here events stand in the place of the
 loop and of the worker thread: a blocking call takes its time, and while it runs the rest waits.
@@ -23,16 +23,16 @@ from streamlog.errors import (
     Unavailable,
 )
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata import records as facts
 from streamlog.metadata.controller import Decision, batches
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.image import Image
-from streamlog.metadata.pending import Decided, Pending
-from streamlog.metadata.records import MetadataRecord
-from streamlog.metadata.replica import Blocking, MetadataReplica, Outgoing, Written
-from streamlog.metadata.snapshot import is_due
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.voting import first_voters
+from streamlog.metadata.image import records as facts
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataRecord
+from streamlog.metadata.image.snapshot import is_due
+from streamlog.metadata.quorum.metadata_replica import Blocking, MetadataReplica, Outgoing, Written
+from streamlog.metadata.quorum.pending_decisions import Decided, PendingDecisions
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import first_voters
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
@@ -68,7 +68,7 @@ class ReadSnapshot:
 class Wish:
     """Something to be decided; ``granted`` hears offset and result, or ``failed`` why not."""
 
-    decide: Callable[[Image], Decision]
+    decide: Callable[[MetadataImage], Decision]
     granted: Callable[[int, dict[str, Any]], None]
     failed: Callable[[StreamlogError], None]
 
@@ -96,7 +96,7 @@ class Member:
         config: QuorumConfig,
         checkers: QuorumCheckers,
         *,
-        committed: Callable[[Image], None] = lambda image: None,
+        committed: Callable[[MetadataImage], None] = lambda image: None,
         changed: Callable[[], None] = lambda: None,
         failed: Callable[[str], None],
     ) -> None:
@@ -125,7 +125,7 @@ class Member:
         self._failed = failed
         self._inbox: deque[Callable[[], Iterator[Outgoing]] | Wish] = deque()
         self._steps: Iterator[Outgoing] | None = None
-        self._pending: Pending[Wish] = Pending(_grant, _fail)
+        self._pending: PendingDecisions[Wish] = PendingDecisions(_grant, _fail)
         self._begun_epoch = 0
         self._tick_ms = -1
         self.replica.open(host.clock.monotonic_ms)

@@ -16,13 +16,13 @@ from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
-from streamlog.metadata.image import Image
-from streamlog.metadata.last_run import Runs
-from streamlog.metadata.peers import Peers
-from streamlog.metadata.replica import MetadataReplica
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.last_run import NodeRuns
+from streamlog.metadata.quorum.metadata_replica import MetadataReplica
+from streamlog.metadata.quorum.peers import Peers
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import configured_voters, fingerprint
 from streamlog.metadata.service import MetadataService
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.voting import configured_voters, fingerprint
 from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
@@ -67,7 +67,7 @@ class ClusterNode:
         self._path = path_on(host.disk, "/data")
         self.loop = SimLoop(host, self._unhandled)
         self._connections: list[Connection] = []
-        self._untold: deque[tuple[Image, Image]] = deque()
+        self._untold: deque[tuple[MetadataImage, MetadataImage]] = deque()
         """Changes of the metadata that the inlets are still to be told of."""
         self._threads = SimThreads(max_workers=2)
         self.loop.call_soon(self._begin)
@@ -121,7 +121,7 @@ class ClusterNode:
     async def _start(self) -> None:
         host, disk = self.host, self.host.disk
         disk.make_directory(str(self._path))
-        self._runs = Runs(disk, self._path, str(host.boot))
+        self._runs = NodeRuns(disk, self._path, str(host.boot))
         self.incarnation = uuid.UUID(int=host.rng.getrandbits(128))
         self.tail_lost = self._runs.begin(self.incarnation)
         self._build()
@@ -213,18 +213,18 @@ class ClusterNode:
             sync=self._log.sync,
         )
 
-    async def _open_partitions(self, image: Image) -> None:
+    async def _open_partitions(self, image: MetadataImage) -> None:
         await self.registry.open(image, self.metadata.recently_deleted)
-        self.registry.apply(Image(image.cluster_id), image)
+        self.registry.apply(MetadataImage(image.cluster_id), image)
         if not self.registry.unopened:
             self._runs.recovered()
 
-    async def _begin_ingest(self, image: Image) -> None:
-        self.source.apply(Image(image.cluster_id), image)
+    async def _begin_ingest(self, image: MetadataImage) -> None:
+        self.source.apply(MetadataImage(image.cluster_id), image)
         self.registry.add_listener(self.source.look)
         await self.source.settled(None)
 
-    def _tell_source(self, old: Image, new: Image) -> None:
+    def _tell_source(self, old: MetadataImage, new: MetadataImage) -> None:
         """In order; at once, unless its inlets are late."""
         self._untold.append((old, new))
         if late_us := self.host.inlets_late_us:
@@ -240,7 +240,7 @@ class ClusterNode:
         """Hold back what is committed of the metadata, until ``Host.late_us``; all else goes on."""
         await self.metadata.attach(lambda _old, _new: None, self._wait_until_late)
 
-    async def _wait_until_late(self, _image: Image) -> None:
+    async def _wait_until_late(self, _image: MetadataImage) -> None:
         await asyncio.sleep(max(0, self.host.late_us - self.host.events.now_us) / 1e6)
 
     def partitions(self) -> Iterator[Partition]:

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable
 
 from streamlog.config import SyncPolicy
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role
@@ -46,7 +46,7 @@ class Observer:
         """By node and incarnation: whether what was not synced before may be gone."""
         self._lives: dict[int, _Life] = {}
         """The last one of each node."""
-        self.newest = Image(CLUSTER_ID)
+        self.newest = MetadataImage(CLUSTER_ID)
         """Of all that is committed, by whichever node knew of it first."""
 
     def look(self, node: ClusterNode) -> None:
@@ -157,7 +157,7 @@ class Observer:
             life.quorum_epoch = raft.epoch
             self.controllers.leads(raft.epoch, host.node_id, host.life)
 
-    def _look_at_losses(self, image: Image, default: SyncPolicy) -> None:
+    def _look_at_losses(self, image: MetadataImage, default: SyncPolicy) -> None:
         """The last in-sync replica whose unsynced tail is gone has lost what it may lose; nothing
         where all is synced before it is acknowledged.
         """

@@ -4,8 +4,8 @@ its volume.
 
 from dataclasses import dataclass
 
-from streamlog.metadata.image import PartitionImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import PartitionImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.simulation.cluster import settings
 from tests.simulation.cluster.host import Host

@@ -5,8 +5,8 @@ import random
 from collections.abc import Callable
 from uuid import UUID
 
-from streamlog.metadata.image import StreamImage
-from streamlog.metadata.subjects import partition_subject
+from streamlog.metadata.image.metadata_image import StreamImage
+from streamlog.metadata.stream.subjects import partition_subject
 from tests.simulation.checkers import AcknowledgedNeverLost, PublisherOrder, Violation
 from tests.simulation.cluster.links import Links
 from tests.simulation.cluster.nats import SimNats

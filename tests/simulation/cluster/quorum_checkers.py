@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 from uuid import UUID
 
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId
 from streamlog.raft.events import Role
 from streamlog.raft.messages import Answer, Request, VoteAnswer, VoteRequest
@@ -89,9 +89,9 @@ class ImagesAgree:
     """At one offset there is one image."""
 
     def __init__(self) -> None:
-        self._images: dict[int, Image] = {}
+        self._images: dict[int, MetadataImage] = {}
 
-    def look(self, node_id: NodeId, image: Image) -> None:
+    def look(self, node_id: NodeId, image: MetadataImage) -> None:
         if image.offset and self._images.setdefault(image.offset, image) != image:
             raise Violation(f"node {node_id} has another image at {image.offset}")
 

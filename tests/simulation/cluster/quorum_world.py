@@ -11,15 +11,15 @@ from immutables import Map
 
 from streamlog.errors import StreamlogError
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata import records as facts
-from streamlog.metadata import voting
 from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.controller.producers import allocate_ids
-from streamlog.metadata.entries import NodeImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.store import MetadataStore
-from streamlog.metadata.voting import add_voter, remove_voter
+from streamlog.metadata.image import records as facts
+from streamlog.metadata.image.image_types import NodeImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.quorum import voter_sets
+from streamlog.metadata.quorum.store import MetadataStore
+from streamlog.metadata.quorum.voter_sets import add_voter, remove_voter
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.node import RaftSettings
@@ -213,7 +213,7 @@ class QuorumWorld:
     def _voters_wish(self, member: Member, node_id: NodeId) -> Wish:
         """As AddVoter and RemoveVoter are decided."""
 
-        def decide(image: Image) -> Decision:
+        def decide(image: MetadataImage) -> Decision:
             refusal = member.replica.raft.change_voters_refusal(voters_offset=image.voters_offset)
             if refusal is not None:
                 raise StreamlogError(refusal)
@@ -293,13 +293,15 @@ class QuorumWorld:
         if not isinstance(member, Member) or not member.is_active:
             return
 
-        def decide(image: Image) -> Decision:
+        def decide(image: MetadataImage) -> Decision:
             core = member.replica.raft
             if core.change_voters_refusal(voters_offset=image.voters_offset) is not None:
                 return Decision()
             nodes = {it: _node(it) for it in self.hosts}
             known = replace(image, nodes=Map(nodes))
-            return Decision(voting.tended_voters(known, core.replaced_voters(), _caught_up(member)))
+            return Decision(
+                voter_sets.tended_voters(known, core.replaced_voters(), _caught_up(member))
+            )
 
         if decide(member.replica.newest).records:
             host.after(0, lambda: member.wish(Wish(decide, _nothing, _nothing)))

@@ -15,8 +15,8 @@ from streamlog.metadata.commands import (
     ElectLeader,
     MovePartition,
 )
-from streamlog.metadata.image import PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from streamlog.partition.partition import Partition
 from streamlog.raft.events import Role

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.member import Member, Wish
 from tests.simulation.cluster.quorum_world import QuorumWorld
@@ -37,7 +37,7 @@ class VotersChangeAtOnce(QuorumWorld):
                 member.host.after(delay_us, lambda m=member, it=wish: m.wish(it))
 
     def _splitting(self, wish: Wish, leader: Host) -> Wish:
-        def decide(image: Image) -> Decision:
+        def decide(image: MetadataImage) -> Decision:
             decision = wish.decide(image)
             self._split(leader)
             return decision

@@ -7,11 +7,11 @@ import pytest
 from streamlog.access.rules import Rule
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, Told, gap_event, told_by
-from streamlog.metadata import records as facts
 from streamlog.metadata.commands import AlterQuota, RemoveNode
-from streamlog.metadata.credential import StoredCredential
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image import records as facts
+from streamlog.metadata.image.credential import StoredCredential
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.voters import Voter, VoterSet
 from tests.activity_world import LoggedWorld
@@ -25,7 +25,7 @@ HEAD = ("version", "log_id", "metadata_offset", "time_ms")
 
 
 def told(world: LoggedWorld, since: int = 0) -> list[Event]:
-    return Chronicle(Image("c"), since, LOG_ID).tell(world.log)
+    return Chronicle(MetadataImage("c"), since, LOG_ID).tell(world.log)
 
 
 def last(world: LoggedWorld, count: int = 1) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.ports import free_port
 from streamlog.activity.publisher import Publisher
-from streamlog.metadata.stream import ACTIVITY_STREAM, StreamConfig
+from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records

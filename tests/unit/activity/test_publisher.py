@@ -9,7 +9,7 @@ import pytest
 from streamlog.activity import publisher as publishing
 from streamlog.activity.publisher import Publisher
 from streamlog.errors import CorruptData, StorageFull
-from streamlog.metadata.stream import ACTIVITY_STREAM
+from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.record.batch import batches
 from streamlog.record.codec import iter_records
 from tests.activity_world import LoggedWorld

@@ -9,8 +9,8 @@ from streamlog.activity.activity_stream import config_of
 from streamlog.activity.service import ACTIVITY, ActivityService
 from streamlog.config import ActivitySection
 from streamlog.errors import StorageFailed
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import ACTIVITY_STREAM
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.model import NodeId, TopicPartition
 from tests.activity_world import LoggedWorld
 from tests.fake_metadata import FakeMetadata
@@ -42,7 +42,7 @@ class Host:
             metadata=self.metadata,
             partitions=self.partitions,  # type: ignore[arg-type]
         )
-        self._seen = Image("c")
+        self._seen = MetadataImage("c")
 
     @property
     def partition(self) -> OffsetsPartition:
@@ -123,7 +123,7 @@ async def test_a_partition_that_is_offline_is_told_of(
         raise StorageFailed(f"{tp} cannot be opened")
 
     host.partitions.partition = offline  # type: ignore[method-assign]
-    host.service.apply(Image("c"), host.metadata.image)
+    host.service.apply(MetadataImage("c"), host.metadata.image)
     await until(lambda: "activity cannot be told here" in caplog.text)
 
 

@@ -8,7 +8,7 @@ from streamlog.authority.signature import KEY, NONCE, TIME
 from streamlog.errors import AuthenticationFailed, InvalidRequest, NoController, StreamlogError
 from streamlog.metadata.commands import Command, SpendNonce
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.spent import Spent
+from streamlog.metadata.nonce_cache import NonceCache
 
 SIGNED = {KEY: "U", TIME: "5", NONCE: "n" * 16}
 
@@ -18,7 +18,7 @@ class Controller:
 
     def __init__(self, failure: StreamlogError | None = None) -> None:
         self.failure = failure
-        self.spent = Spent()
+        self.spent = NonceCache()
         self.asked = 0
 
     async def request(self, command: Command) -> Granted:

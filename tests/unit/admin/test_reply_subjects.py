@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from streamlog.admin.reply_subjects import ReplySubjects
 from streamlog.errors import InvalidRequest, InvalidSubject
-from streamlog.metadata.image import Image, StreamImage
-from streamlog.metadata.subjects import overlap, takes_inboxes
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.subjects import overlap, takes_inboxes
 from tests.page_world import image, partition, stream
 
 TOKENS = st.sampled_from(["a", "b", "1", "*"])
@@ -43,7 +43,7 @@ def stored(streams: list[StreamImage], subject: str) -> bool:
 
 @given(steps=st.lists(STREAMS, min_size=1, max_size=5), subjects=st.lists(SUBJECTS, min_size=1))
 def test_what_streams_store_is_known_as_they_come_and_go(steps, subjects) -> None:  # type: ignore[no-untyped-def]
-    replies, old = ReplySubjects(), Image("c-1")
+    replies, old = ReplySubjects(), MetadataImage("c-1")
     for offset, wanted in enumerate(steps, 8):
         streams = [it for name, said in wanted.items() for it in made(name, *said)]
         new = image(*streams, offset=offset)
@@ -67,6 +67,6 @@ def test_a_stream_of_all_that_is_said_ends_no_answers() -> None:
     replies = ReplySubjects()
     everything = stream("all", partition(), subjects=("*.*",), no_ack=True)
     orders = stream("orders", partition(), subjects=("orders.>",))
-    replies.apply(Image("c-1"), image(everything, orders))
+    replies.apply(MetadataImage("c-1"), image(everything, orders))
     assert replies.allows("_INBOX.a")
     assert not replies.allows("orders.1")

@@ -8,8 +8,13 @@ from nats.js.api import Base
 from streamlog.admin.partition_state import PartitionState
 from streamlog.admin.requests import ReplicaDetails, stream_details
 from streamlog.admin.stream_info import NO_TIME, node_id_of, rfc3339, stream_info
-from streamlog.metadata.image import Image, NodeImage, PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import (
+    MetadataImage,
+    NodeImage,
+    PartitionImage,
+    StreamImage,
+)
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
@@ -31,7 +36,7 @@ NODES = {
     node_id: NodeImage(node_id, uuid.uuid4(), "host", 9092, None, fenced=node_id == THREE)
     for node_id in (ONE, TWO, THREE)
 }
-IMAGE = Image("c1", nodes=Map(NODES))
+IMAGE = MetadataImage("c1", nodes=Map(NODES))
 PARTITION = PartitionImage((ONE, TWO, THREE), ONE, 0, (ONE, TWO), 0)
 STREAM = StreamImage(StreamConfig.of(name="s", partitions=2), uuid.uuid4(), 5, (PARTITION,) * 2)
 

@@ -10,8 +10,8 @@ import pytest
 from streamlog.admin import streams as module
 from streamlog.admin.errors import Refused
 from streamlog.admin.streams import Streams
-from streamlog.metadata.stream import StreamConfig
-from streamlog.metadata.subjects import SUBJECT_BYTES_MAX, overlap
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX, overlap
 
 TOKENS = ("a", "b", "c", "1", "2", "01", "*", ">")
 

@@ -6,18 +6,23 @@ from immutables import Map
 
 from streamlog.admin.errors import PEER_NOT_MEMBER, PEER_REMAP, Refused, no_peers
 from streamlog.admin.succession import NO_SUCCESSOR, Placement, successor, without_peer
-from streamlog.metadata.image import Image, Load, NodeImage, PartitionImage
+from streamlog.metadata.image.metadata_image import (
+    MetadataImage,
+    NodeImage,
+    NodeLoad,
+    PartitionImage,
+)
 from streamlog.model import NodeId
 
 
-def image(*racks: str | None, loads: dict[int, Load] | None = None) -> Image:
+def image(*racks: str | None, loads: dict[int, NodeLoad] | None = None) -> MetadataImage:
     """Node i + 1 is in ``racks[i]``."""
     nodes = {
         NodeId(i): NodeImage(NodeId(i), uuid.uuid4(), "host", 9092, rack)
         for i, rack in enumerate(racks, start=1)
     }
     found = {NodeId(i): load for i, load in (loads or {}).items()}
-    return Image("test", nodes=Map(nodes), loads=Map(found))
+    return MetadataImage("test", nodes=Map(nodes), loads=Map(found))
 
 
 def partition(*replicas: int, isr: tuple[int, ...] | None = None) -> PartitionImage:
@@ -26,12 +31,12 @@ def partition(*replicas: int, isr: tuple[int, ...] | None = None) -> PartitionIm
     return PartitionImage(ids, in_sync[0], 3, in_sync, 3)
 
 
-def changed(image: Image, node_id: int, **fields: bool) -> Image:
+def changed(image: MetadataImage, node_id: int, **fields: bool) -> MetadataImage:
     node = replace(image.nodes[NodeId(node_id)], **fields)  # type: ignore[arg-type]
     return replace(image, nodes=image.nodes.set(NodeId(node_id), node))
 
 
-THREE = image(None, None, None, loads={2: Load(9, 5), 3: Load(9, 4)})
+THREE = image(None, None, None, loads={2: NodeLoad(9, 5), 3: NodeLoad(9, 4)})
 
 
 def test_the_successor_leads_least() -> None:
@@ -53,7 +58,7 @@ def test_the_successor_leads_least() -> None:
         (THREE, partition(1, 2, 3), Placement(tags=("ssd",))),
     ],
 )
-def test_no_successor(where: Image, of: PartitionImage, wanted: Placement) -> None:
+def test_no_successor(where: MetadataImage, of: PartitionImage, wanted: Placement) -> None:
     with pytest.raises(Refused) as refused:
         successor(where, of, wanted)
     assert refused.value.error == NO_SUCCESSOR
@@ -75,7 +80,7 @@ def test_a_preferred_node_that_cannot_lead(preferred: str, problem: str) -> None
 
 
 def test_another_rack_first_then_who_keeps_least() -> None:
-    loads = {3: Load(1, 0), 4: Load(7, 0), 5: Load(6, 0)}
+    loads = {3: NodeLoad(1, 0), 4: NodeLoad(7, 0), 5: NodeLoad(6, 0)}
     five = image("a", "b", "b", "c", "c", loads=loads)
     assert without_peer(five, partition(1, 2), "node-1") == (5, 2)
     assert without_peer(five, partition(2, 1), "node-1") == (2, 5)

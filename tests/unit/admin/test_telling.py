@@ -5,9 +5,9 @@ from uuid import UUID
 
 from streamlog.admin.advisories import Advisories
 from streamlog.admin.telling import WAITING_MAX, Telling
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import PartitionChanged, StreamCreated, StreamDeleted
-from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import PartitionChanged, StreamCreated, StreamDeleted
+from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NodeId
 
 ID = UUID(int=7)
@@ -35,17 +35,17 @@ class World:
         return [subject.removeprefix("$JS.EVENT.ADVISORY.STREAM.") for subject, _ in said]
 
 
-def created(name: str = "orders", **settings: object) -> Image:
+def created(name: str = "orders", **settings: object) -> MetadataImage:
     config = StreamConfig.of(name=name, **settings)
-    image = Image("c").apply(
+    image = MetadataImage("c").apply(
         StreamCreated(stream_id=ID, config=config, created_ms=0), offset=0, epoch=1
     )
     return led(image, name, leader=1, isr=(1, 2), epoch=0, offset=1)
 
 
 def led(
-    image: Image, name: str, *, leader: int, isr: tuple[int, ...], epoch: int, offset: int
-) -> Image:
+    image: MetadataImage, name: str, *, leader: int, isr: tuple[int, ...], epoch: int, offset: int
+) -> MetadataImage:
     record = PartitionChanged(
         stream=name,
         partition=0,
@@ -59,7 +59,7 @@ def led(
 
 
 async def test_a_streams_life() -> None:
-    world, empty = World(), Image("c")
+    world, empty = World(), MetadataImage("c")
     image = created(replicas=2, min_isr=2)
     world.telling.apply(empty, image)
     assert await world.told() == ["CREATED.orders", "LEADER_ELECTED.orders"]
@@ -73,9 +73,9 @@ async def test_a_streams_life() -> None:
 
 async def test_nobody_else_tells_and_nobody_is_told_of_internal_streams() -> None:
     world = World()
-    world.telling.apply(Image("c"), created(OFFSETS_STREAM))
+    world.telling.apply(MetadataImage("c"), created(OFFSETS_STREAM))
     world.is_controller = False
-    world.telling.apply(Image("c"), created())
+    world.telling.apply(MetadataImage("c"), created())
     assert await world.told() == []
 
 

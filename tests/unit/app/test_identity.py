@@ -8,7 +8,7 @@ from streamlog.app.admission import Admission
 from streamlog.app.identity import build_authenticator, warn_of_no_secret
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import Certificates
 
@@ -21,7 +21,7 @@ def settings(**sections: dict[str, Any]) -> Settings:
 
 
 def built(given: Settings) -> Any:
-    return build_authenticator(given, lambda: Image("c"), Certificates(given))
+    return build_authenticator(given, lambda: MetadataImage("c"), Certificates(given))
 
 
 def test_where_nobody_is_asked_there_is_nothing_to_prove() -> None:
@@ -39,7 +39,7 @@ def test_nodes_that_have_nothing_to_show_each_other_are_told() -> None:
 def test_passwords_of_http_need_users() -> None:
     given = settings(http={"basic_auth": True})
     with pytest.raises(ConfigError, match="no users where nobody logs in") as caught:
-        Admission(given, lambda: Image("c").rules, None, NodeMetrics())
+        Admission(given, lambda: MetadataImage("c").rules, None, NodeMetrics())
     assert caught.value.key == "http.basic_auth"
 
 

@@ -7,8 +7,8 @@ from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.errors import CorruptData
 from streamlog.log.storage.reserve import Reserve
-from streamlog.metadata import data_dir
-from streamlog.metadata.data_dir import DataDir
+from streamlog.metadata.nodes import data_dir
+from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.model import NodeId
 from tests.metadata_folder import Node
 

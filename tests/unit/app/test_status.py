@@ -16,7 +16,7 @@ from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
 from streamlog.groups.progress import progress_of
 from streamlog.groups.records import Committed
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from tests.page_world import Statistics
 
@@ -66,7 +66,7 @@ class Node:
             troubles=list,
             loop_lag=services,
         )
-        self.ends = LogEnds(wanted=self.wanted, local=self.local, image=lambda: Image("c"))
+        self.ends = LogEnds(wanted=self.wanted, local=self.local, image=lambda: MetadataImage("c"))
 
     def partitions(self) -> Iterator[Kept]:
         return iter(self.kept)

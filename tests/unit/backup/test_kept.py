@@ -16,9 +16,9 @@ from streamlog.log.partition_metadata import METADATA_NAME, encode_mark
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.data_dir import FORMAT_VERSION
-from streamlog.metadata.entries import PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.image_types import PartitionImage, StreamImage
+from streamlog.metadata.nodes.data_dir import FORMAT_VERSION
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from tests.log_folder import a_key_ring, make_batch
 

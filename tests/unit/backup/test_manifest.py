@@ -14,8 +14,8 @@ from streamlog.backup.manifest import (
     encode_manifest,
 )
 from streamlog.errors import CorruptFile, InvalidRequest, StreamlogError
-from streamlog.metadata.records import StreamCreated, decode_record, encode_record
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.records import StreamCreated, decode_record, encode_record
+from streamlog.metadata.stream.config import StreamConfig
 
 PIECE = Piece(name="a.log", size_bytes=7, sha256="00", base_offset=3, next_offset=9)
 

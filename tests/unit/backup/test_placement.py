@@ -10,10 +10,10 @@ from streamlog.backup.placement import (
     restored_image,
 )
 from streamlog.metadata.controller import create_stream
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataLogBegun, MetadataRecord, ProducerIdsAllocated
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataLogBegun, MetadataRecord, ProducerIdsAllocated
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.lone_node import started
 
@@ -21,8 +21,8 @@ ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
 MANIFEST = Manifest(backup_id=UUID(int=7), cluster_id="old", written_by="x", finished_ms=5)
 
 
-def world(nodes: int = 3) -> Image:
-    image = Image("old")
+def world(nodes: int = 3) -> MetadataImage:
+    image = MetadataImage("old")
 
     def write(*records: MetadataRecord) -> None:
         nonlocal image

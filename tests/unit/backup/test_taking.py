@@ -21,10 +21,10 @@ from streamlog.errors import (
 )
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.metadata.controller import create_stream
-from streamlog.metadata.entries import StreamImage
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import StreamUpdated
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.image_types import StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import StreamUpdated
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.compacted import gap
@@ -40,7 +40,7 @@ class FakeSource:
     def __init__(
         self, cluster_id: str = "c", *, stream_number: int = 5, encrypted: bool = False
     ) -> None:
-        image = Image(cluster_id)
+        image = MetadataImage(cluster_id)
         for records in (started(image, NodeId(1), UUID(int=1)).records,):
             image = image.apply_all(records, offset=0, epoch=1)
         config = StreamConfig.of(name="s", encrypted=encrypted)
@@ -70,7 +70,7 @@ class FakeSource:
         for _ in range(count):
             self.log.append(make_batch(self.end, [b"value"], epoch=epoch))
 
-    async def image(self) -> Image:
+    async def image(self) -> MetadataImage:
         return self._image
 
     async def is_sealed(self, stream: StreamImage) -> bool:

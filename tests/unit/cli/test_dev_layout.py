@@ -11,7 +11,7 @@ from streamlog.cli.dev_node import DevNode
 from streamlog.cli.ports import settle_port
 from streamlog.config import load_settings
 from streamlog.errors import ConfigError
-from streamlog.metadata.voting import configured_voters
+from streamlog.metadata.quorum.voter_sets import configured_voters
 
 HOST = "127.0.0.1"
 

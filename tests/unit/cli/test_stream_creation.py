@@ -6,7 +6,7 @@ import pytest
 
 from streamlog.cli.stream_creation import create_at_nodes
 from streamlog.errors import StreamExists
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from tests.kafka_node import KafkaNode
 
 

@@ -3,8 +3,8 @@ from itertools import product
 import pytest
 
 from streamlog.cli.stream_standstill import told
-from streamlog.metadata.standstill import standstill
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.write_state import standstill
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import LedgerSite
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.sections import SaslSection
 
@@ -56,7 +56,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
         sasl={"failures_per_address_max": 3, "failure_delay_ms": 0},
     )  # type: ignore[arg-type]
     metrics = NodeMetrics()
-    admission = Admission(settings, lambda: Image("c").rules, None, metrics)
+    admission = Admission(settings, lambda: MetadataImage("c").rules, None, metrics)
     site = Site(
         "127.0.0.1",
         0,

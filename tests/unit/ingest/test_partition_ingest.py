@@ -12,7 +12,7 @@ from streamlog.errors import (
 from streamlog.ingest.admission.refusal import NO_KEY, STANDS_STILL
 from streamlog.ingest.admission.verdict import AckPolicy
 from streamlog.ingest.ingest_settings import IngestSettings
-from streamlog.metadata.standstill import Standstill
+from streamlog.metadata.stream.write_state import WriteState
 from streamlog.record.codec import iter_records
 from tests.inlet_way import Way, message
 
@@ -293,7 +293,7 @@ async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -
     way.partition.commit()
     way.told()
     settings = IngestSettings(value_bytes_max=100)
-    way.inlet.configure(settings._replace(shut=STANDS_STILL[Standstill.PAUSED]))
+    way.inlet.configure(settings._replace(shut=STANDS_STILL[WriteState.PAUSED]))
     way.read(
         message("plain"),
         message("again", Nats_Msg_Id="1"),
@@ -310,7 +310,7 @@ async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -
 
 async def test_what_is_too_large_is_refused_for_the_standstill_first(way: Way) -> None:
     settings = IngestSettings(value_bytes_max=100)
-    way.inlet.configure(settings._replace(shut=STANDS_STILL[Standstill.SEALED]))
+    way.inlet.configure(settings._replace(shut=STANDS_STILL[WriteState.SEALED]))
     way.read(message("large", b"x" * 200))
     assert way.refused() == [("large", 10109)]
 

@@ -3,8 +3,8 @@ from typing import Any
 
 from streamlog.ingest.parser.frames import FrameParser, RecordCollector
 from streamlog.ingest.partitioned_stream import PartitionedStream, Refuser
-from streamlog.metadata.image import PartitionImage, StreamImage
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import PartitionImage, StreamImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.keys import murmur2
 from tests import enveloped

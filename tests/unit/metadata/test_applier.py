@@ -6,11 +6,11 @@ import pytest
 
 from streamlog.errors import NoController
 from streamlog.metadata.applier import Applier
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import MetadataRecord, StreamCreated
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataRecord, StreamCreated
+from streamlog.metadata.stream.config import StreamConfig
 
-EMPTY = Image("c")
+EMPTY = MetadataImage("c")
 
 
 def created(name: str) -> MetadataRecord:
@@ -18,7 +18,7 @@ def created(name: str) -> MetadataRecord:
     return StreamCreated(stream_id=UUID(int=ord(name)), config=config, created_ms=0)
 
 
-def after(image: Image, *names: str) -> Image:
+def after(image: MetadataImage, *names: str) -> MetadataImage:
     return image.apply_all([created(name) for name in names], offset=image.offset, epoch=1)
 
 
@@ -31,10 +31,10 @@ class Recorder:
         self.free.set()
         self.asked: list[str | None] = []
 
-    async def begin(self, image: Image) -> None:
+    async def begin(self, image: MetadataImage) -> None:
         self.seen.append(tuple(sorted(image.streams)))
 
-    def apply(self, old: Image, new: Image) -> None:
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
         self.seen.append(tuple(it.new.name for it in new.changes(old) if it.new))
 
     async def settled(self, stream: str | None) -> None:
@@ -110,7 +110,7 @@ async def test_no_image_is_applied_while_a_listener_begins(applier: Applier) -> 
     begins, may_end = asyncio.Event(), asyncio.Event()
     recorder = Recorder()
 
-    async def begin(image: Image) -> None:
+    async def begin(image: MetadataImage) -> None:
         begins.set()
         await may_end.wait()
         await recorder.begin(image)
@@ -169,10 +169,10 @@ async def test_who_waits_at_the_end_is_told() -> None:
 async def test_what_a_listener_raises_is_not_hidden() -> None:
     applier = Applier(EMPTY)
 
-    async def begin(image: Image) -> None:
+    async def begin(image: MetadataImage) -> None:
         pass
 
-    def fail(old: Image, new: Image) -> None:
+    def fail(old: MetadataImage, new: MetadataImage) -> None:
         raise RuntimeError("no")
 
     await applier.attach(fail, begin)

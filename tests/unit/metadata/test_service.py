@@ -25,9 +25,6 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
-from streamlog.metadata import quorum as quorum_module
-from streamlog.metadata.alteration import SettingChange
-from streamlog.metadata.clock import clock_ms
 from streamlog.metadata.commands import (
     AddVoter,
     AllocateProducerIds,
@@ -41,9 +38,12 @@ from streamlog.metadata.commands import (
     StopNode,
     TransferController,
 )
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import VotersChanged
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import VotersChanged
+from streamlog.metadata.nodes.clock import clock_ms
+from streamlog.metadata.quorum import raft_driver as quorum_module
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.raft.messages import BeginEpochRequest
 from streamlog.raft.voters import ReplicaKey
@@ -138,10 +138,10 @@ async def test_listeners_have_acted_before_the_caller_is_answered(start: Start) 
     (member,) = await start(1)
     heard: list[tuple[str, int, int]] = []
 
-    async def begin(_image: Image) -> None:
+    async def begin(_image: MetadataImage) -> None:
         pass
 
-    def listener(name: str) -> Callable[[Image, Image], None]:
+    def listener(name: str) -> Callable[[MetadataImage, MetadataImage], None]:
         return lambda old, new: heard.append((name, len(old.streams), len(new.streams)))
 
     async def settled(stream: str | None) -> None:
@@ -563,7 +563,7 @@ async def test_a_create_that_is_repeated_waits_for_the_leaders_as_well(start: St
     asked, leader = others(members, controller(members))
     may_listen = asyncio.Event()
 
-    async def begin(_image: Image) -> None:
+    async def begin(_image: MetadataImage) -> None:
         pass
 
     async def settled(_stream: str | None) -> None:

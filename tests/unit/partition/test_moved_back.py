@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from streamlog.metadata import commands as c
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.controller_world import ids
 from tests.partition_world import Told, publish, run_of, values_of
@@ -35,7 +35,7 @@ async def move(world: ReplicaWorld, *replicas: int) -> None:
     await world.ask(c.MovePartition(stream="s", partition=0, replicas=ids(*replicas)))
 
 
-async def away_and_back(world: ReplicaWorld) -> Image:
+async def away_and_back(world: ReplicaWorld) -> MetadataImage:
     """Node 2 hears of nothing. The image in between, in which it keeps no replica."""
     world.deaf.add(2)
     await move(world, 1, 3)

@@ -15,7 +15,7 @@ from streamlog.errors import (
 )
 from streamlog.log.checkpoint import OffsetCheckpoint, encode_checkpoint
 from streamlog.log.storage.disk import OsDisk
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.partition.storage.checkpoints import HIGH_WATERMARK, LOG_START, RECOVERY_POINT
 from tests.failing_disk import FailingDisk
@@ -187,7 +187,7 @@ async def test_metadata_that_knows_nothing_touches_nothing(world: World) -> None
         await world.create("s")
     registry = world.registry()
     with pytest.raises(CorruptData, match="metadata knows no stream"):
-        await registry.open(Image("c"))
+        await registry.open(MetadataImage("c"))
     assert (world.data_dir / "streams" / "s" / "0").is_dir()
     await registry.close()
 

@@ -6,8 +6,8 @@ import pytest
 
 from streamlog.config import Settings
 from streamlog.errors import NoController
-from streamlog.metadata.settings_table import SETTINGS
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.settings_table import SETTINGS
 from streamlog.model import NodeId
 from streamlog.server.node_configs import shown_node_configs
 from streamlog.server.topic_configs import TOPIC_CONFIGS

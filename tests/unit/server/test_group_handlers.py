@@ -8,8 +8,8 @@ import pytest
 
 from streamlog.config import GroupsSection
 from streamlog.groups.partitioning import partition_of
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import TopicPartition
 from streamlog.wire import registry as r
 from tests.fake_metadata import CLUSTER_ID
@@ -49,7 +49,7 @@ async def groups() -> AsyncIterator[KafkaNode]:
         running = asyncio.create_task(node.groups.run())
         await node.metadata.create_stream(StreamConfig.of(name="flights", partitions=2))
         assert (await node.groups.find(GROUP)).node is not None
-        node.groups.apply(Image(CLUSTER_ID), node.metadata.image)
+        node.groups.apply(MetadataImage(CLUSTER_ID), node.metadata.image)
         async with asyncio.timeout(10):
             while node.groups.statistics().loading:  # noqa: ASYNC110 - nobody tells of it
                 await asyncio.sleep(0)

@@ -4,7 +4,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.framing import frame
@@ -437,7 +437,7 @@ async def test_all_nodes_are_shown_while_most_are_fenced(node: KafkaNode) -> Non
 
 
 async def test_a_node_shows_itself_before_it_is_registered(node: KafkaNode) -> None:
-    node.metadata.image = Image("c")
+    node.metadata.image = MetadataImage("c")
     async with RawClient(node.port) as client:
         (shown,) = (await client.ask(METADATA, 12, {"topics": []}))["brokers"]
     assert (shown["node_id"], shown["host"], shown["port"]) == (NODE, *node.listener.address)
@@ -472,7 +472,7 @@ async def test_a_new_leader_does_not_guess_what_is_committed(node: KafkaNode, ve
 
 
 async def test_no_coordinator_before_the_node_has_registered(node: KafkaNode) -> None:
-    node.metadata.image = Image(CLUSTER_ID)
+    node.metadata.image = MetadataImage(CLUSTER_ID)
     async with RawClient(node.port) as client:
         answer = await client.ask(FIND_COORDINATOR, 2, {"key": "g"})
     assert answer["error_code"] == 15

@@ -17,7 +17,7 @@ from kio.schema.errors import ErrorCode
 from streamlog.access import bearer, plain
 from streamlog.access.scram import ClientExchange, Credential, Scram, is_password
 from streamlog.errors import AuthenticationFailed, ConfigError
-from streamlog.metadata.credential import StoredCredential
+from streamlog.metadata.image.credential import StoredCredential
 from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator
 from streamlog.wire import registry

@@ -17,7 +17,7 @@ from streamlog.errors import (
 from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.metadata.controller import Decision
 from streamlog.metadata.forwarding import Granted
-from streamlog.metadata.records import ProducerIdsAllocated
+from streamlog.metadata.image.records import ProducerIdsAllocated
 from streamlog.model import TopicPartition
 from streamlog.record.batch import read_header
 from streamlog.record.codec import iter_records

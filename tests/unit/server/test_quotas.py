@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.metadata.commands import AlterQuota
-from streamlog.metadata.quota import NO_QUOTA, Quota
+from streamlog.metadata.image.quota import NO_QUOTA, Quota
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId
 from streamlog.server import quotas as quotas_module

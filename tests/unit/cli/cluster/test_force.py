@@ -11,16 +11,16 @@ from streamlog.config import Settings
 from streamlog.errors import ConfigError, InvalidRequest
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
-from streamlog.metadata.data_dir import DataDir
-from streamlog.metadata.records import (
+from streamlog.metadata.image.records import (
     MetadataLogBegun,
     MetadataRecord,
     ProducerIdsAllocated,
     QuorumLeader,
     VotersChanged,
 )
-from streamlog.metadata.store import MetadataStore, StoredBatch
-from streamlog.metadata.vote import StoredVote, read_vote
+from streamlog.metadata.nodes.data_dir import DataDir
+from streamlog.metadata.quorum.store import MetadataStore, StoredBatch
+from streamlog.metadata.quorum.vote import StoredVote, read_vote
 from streamlog.model import NodeId
 from streamlog.raft.voters import ReplicaKey, Voter, VoterSet
 

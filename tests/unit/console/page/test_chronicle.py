@@ -1,11 +1,11 @@
 """What became of the cluster, told from one image to the next."""
 
 from streamlog.console.page.chronicle import EVENTS_MAX, STREAMS_MAX, Chronicle
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from tests.page_world import image, partition, stream
 
 
-def told(old: Image, new: Image) -> list[str]:
+def told(old: MetadataImage, new: MetadataImage) -> list[str]:
     chronicle = Chronicle()
     chronicle.changed(old, new, 5)
     return [event.text for event in reversed(chronicle.latest(100))]

@@ -7,7 +7,7 @@ import pytest
 from streamlog.console.page.findings import CRITICAL, NOTE, WARNING, Finding, findings
 from streamlog.console.page.moment import Moment
 from streamlog.console.page.overview import Overview
-from streamlog.metadata.condition import Facts, judge
+from streamlog.metadata.nodes.node_condition import Facts, judge
 from streamlog.model import TopicPartition
 from tests.page_world import image, moment, partition, stream
 

@@ -20,7 +20,7 @@ from streamlog.console.page.tail import RECORDS_MAX, Tail
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import NotLeader, PartitionNotFound, StreamNotFound
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from streamlog.record.codec import Record
 from tests.page_world import ONE, image, moment, partition, stream
@@ -126,7 +126,7 @@ class World:
     async def may_stay(self, request: web.Request) -> bool:
         return request.headers.get("Authorization") not in self.expelled
 
-    async def become(self, new: Image) -> None:
+    async def become(self, new: MetadataImage) -> None:
         old, self.image = self.image, new
         self.page.apply(old, new)
 

@@ -15,7 +15,7 @@ from streamlog.console.page.overview import WORK_MAX
 from streamlog.console.page.query import Query
 from streamlog.console.page.rates import Rates
 from streamlog.console.page.view import View
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
 from tests.page_world import LocalPartitions, image, moment, partition, stream
 
@@ -61,7 +61,7 @@ async def test_a_hundred_watchers_cost_one_look() -> None:
     assert world.looks == 2, "who asks for something else"
 
 
-def many(*troubled: int) -> Image:
+def many(*troubled: int) -> MetadataImage:
     """Of ten thousand streams, these are not in sync."""
     whole, partly = partition(), partition(isr=(1, 2))
     return image(
@@ -72,7 +72,7 @@ def many(*troubled: int) -> Image:
     )
 
 
-def with_trouble(known: Image, number: int) -> Image:
+def with_trouble(known: MetadataImage, number: int) -> MetadataImage:
     """As the node is told of it: what changed is named."""
     name = f"s-{number:05}"
     changed = replace(known.streams[name], partitions=(partition(isr=(1, 2)),))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from streamlog.console.page.counts import WANTS, Counts, wants
 from streamlog.console.page.overview import Overview
-from streamlog.metadata.image import Image, PartitionImage, StreamImage
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.page_world import ALL, ONE, THREE, TWO, image, partition, stream
 
@@ -27,7 +27,9 @@ KINDS = st.sampled_from(("make", "change", "grow", "set", "remove", "unsaid"))
 CHANGES = st.lists(st.tuples(NAMES, KINDS, PARTITIONS), max_size=20)
 
 
-def changed(known: Image, name: str, kind: str, partitions: tuple[PartitionImage, ...]) -> Image:
+def changed(
+    known: MetadataImage, name: str, kind: str, partitions: tuple[PartitionImage, ...]
+) -> MetadataImage:
     """Some of the partitions of a stream that changes stay the very same values."""
     found: StreamImage | None = known.streams.get(name)
     streams = known.streams
@@ -48,7 +50,7 @@ def changed(known: Image, name: str, kind: str, partitions: tuple[PartitionImage
     return replace(known, streams=streams, offset=known.offset + 1, **said)
 
 
-def check(overview: Overview, it: Image) -> None:
+def check(overview: Overview, it: MetadataImage) -> None:
     partitions = [
         (TopicPartition(name, number), each, wants(it.streams[name], number, each))
         for name in sorted(it.streams)

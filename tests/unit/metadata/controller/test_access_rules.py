@@ -16,8 +16,8 @@ from streamlog.metadata.commands import (
     encode_command,
 )
 from streamlog.metadata.controller import Decision, access_rules, decide
-from streamlog.metadata.image import Image
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 
 
 def rule(name: str, **more: object) -> Rule:
@@ -25,18 +25,18 @@ def rule(name: str, **more: object) -> Rule:
     return Rule.of(**{**fields, "resource_type": "topic", "name": name, **more})
 
 
-def decided(image: Image, command: Command) -> Decision:
+def decided(image: MetadataImage, command: Command) -> Decision:
     command = decode_command(encode_command(command))
     return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
 
 
-def after(image: Image, command: Command) -> Image:
+def after(image: MetadataImage, command: Command) -> MetadataImage:
     records = decided(image, command).records
     return image.apply_all(records, offset=image.offset, epoch=1)
 
 
 def test_rules_come_and_go() -> None:
-    image = after(Image("c"), AddAccessRules(rules=(rule("x"), rule("y"), rule("x"))))
+    image = after(MetadataImage("c"), AddAccessRules(rules=(rule("x"), rule("y"), rule("x"))))
     assert set(image.rules) == {rule("x"), rule("y")}
     assert image.offset == 2
     same = after(image, AddAccessRules(rules=(rule("y"),)))
@@ -48,7 +48,7 @@ def test_rules_come_and_go() -> None:
 
 
 def test_what_two_filters_match_goes_once() -> None:
-    image = after(Image("c"), AddAccessRules(rules=(rule("x"),)))
+    image = after(MetadataImage("c"), AddAccessRules(rules=(rule("x"),)))
     command = RemoveAccessRules(filters=(RuleFilter(), RuleFilter(name="x")))
     assert len(decided(image, command).records) == 1
     assert [len(it) for it in decided(image, command).result["removed"]] == [1, 1]
@@ -56,21 +56,26 @@ def test_what_two_filters_match_goes_once() -> None:
 
 def test_a_filter_that_matches_a_name_needs_one() -> None:
     with pytest.raises(InvalidRequest, match="needs one"):
-        decided(Image("c"), RemoveAccessRules(filters=(RuleFilter(name_match=NameMatch.MATCH),)))
+        decided(
+            MetadataImage("c"), RemoveAccessRules(filters=(RuleFilter(name_match=NameMatch.MATCH),))
+        )
 
 
 def test_they_are_in_snapshots() -> None:
     rules = (rule("x", pattern_type="prefixed"), rule("y", host="::1"), rule("*", operation="all"))
-    image = after(Image("c"), AddAccessRules(rules=rules))
+    image = after(MetadataImage("c"), AddAccessRules(rules=rules))
     restored = decode_snapshot(encode_snapshot(image), "here")
     assert restored == image
     assert set(restored.rules) == set(rules)
-    assert after(restored, RemoveAccessRules(filters=(RuleFilter(),))).rules == Image("c").rules
+    assert (
+        after(restored, RemoveAccessRules(filters=(RuleFilter(),))).rules
+        == MetadataImage("c").rules
+    )
 
 
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(access_rules, "RULES_MAX", 2)
-    image = after(Image("c"), AddAccessRules(rules=(rule("x"),)))
+    image = after(MetadataImage("c"), AddAccessRules(rules=(rule("x"),)))
     with pytest.raises(InvalidRequest, match="use prefixes"):
         after(image, AddAccessRules(rules=(rule("y"), rule("z"))))
     image = after(image, AddAccessRules(rules=(rule("y"), rule("x"))))

@@ -1,14 +1,14 @@
 from uuid import UUID
 
 from streamlog.metadata.controller import Decision, batches
-from streamlog.metadata.records import (
+from streamlog.metadata.image.records import (
     MetadataRecord,
     NodeDraining,
     PartitionChanged,
     StreamCreated,
     StreamUpdated,
 )
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 
 ONE = NodeId(1)

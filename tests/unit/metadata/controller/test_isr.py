@@ -3,7 +3,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.metadata import commands as c
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import NO_INCARNATION, NodeId
 from tests.controller_world import World
 

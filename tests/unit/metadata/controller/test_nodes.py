@@ -5,7 +5,7 @@ import pytest
 from streamlog.errors import InvalidRequest, NodeIdTaken, NodeNotFound, StaleNode
 from streamlog.metadata import commands as c
 from streamlog.metadata.controller import Decision
-from streamlog.metadata.records import (
+from streamlog.metadata.image.records import (
     NodeFenced,
     NodeFull,
     NodeRegistered,

@@ -8,19 +8,19 @@ from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.commands import AllocateProducerIds, decode_command, encode_command
 from streamlog.metadata.controller import Decision, decide
 from streamlog.metadata.controller.producers import BLOCK_SIZE
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import ProducerIdsAllocated
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import ProducerIdsAllocated
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 from streamlog.model import NodeId
 
 
-def allocate(image: Image, node: int) -> Decision:
+def allocate(image: MetadataImage, node: int) -> Decision:
     command = decode_command(encode_command(AllocateProducerIds(node_id=NodeId(node))))
     return decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
 
 
 def test_blocks_never_overlap_not_even_over_a_snapshot() -> None:
-    image, given = Image("c"), []
+    image, given = MetadataImage("c"), []
     for node in (1, 2, 1):
         decision = allocate(image, node)
         given += range(decision.result["first"], decision.result["end"])
@@ -30,7 +30,7 @@ def test_blocks_never_overlap_not_even_over_a_snapshot() -> None:
 
 
 def test_ids_are_not_taken_back() -> None:
-    image = Image("c")
+    image = MetadataImage("c")
     for end, fails in ((1000, False), (999, True)):
         record = ProducerIdsAllocated(node_id=NodeId(1), end=end)
         if fails:
@@ -43,4 +43,4 @@ def test_ids_are_not_taken_back() -> None:
 def test_there_is_an_end_to_them() -> None:
     record = ProducerIdsAllocated(node_id=NodeId(1), end=2**63 - 2)
     with pytest.raises(InvalidRequest):
-        allocate(Image("c").apply(record, offset=0, epoch=1), 1)
+        allocate(MetadataImage("c").apply(record, offset=0, epoch=1), 1)

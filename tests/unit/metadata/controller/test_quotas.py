@@ -6,26 +6,28 @@ from uuid import UUID
 import pytest
 
 from streamlog.errors import CorruptData, InvalidRequest
-from streamlog.metadata import quota as quota_module
 from streamlog.metadata.commands import AlterQuota, decode_command, encode_command
 from streamlog.metadata.controller import decide
 from streamlog.metadata.controller import quotas as controller_quotas
-from streamlog.metadata.image import Image
-from streamlog.metadata.quota import NO_QUOTA, Quota, QuotaKey
-from streamlog.metadata.records import QuotaChanged, decode_record, encode_record
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.image import quota as quota_module
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.quota import NO_QUOTA, Quota, QuotaKey
+from streamlog.metadata.image.records import QuotaChanged, decode_record, encode_record
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
 
 IN, OUT, REQUESTS = "producer_byte_rate", "consumer_byte_rate", "request_rate"
 
 
-def after(image: Image, client_id: str | None, values: dict[QuotaKey, float | None]) -> Image:
+def after(
+    image: MetadataImage, client_id: str | None, values: dict[QuotaKey, float | None]
+) -> MetadataImage:
     command = decode_command(encode_command(AlterQuota(client_id=client_id, values=values)))
     decision = decide(image, command, now_ms=0, new_id=UUID(int=1), live=set())
     return image.apply_all(decision.records, offset=image.offset, epoch=1)
 
 
 def test_limits_are_set_and_ended_one_by_one() -> None:
-    image = after(Image("c"), "a", {IN: 1000, REQUESTS: 0.5})
+    image = after(MetadataImage("c"), "a", {IN: 1000, REQUESTS: 0.5})
     assert dict(image.quotas) == {"a": Quota(producer_byte_rate=1000, request_rate=0.5)}
     image = after(image, None, {OUT: 7})
     image = after(image, "a", {IN: None, OUT: 9})
@@ -39,13 +41,13 @@ def test_limits_are_set_and_ended_one_by_one() -> None:
 
 
 def test_what_is_so_already_is_not_logged() -> None:
-    image = after(Image("c"), "a", {IN: 1000})
+    image = after(MetadataImage("c"), "a", {IN: 1000})
     assert after(image, "a", {IN: 1000}).offset == image.offset
     assert after(image, "b", {IN: None}).offset == image.offset
 
 
 def test_they_are_in_snapshots() -> None:
-    image = after(after(Image("c"), "a", {IN: 1000.5}), None, {OUT: 7})
+    image = after(after(MetadataImage("c"), "a", {IN: 1000.5}), None, {OUT: 7})
     image = after(image, "", {OUT: 8})
     assert decode_snapshot(encode_snapshot(image), "here") == image
     assert len(decode_snapshot(encode_snapshot(image), "here").quotas) == 3
@@ -71,7 +73,7 @@ def test_long_names_and_unknown_keys_are_refused() -> None:
 def test_there_are_never_too_many(monkeypatch: pytest.MonkeyPatch) -> None:
     assert controller_quotas.QUOTAS_MAX == quota_module.QUOTAS_MAX
     monkeypatch.setattr(controller_quotas, "QUOTAS_MAX", 2)
-    image = after(after(Image("c"), "a", {IN: 1}), None, {IN: 1})
+    image = after(after(MetadataImage("c"), "a", {IN: 1}), None, {IN: 1})
     with pytest.raises(InvalidRequest, match="no more"):
         after(image, "b", {IN: 1})
     image = after(image, "a", {IN: 2})

@@ -11,11 +11,11 @@ from streamlog.errors import (
     StreamNotFound,
 )
 from streamlog.metadata import commands as c
-from streamlog.metadata.alteration import SettingChange
 from streamlog.metadata.controller import create_stream, delete_stream
-from streamlog.metadata.records import LeaderEpochsReserved, StreamDeleted, StreamUpdated
-from streamlog.metadata.snapshot import decode_snapshot, encode_snapshot
-from streamlog.metadata.stream import OFFSETS_STREAM, StreamConfig
+from streamlog.metadata.image.records import LeaderEpochsReserved, StreamDeleted, StreamUpdated
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import OFFSETS_STREAM, StreamConfig
 from streamlog.model import NO_LEADER, NodeId
 from tests.controller_world import World
 

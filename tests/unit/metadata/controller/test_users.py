@@ -6,9 +6,9 @@ from streamlog.access.scram import Scram, credential_of
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser, Command, decode_command, encode_command
 from streamlog.metadata.controller.users import alter_user
-from streamlog.metadata.credential import USERS_MAX, Credentials, StoredCredential
-from streamlog.metadata.image import Image
-from streamlog.metadata.records import DecoySecretChosen, UserChanged
+from streamlog.metadata.image.credential import USERS_MAX, Credentials, StoredCredential
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import DecoySecretChosen, UserChanged
 from streamlog.model import ScramName
 from tests.controller_world import World
 
@@ -28,7 +28,7 @@ def both(seed: str = "a") -> Credentials:
     }
 
 
-def altered(image: Image, command: AlterUser) -> Image:
+def altered(image: MetadataImage, command: AlterUser) -> MetadataImage:
     decision = alter_user(image, command)
     return image.apply_all(decision.records, offset=image.offset, epoch=1)
 
@@ -38,7 +38,7 @@ def setting(name: str = "alice", seed: str = "a") -> AlterUser:
 
 
 def test_the_first_user_brings_the_secret_and_later_ones_keep_it() -> None:
-    image = altered(Image("c"), setting())
+    image = altered(MetadataImage("c"), setting())
     assert dict(image.users) == {"alice": both()}
     assert image.decoy_secret == SECRET
     later = AlterUser(name="bob", changed=both(), decoy_secret=b64encode(b"two").decode())
@@ -47,17 +47,17 @@ def test_the_first_user_brings_the_secret_and_later_ones_keep_it() -> None:
 
 
 def test_the_same_again_changes_nothing() -> None:
-    image = altered(Image("c"), setting())
+    image = altered(MetadataImage("c"), setting())
     assert alter_user(image, setting()).records == ()
 
 
 def test_one_password_takes_the_others_place() -> None:
-    image = altered(altered(Image("c"), setting()), setting(seed="b"))
+    image = altered(altered(MetadataImage("c"), setting()), setting(seed="b"))
     assert image.users["alice"] == both("b")
 
 
 def test_who_has_no_password_left_is_gone() -> None:
-    image = altered(Image("c"), setting())
+    image = altered(MetadataImage("c"), setting())
     one = AlterUser(name="alice", removed=("SCRAM-SHA-256",), decoy_secret=SECRET)
     image = altered(image, one)
     assert list(image.users["alice"]) == ["SCRAM-SHA-512"]
@@ -72,18 +72,20 @@ def test_who_has_no_password_left_is_gone() -> None:
 @pytest.mark.parametrize("name", ["ANONYMOUS", " alice", "a\nb", "a\0b"])
 def test_a_name_that_will_not_do(name: str) -> None:
     with pytest.raises(InvalidRequest):
-        alter_user(Image("c"), setting(name))
+        alter_user(MetadataImage("c"), setting(name))
 
 
 def test_a_key_has_the_size_of_its_mechanism() -> None:
     wrong: Credentials = {"SCRAM-SHA-512": stored()}
     with pytest.raises(InvalidRequest, match="64 bytes"):
-        alter_user(Image("c"), AlterUser(name="a", changed=wrong, decoy_secret=SECRET))
+        alter_user(MetadataImage("c"), AlterUser(name="a", changed=wrong, decoy_secret=SECRET))
 
 
 def test_there_may_be_so_many() -> None:
     records = [UserChanged(name=f"u{n}", credentials=both()) for n in range(USERS_MAX)]
-    image = Image("c").apply_all([DecoySecretChosen(secret=SECRET), *records], offset=0, epoch=1)
+    image = MetadataImage("c").apply_all(
+        [DecoySecretChosen(secret=SECRET), *records], offset=0, epoch=1
+    )
     with pytest.raises(InvalidRequest, match="no more may be"):
         alter_user(image, setting("one more"))
     altered(image, setting("u7", "b"))

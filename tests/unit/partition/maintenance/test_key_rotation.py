@@ -11,7 +11,7 @@ from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
 from streamlog.log.storage.disk import OsFile
-from streamlog.metadata.image import Image
+from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.partition.replica_manager import ReplicaManager
 from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
@@ -185,7 +185,7 @@ async def test_a_log_hears_whether_all_of_it_is_encrypted(world: World) -> None:
         assert heard(registry) == [True, False]
         assert await values_of(registry.partition(tp("s"))) == VALUES
     image = world.image
-    restored = Image(image.cluster_id).restored(
+    restored = MetadataImage(image.cluster_id).restored(
         image.records(), offset=image.offset, epoch=image.epoch
     )
     assert {it.name: it.once_clear for it in restored.streams.values()} == {

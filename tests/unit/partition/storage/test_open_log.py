@@ -11,8 +11,8 @@ from streamlog.log.partition_metadata import METADATA_NAME
 from streamlog.log.settings import LogSettings
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata import controller
-from streamlog.metadata.image import Image
-from streamlog.metadata.stream import StreamConfig
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from streamlog.partition.storage.checkpoints import NOTHING, Offsets
 from streamlog.partition.storage.folder import Folders
@@ -42,8 +42,8 @@ class Bench:
         log.close()
         return log.log_end_offset
 
-    def image(self, *names: str) -> Image:
-        image = Image("c")
+    def image(self, *names: str) -> MetadataImage:
+        image = MetadataImage("c")
         decision = started(image, ONE, ID)
         image = image.apply_all(decision.records, offset=0, epoch=1)
         for name in names:

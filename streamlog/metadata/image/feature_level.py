@@ -1,0 +1,109 @@
+"""The feature level: what the metadata log may hold, so that every node can read it. Pure.
+
+A later streamlog may write records that an older one does not know. Nodes of both run side by side
+during a rolling upgrade; so nothing new is written until somebody raises the level, which the
+controller grants once all nodes have said that they know it. It is never lowered: what was written
+stays. As Kafka's metadata.version (KIP-584, KIP-778), but a plain number.
+
+A cluster without the record is of level 1. Nodes tell what they know with their heartbeats, and
+only to a controller that has told first: one of before levels refuses what it does not know.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Final, NamedTuple
+
+from streamlog.errors import FeatureLevelUnknown, InvalidRequest, InvalidStreamConfig
+from streamlog.metadata.image.records import (
+    FeatureLevelChanged,
+    MetadataRecord,
+    StreamCreated,
+    StreamUpdated,
+)
+from streamlog.model import NodeId
+
+LEVELS: Final[Mapping[int, str]] = {
+    1: "streams, partitions, nodes, voters, producers, quotas",
+    2: "the level itself; users and access rules",
+    3: "encrypted streams",
+}
+"""What each one has brought."""
+LEVEL_MIN: Final = min(LEVELS)
+LEVEL_MAX: Final = max(LEVELS)
+FIRST: Final = 1
+"""Of a cluster that nobody has raised."""
+
+
+class LevelRange(NamedTuple):
+    """The levels that a node can work with; both ends are inclusive, as on the wire."""
+
+    level_min: int
+    level_max: int
+
+    def knows(self, level: int) -> bool:
+        return self.level_min <= level <= self.level_max
+
+
+KNOWN = LevelRange(LEVEL_MIN, LEVEL_MAX)
+"""By this streamlog."""
+
+
+def check_known(level: int) -> None:
+    """Raises FeatureLevelUnknown."""
+    if not KNOWN.knows(level):
+        raise FeatureLevelUnknown(
+            f"the cluster's metadata is of feature level {level}, and this streamlog knows"
+            f" {KNOWN.level_min} to {KNOWN.level_max}; start the version that the other nodes run,"
+            " or a later one"
+        )
+
+
+def check_writable(records: Iterable[MetadataRecord], level: int) -> None:
+    """Raises InvalidRequest where one of them needs a level that the cluster has not reached."""
+    for record in records:
+        if level < record.needed_level:
+            raise InvalidRequest(
+                f"needs feature level {record.needed_level}, and the cluster is at {level}: once"
+                " all nodes run this version, `streamlog cluster upgrade`"
+            )
+
+
+def check_encryptable(records: Iterable[MetadataRecord]) -> None:
+    """For a controller without keys. Raises InvalidStreamConfig: where one node has none, others
+    may lack them as well, and would have to leave the stream's partitions offline.
+    """
+    for record in records:
+        if isinstance(record, StreamCreated | StreamUpdated) and record.config.encrypted:
+            raise InvalidStreamConfig(
+                "encrypted: the controller has no key to encrypt by; give every node"
+                " encryption.keys and encryption.current first"
+            )
+
+
+def raised(
+    level: int, wanted: int, nodes: Iterable[NodeId], told: Mapping[NodeId, LevelRange]
+) -> tuple[FeatureLevelChanged, ...]:
+    """What to log for ``wanted``; nothing where it is so already.
+
+    ``nodes``: all that belong to the cluster, alive or not; ``told``: what they know, by their own
+    word. Raises InvalidRequest: a level is never lowered, nor raised above what all know.
+    """
+    if wanted < level:
+        raise InvalidRequest(
+            f"the cluster is at feature level {level}; it cannot go back to {wanted}, for what"
+            " was written stays (restore a backup of before into a new cluster)"
+        )
+    if wanted == level:
+        return ()
+    for node in sorted(nodes):
+        known = told.get(node)
+        if known is None:
+            raise InvalidRequest(
+                f"node {node} has not said that it knows feature level {wanted}: it is not alive,"
+                " or runs an older streamlog; upgrade it, or remove it, first"
+            )
+        if not known.knows(wanted):
+            raise InvalidRequest(
+                f"node {node} knows feature levels {known.level_min} to {known.level_max}, not"
+                f" {wanted}; upgrade it first"
+            )
+    return (FeatureLevelChanged(level=wanted),)

@@ -1,0 +1,227 @@
+"""This node as a member of the cluster: it registers, sends heartbeats, holds the lease."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+from typing import Final
+from uuid import UUID
+
+from streamlog.config import ClusterSection
+from streamlog.errors import NodeIdTaken, StaleNode, StreamlogError, Unavailable
+from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image.feature_level import KNOWN
+from streamlog.metadata.nodes.clock import clock_s
+from streamlog.metadata.nodes.clock_skew import ClockSkew
+from streamlog.metadata.nodes.lease import Lease
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 0.1
+TELL_S: Final = 2.0
+"""After so long of waiting, say what for; and again after as long."""
+
+
+Grant = Callable[[Command], Awaitable[Granted]]
+"""Asks the controller, wherever it is. Raises what it answers, or NoController."""
+Stamp = Callable[[], Awaitable[tuple[UUID, ...] | None]]
+"""Durably adds a stamp to the data folder, and returns all of them; None where it cannot."""
+
+
+class Membership:
+    """``register`` once; ``run`` as a task; ``stop`` before the node goes."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        incarnation: UUID,
+        settings: ClusterSection,
+        grant: Grant,
+        applied_offset: Callable[[], int],
+        needs_no_lease: Callable[[], bool],
+    ) -> None:
+        self.lease = Lease(settings.lease_ms, settings.session_ms)
+        self.node_epoch = -1
+        """Of this process; -1 before it has registered."""
+        self.waiting_for = "the controller"
+        """Why the node has not registered."""
+        self.offline: frozenset[TopicPartition] = frozenset()
+        """The partitions that this node cannot write, told with each heartbeat."""
+        self.full = False
+        """There is no room on this node's disk; likewise told."""
+        self.unfit: Callable[[], tuple[str, ...]] = tuple
+        """What else is wrong with the node, asked before each heartbeat; likewise told."""
+        self.clock_skew = ClockSkew()
+        """Of this node and the controller."""
+        self.agreed_ahead_s: float | None = None
+        """By how much the time that most nodes agree on is ahead of the controller's clock."""
+        self._node_id = node_id
+        self._incarnation = incarnation
+        self._heartbeat_s = settings.heartbeat_ms / 1000
+        self._session_s = settings.session_ms / 1000
+        self._stamp_s = settings.stamp_ms / 1000
+        self._grant = grant
+        self._applied_offset = applied_offset
+        self._needs_no_lease = needs_no_lease
+        self._hurry = asyncio.Event()
+        self._tells_levels = False
+        """The controller has told which feature levels it knows, so it understands ours."""
+
+    async def register(self, wanted: RegisterNode) -> int:
+        """Until the controller accepts it; the metadata offset to be applied then.
+
+        Raises NodeIdTaken if another node of this id stays alive.
+        """
+        began = told = clock_s()
+        while True:
+            sent_at = clock_s()
+            try:
+                granted = await self._grant(wanted)
+            except NodeIdTaken as error:
+                # The process before this one may have died a moment ago.
+                if clock_s() > began + 2 * self._session_s:
+                    raise
+                self.waiting_for = str(error)
+            except Unavailable as error:
+                self.waiting_for = str(error)
+            else:
+                self.node_epoch = int(granted.result["node_epoch"])
+                self._extend(sent_at)
+                _tell_losses(granted)
+                return granted.offset
+            if clock_s() > told + TELL_S:
+                told = clock_s()
+                logger.warning("waiting to register", extra={"reason": self.waiting_for})
+            await asyncio.sleep(RETRY_S)
+
+    def hurry(self) -> None:
+        """The next heartbeat is due now: there is another controller, or news."""
+        self._hurry.set()
+
+    async def run(self, stamp: Stamp | None = None) -> None:
+        """Raises StaleNode when another process has registered as this node."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._beat())
+                tasks.create_task(self._tell_of_the_lease())
+                if stamp is not None:
+                    tasks.create_task(self._stamp_folder(stamp))
+        except ExceptionGroup as group:  # Python 3.11.2 wraps what an except* block raises
+            stale, others = group.split(StaleNode)
+            if stale is None or others is not None:
+                raise
+            raise _first(stale) from None
+        finally:
+            self.lease.end()
+
+    async def _tell_of_the_lease(self) -> None:
+        """When it runs out, and now and then."""
+        while True:
+            self.lease.tell()
+            left_s = self.lease.left_s
+            pause_s = min(left_s, self._heartbeat_s) if left_s > 0 else self._heartbeat_s
+            await asyncio.sleep(max(pause_s, 0.001))
+
+    async def stop(self) -> None:
+        """Have others lead, if there are any. Raises Unavailable."""
+        if self.node_epoch >= 0:
+            await self._grant(StopNode(node_id=self._node_id, node_epoch=self.node_epoch))
+
+    async def _beat(self) -> None:
+        while True:
+            self._hurry.clear()
+            sent_at, sent_ms = clock_s(), time.time_ns() // 1_000_000
+            try:
+                async with asyncio.timeout(self._session_s):
+                    granted = await self._grant(self._heartbeat())
+            except StaleNode:
+                self.lease.end()
+                raise
+            except (StreamlogError, TimeoutError) as error:
+                logger.debug("heartbeat failed", extra={"error": str(error)})
+                self._tells_levels = False
+            else:
+                self._tells_levels = "levels" in granted.result
+                self._extend(sent_at, int(granted.result["unconfirmed_ms"]))
+                self._compare_clocks(sent_ms, granted)
+            pause_s = max(0.0, sent_at + self._heartbeat_s - clock_s())
+            try:
+                async with asyncio.timeout(pause_s):
+                    await self._hurry.wait()
+            except TimeoutError:
+                pass
+
+    def forget_clocks(self) -> None:
+        """There is another controller."""
+        self.clock_skew.forget()
+        self.agreed_ahead_s = None
+
+    async def _stamp_folder(self, stamp: Stamp) -> None:
+        """One stamp at a time, told until the controller knows it: the folder does not keep all
+        stamps, and must keep the last one that the controller knows.
+        """
+        stamps: tuple[UUID, ...] | None = None
+        while True:
+            await asyncio.sleep(self._stamp_s)
+            stamps = stamps or await stamp()
+            if stamps is None:
+                continue
+            command = StampFolder(node_id=self._node_id, node_epoch=self.node_epoch, stamps=stamps)
+            try:
+                async with asyncio.timeout(self._session_s):
+                    await self._grant(command)
+            except StaleNode:
+                self.lease.end()
+                raise
+            except (StreamlogError, TimeoutError) as error:
+                logger.debug("stamp not told", extra={"error": str(error)})
+            else:
+                stamps = None
+
+    def _compare_clocks(self, sent_ms: int, granted: Granted) -> None:
+        """An older controller does not tell its time."""
+        agreed_ms = granted.result.get("agreed_ahead_ms")
+        self.agreed_ahead_s = agreed_ms / 1000 if isinstance(agreed_ms, int) else None
+        told_ms = granted.result.get("time_ms")
+        if isinstance(told_ms, int):
+            now_ms = time.time_ns() // 1_000_000
+            self.clock_skew.heard(sent_ms=sent_ms, told_ms=told_ms, now_ms=now_ms)
+
+    def _heartbeat(self) -> Heartbeat:
+        skew_s = self.clock_skew.seconds
+        return Heartbeat(
+            node_id=self._node_id,
+            node_epoch=self.node_epoch,
+            offset=self._applied_offset(),
+            offline=tuple((tp.stream, tp.partition) for tp in sorted(self.offline)),
+            full=self.full,
+            unfit=self.unfit(),
+            clock_ahead_ms=None if skew_s is None else round(skew_s * 1000),
+            levels=KNOWN if self._tells_levels else None,
+        )
+
+    def _extend(self, sent_at: float, unconfirmed_ms: int = 0) -> None:
+        if self._needs_no_lease():
+            self.lease.hold_for_ever()
+        else:
+            self.lease.extend(sent_at, unconfirmed_ms)
+
+
+def _tell_losses(granted: Granted) -> None:
+    """Of what the controller knows of this node's data folder."""
+    if granted.result.get("older_copy"):
+        logger.error("data folder is an older copy")
+    for what, event in (
+        ("tail_lost", "last in-sync replica may lack records"),
+        ("data_lost", "last in-sync replica is lost"),
+    ):
+        for stream, partition in granted.result.get(what, ()):
+            logger.error(event, extra={"stream": stream, "partition": partition})
+
+
+def _first(group: BaseExceptionGroup[StaleNode]) -> StaleNode:
+    found = group.exceptions[0]
+    return found if isinstance(found, StaleNode) else _first(found)

@@ -1,0 +1,470 @@
+"""The metadata folder on disk: the log, the vote, the snapshots. Blocking calls, no asyncio.
+
+Single owner, not thread-safe. After a failed sync nothing more is appended: what is on the disk is
+in doubt until the next start reads it.
+"""
+
+import contextlib
+import logging
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from streamlog.errors import (
+    CorruptBatch,
+    CorruptData,
+    CorruptFile,
+    OffsetOutOfRange,
+    StorageFailed,
+    Unavailable,
+)
+from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.log import PartitionLog
+from streamlog.log.settings import LogSettings
+from streamlog.log.storage.disk import Disk, storage_errors, with_descriptors
+from streamlog.log.storage.file_pool import FilePool
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import MetadataRecord, decode_record, encode_record
+from streamlog.metadata.image.snapshot import (
+    SNAPSHOTS_KEPT,
+    decode_snapshot,
+    find_snapshots,
+    snapshot_id,
+    snapshot_path,
+)
+from streamlog.metadata.quorum.tail_check import check_tail
+from streamlog.metadata.quorum.vote import StoredVote, read_vote, write_vote
+from streamlog.model import EpochEnd, TopicPartition
+from streamlog.raft.messages import SnapshotId
+from streamlog.record.batch import batches, check_batch
+from streamlog.record.codec import RecordRun, iter_records
+
+logger = logging.getLogger(__name__)
+
+METADATA_LOG: Final = TopicPartition("__cluster_metadata", 0)
+_READ_BYTES: Final = 1 << 20
+SEGMENT_BYTES: Final = 1 << 20
+
+
+class StoredBatch(NamedTuple):
+    """One change: all of its records hold, or none."""
+
+    base_offset: int
+    epoch: int
+    records: tuple[MetadataRecord, ...]
+    time_ms: int = 0
+    """By the clock of the controller that decided it."""
+
+    @property
+    def end_offset(self) -> int:
+        return self.base_offset + len(self.records)
+
+
+class MetadataStore:
+    """``<data_dir>/metadata/`` of one node. A ``raft.node.RaftLog``."""
+
+    def __init__(
+        self,
+        directory: Path,
+        cluster_id: str,
+        *,
+        disk: Disk,
+        files: FilePool,
+        segment_bytes: int = SEGMENT_BYTES,
+        power_lost: bool = True,
+    ) -> None:
+        """``power_lost``: since the log was written, or nobody knows; see ``damage``."""
+        self.snapshot: SnapshotId | None = None
+        """The newest one here."""
+        self.high_watermark = 0
+        """All below was known to be committed when the checkpoint was written; it may be more."""
+        self.vote: StoredVote | None = None
+        """None: there was no file, or it is damaged (``vote_damage``)."""
+        self.vote_damage = ""
+        self.directory = directory
+        self._cluster_id = cluster_id
+        self._power_lost = power_lost
+        self._disk = disk
+        self._files = files
+        self._settings = LogSettings(segment_bytes=segment_bytes)
+        self._log: PartitionLog | None = None
+        self._run = RecordRun()
+        self._recovery = OffsetCheckpoint(directory / "recovery-point-offset-checkpoint", disk)
+        self._installing = directory / "installing-snapshot"
+        """There while the log is being replaced by the snapshot of that offset."""
+        self._committed = OffsetCheckpoint(directory / "high-watermark-checkpoint", disk)
+
+    def open(self) -> MetadataImage:
+        """The image of the newest snapshot, which ``batches_from`` its offset continue.
+
+        Raises CorruptData, StorageFailed.
+        """
+        try:
+            self._disk.make_directory(str(self.directory))
+            image = self._newest_snapshot()
+            self._open_log(image.offset)
+            self.high_watermark = max(image.offset, self._checkpointed(self._committed))
+            self._read_vote()
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+        return image
+
+    # What the quorum's core looks at
+
+    @property
+    def start_offset(self) -> int:
+        return self._opened().log_start_offset
+
+    @property
+    def end_offset(self) -> int:
+        return self._opened().log_end_offset
+
+    @property
+    def last_epoch(self) -> int:
+        """Of the last batch; of the snapshot at whose end an empty log begins."""
+        log = self._opened()
+        if log.log_end_offset == log.log_start_offset and self.snapshot is not None:
+            return max(self.snapshot.epoch, log.epochs.latest)
+        return log.epochs.latest
+
+    def epoch_end(self, epoch: int) -> EpochEnd:
+        """The newest epoch up to ``epoch`` that has records here, and where it ends."""
+        log = self._opened()
+        if epoch >= self.last_epoch:
+            return EpochEnd(self.last_epoch, log.log_end_offset)
+        return log.epochs.end_offset_for(epoch, log.log_end_offset)
+
+    # The vote
+
+    def save_vote(self, vote: StoredVote) -> None:
+        """Durable when it returns. Raises StorageFailed."""
+        try:
+            with_descriptors(lambda: write_vote(self._disk, self.directory, vote))
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+        self.vote = vote
+
+    # The log
+
+    def append(self, records: Sequence[MetadataRecord], epoch: int, now_ms: int) -> int:
+        """Write one batch, not yet synced; the end of the log.
+
+        StorageFull: nothing of it was kept. StorageFailed: whether it is kept shows at the next
+        start.
+        """
+        log = self._opened()
+        self._run.clear()
+        for record in records:
+            self._run.append(None, encode_record(record))
+        batch = self._run.seal(
+            base_offset=log.log_end_offset, leader_epoch=epoch, timestamp_ms=now_ms
+        )
+        log.append(batch, now_ms)
+        return log.log_end_offset
+
+    def append_fetched(self, data: memoryview, now_ms: int) -> Iterator[StoredBatch]:
+        """Write, and sync, batch by batch: a crash then tears the last one at most.
+
+        Raises CorruptData for what is no record, StorageFull, StorageFailed.
+        """
+        for header, batch in batches(data):
+            check_batch(batch)
+            records = tuple(_records_of(batch, 0))
+            self._opened().append(bytes(batch), now_ms)
+            self.sync()
+            yield StoredBatch(
+                header.base_offset, header.leader_epoch, records, header.max_timestamp_ms
+            )
+
+    def sync(self) -> None:
+        """All that is written is on the disk when this returns. Raises StorageFailed."""
+        log = self._opened()
+        try:
+            ticket = log.begin_sync()
+            if ticket is not None:
+                ticket.run()
+                log.finish_sync(ticket)
+        except Unavailable as error:  # in the log, and nobody has heard of it: not one step further
+            log.failure = log.failure or str(error)
+            raise StorageFailed(log.failure) from error
+
+    def truncate(self, end_offset: int) -> None:
+        """Forget what stands at ``end_offset`` and above, durably. Raises StorageFailed."""
+        self._lower_recovery_point(end_offset)
+        with _failing(self._opened()) as log:
+            log.truncate_to(end_offset)
+
+    def read(self, offset: int, end_offset: int, max_bytes: int) -> bytes:
+        """Whole batches from ``offset`` on, at least one. Raises OffsetOutOfRange, Unavailable."""
+        with (
+            storage_errors(str(self.directory)),
+            self._opened().read(offset, max_bytes, end_offset) as piece,
+        ):
+            return piece.read()
+
+    def batches_from(self, offset: int) -> Iterator[StoredBatch]:
+        """What is in the log. Raises CorruptData, StorageFailed."""
+        end = self.end_offset
+        while offset < end:
+            data = self.read(offset, end, _READ_BYTES)
+            for batch in decode_batches(data, offset, str(self.directory)):
+                yield batch
+                offset = batch.end_offset
+
+    def checkpoint(self, high_watermark: int) -> None:
+        """Note how far all is synced, and committed. A full disk is no harm: less is known then."""
+        log = self._opened()
+        try:
+            self._recovery.write({METADATA_LOG: log.recovery_point})
+            self._committed.write({METADATA_LOG: high_watermark})
+            log.recovery_limit.lift()
+        except (OSError, Unavailable) as error:
+            logger.warning("metadata checkpoint failed", extra={"error": str(error)})
+        else:
+            self.high_watermark = high_watermark
+
+    def close(self) -> None:
+        """May be called again."""
+        log, self._log = self._log, None
+        if log is not None:
+            log.close()
+
+    # Snapshots
+
+    def add_snapshot(self, snapshot: SnapshotId, data: bytes) -> None:
+        """Keep ``data``, all of which is committed; the log below the one before is let go.
+
+        A full or failing disk leaves things as they were; the log has it all. Nothing is done where
+        a newer one was installed while this was made: the log begins there now.
+        """
+        log = self._opened()
+        if self.snapshot is not None and snapshot.end_offset <= self.snapshot.end_offset:
+            return
+        try:
+            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self.snapshot = snapshot
+            kept = self._drop_old_snapshots()
+            if len(kept) == SNAPSHOTS_KEPT:
+                log.advance_log_start(kept[-1].end_offset)
+        except (OSError, Unavailable) as error:
+            logger.warning(
+                "metadata snapshot failed",
+                extra={"offset": snapshot.end_offset, "error": str(error)},
+            )
+
+    def install_snapshot(self, snapshot: SnapshotId, data: bytes) -> MetadataImage:
+        """Begin anew at the end of a snapshot that the leader gave. Raises CorruptFile and
+        StorageFailed.
+        """
+        where = f"the snapshot of the leader at {snapshot.end_offset}"
+        image = decode_snapshot(data, where)
+        _check_id(image, snapshot, where)
+        self._check_cluster(image, "the leader's snapshot")
+        try:
+            # From here to the end a crash may leave less of the log than was synced.
+            self._disk.write_small(str(self._installing), b"%d\n" % snapshot.end_offset)
+            self._disk.write_small(str(snapshot_path(self.directory, snapshot)), data)
+            self._begin_log_at(self._opened(), snapshot.end_offset)
+            self.snapshot = snapshot
+            self._drop_old_snapshots()
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+        self.high_watermark = snapshot.end_offset
+        return image
+
+    def snapshots(self) -> list[SnapshotId]:
+        """Those that are here, the newest first. Raises StorageFailed."""
+        try:
+            return find_snapshots(self._disk, self.directory)
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def read_snapshot(self, snapshot: SnapshotId) -> bytes:
+        """The file, whole. Raises OffsetOutOfRange where it is gone, StorageFailed."""
+        try:
+            return self._disk.read_small(str(snapshot_path(self.directory, snapshot)))
+        except FileNotFoundError:
+            end = 0 if self.snapshot is None else self.snapshot.end_offset
+            raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def read_snapshot_piece(
+        self, snapshot: SnapshotId, position: int, max_bytes: int
+    ) -> tuple[bytes, int]:
+        """A part of the file, and the size of the whole. Raises as ``read_snapshot`` does.
+
+        A snapshot of hundreds of MiB is sent in pieces of one: each costs a read of that one.
+        """
+        try:
+            file = self._disk.open(str(snapshot_path(self.directory, snapshot)), writable=False)
+            try:
+                return file.pread(max_bytes, position), file.size()
+            finally:
+                file.close()
+        except FileNotFoundError:
+            end = 0 if self.snapshot is None else self.snapshot.end_offset
+            raise OffsetOutOfRange(snapshot.end_offset, end, end) from None
+        except OSError as error:
+            raise StorageFailed(f"{self.directory}: {error.strerror}") from error
+
+    def _drop_old_snapshots(self) -> list[SnapshotId]:
+        found = find_snapshots(self._disk, self.directory)
+        for snapshot in found[SNAPSHOTS_KEPT:]:
+            self._disk.unlink(str(snapshot_path(self.directory, snapshot)))
+        return found[:SNAPSHOTS_KEPT]
+
+    # Opening
+
+    def _opened(self) -> PartitionLog:
+        if self._log is None:
+            raise StorageFailed(f"{self.directory}: the metadata log is closed")
+        return self._log
+
+    def _newest_snapshot(self) -> MetadataImage:
+        """The newest one that is whole, else the empty image."""
+        for snapshot in find_snapshots(self._disk, self.directory):
+            path = snapshot_path(self.directory, snapshot)
+            try:
+                image = decode_snapshot(self._disk.read_small(str(path)), str(path))
+                _check_id(image, snapshot, str(path))
+            except CorruptFile as error:
+                logger.error("metadata snapshot damaged", extra={"problem": str(error)})
+                continue
+            self._check_cluster(image, str(path))
+            self.snapshot = snapshot
+            return image
+        return MetadataImage(self._cluster_id)
+
+    def _check_cluster(self, image: MetadataImage, where: str) -> None:
+        if image.cluster_id != self._cluster_id:
+            raise CorruptData(f"{where} is of cluster {image.cluster_id}")
+
+    def _open_log(self, offset: int) -> None:
+        directory = self.directory / "log"
+        installing = self._is_installing(offset)
+        synced = 0 if installing else self._checkpointed(self._recovery)
+        check_tail(self._disk, directory, synced_end=synced, power_lost=self._power_lost)
+        log = PartitionLog.open(
+            directory, self._settings, disk=self._disk, files=self._files, recovery_point=synced
+        )
+        if installing:
+            self._begin_log_at(log, offset)
+        for (
+            segment,
+            _,
+        ) in log.lost_files():  # another node's, perhaps: it is read, and the log short
+            segment.verify()
+        _pass_over_damage(log, offset)
+        if not log.log_start_offset <= offset <= log.log_end_offset:
+            raise CorruptData(
+                f"{directory} has offsets {log.log_start_offset} to {log.log_end_offset}, and the"
+                f" newest whole snapshot ends at {offset}: metadata is missing"
+            )
+        self._log = log
+        self.sync()
+
+    def _is_installing(self, offset: int) -> bool:
+        """Killed in the middle of it: the log goes, for the snapshot at ``offset`` has it all."""
+        try:
+            noted = self._disk.read_small(str(self._installing))
+        except FileNotFoundError:
+            return False
+        if noted == b"%d\n" % offset:
+            return True
+        self._remove_mark()  # it was noted, and no more
+        return False
+
+    def _begin_log_at(self, log: PartitionLog, offset: int) -> None:
+        with _failing(log):
+            log.truncate_fully_to(offset)
+        self._recovery.write({METADATA_LOG: offset})
+        self._remove_mark()
+
+    def _remove_mark(self) -> None:
+        """For good: coming back with a power cut it would empty the log that has grown since."""
+        self._disk.unlink(str(self._installing))
+        self._disk.sync_directory(str(self.directory))
+
+    def _checkpointed(self, checkpoint: OffsetCheckpoint) -> int:
+        try:
+            return checkpoint.read().get(METADATA_LOG, 0)
+        except CorruptFile as error:
+            logger.warning("metadata checkpoint damaged", extra={"problem": str(error)})
+            return 0
+
+    def _lower_recovery_point(self, offset: int) -> None:
+        """A log that is cut on purpose must not look like one that has lost its end."""
+        try:
+            if self._recovery.read().get(METADATA_LOG, 0) > offset:
+                self._recovery.write({METADATA_LOG: offset})
+        except (OSError, CorruptFile) as error:
+            raise StorageFailed(f"{self._recovery.path}: {error}") from error
+
+    def _read_vote(self) -> None:
+        try:
+            self.vote = read_vote(self._disk, self.directory)
+        except CorruptFile as error:
+            logger.error("vote damaged", extra={"problem": str(error)})
+            self.vote_damage = str(error)
+
+
+@contextlib.contextmanager
+def _failing(log: PartitionLog) -> Iterator[PartitionLog]:
+    """A cut that is refused is not tried again: the core goes on as if it had been made. Raises
+    StorageFailed.
+    """
+    try:
+        yield log
+    except Unavailable as error:
+        log.failure = log.failure or str(error)
+        raise StorageFailed(log.failure) from error
+
+
+def _check_id(image: MetadataImage, snapshot: SnapshotId, where: str) -> None:
+    """The file is named by what it holds. An older one under a later name would make whoever begins
+    at it forget what was decided in between. Raises CorruptFile.
+    """
+    if snapshot_id(image) != snapshot:
+        raise CorruptFile(f"{where}: it is the snapshot at {image.offset} of epoch {image.epoch}")
+
+
+def _pass_over_damage(log: PartitionLog, snapshot_end: int) -> None:
+    """What a snapshot has need not be in the log as well: it begins later then. Raises CorruptData
+    where more is missing.
+    """
+    start = log.log_start_offset
+    for segment in log.segments:
+        for _, _, offset, end_offset, problem in segment.damages:
+            if end_offset > snapshot_end:
+                raise CorruptData(
+                    f"{segment.path}: offsets [{offset}, {end_offset}) are damaged: {problem}; and"
+                    f" the newest whole snapshot ends at {snapshot_end}"
+                )
+            start = max(start, end_offset)
+    if start > log.log_start_offset:
+        log.advance_log_start(start)
+
+
+def first_vote(directory_id: UUID | None, *, last_epoch: int) -> StoredVote:
+    """For a folder that has none: an epoch without a batch was never seen by anybody."""
+    return StoredVote(directory_id or uuid.uuid4(), max(last_epoch, 0))
+
+
+def decode_batches(data: bytes, offset: int, where: str) -> Iterator[StoredBatch]:
+    """What ``MetadataStore.read`` gave, from ``offset`` on. Raises CorruptData."""
+    for header, batch in batches(memoryview(data)):
+        try:
+            records = tuple(_records_of(batch, offset))
+        except CorruptBatch as error:
+            raise CorruptData(f"{where}: at offset {offset}: {error}") from None
+        yield StoredBatch(offset, header.leader_epoch, records, header.max_timestamp_ms)
+        offset = header.next_offset
+
+
+def _records_of(batch: memoryview, offset: int) -> Iterable[MetadataRecord]:
+    for record in iter_records(batch):
+        if record.offset >= offset:
+            yield decode_record(record.value or b"")

@@ -1,0 +1,36 @@
+"""How a node comes to know what the controller has decided by now."""
+
+import asyncio
+import logging
+from typing import Final, Protocol
+
+from streamlog.errors import StreamlogError
+from streamlog.metadata.commands import AwaitApplied, Command, DescribeCluster
+from streamlog.metadata.forwarding import Granted
+
+logger = logging.getLogger(__name__)
+
+CATCH_UP_S: Final = 0.5
+"""How long it is waited for, before what there is will do."""
+
+
+class AskedController(Protocol):
+    """What is needed of ``metadata.service.MetadataService``."""
+
+    async def request(self, command: Command) -> Granted: ...
+    async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
+
+
+async def catch_up(metadata: AskedController) -> None:
+    """All that was decided before this was called is in the node's image.
+
+    Without a controller nothing is decided, and the image stays as it is.
+    """
+    try:
+        async with asyncio.timeout(CATCH_UP_S):
+            described = await metadata.request(DescribeCluster())
+            offset = int(described.result["high_watermark"])
+            command = AwaitApplied(offset=offset, wait_ms=int(CATCH_UP_S * 1000))
+            await metadata.take(command, forwarded=True)
+    except (StreamlogError, TimeoutError) as error:
+        logger.debug("metadata may be old", extra={"error": str(error)})

@@ -1,0 +1,136 @@
+"""A stream of the nodes' own: made when it is wanted, and kept on as many nodes as it can.
+
+It is a stream as any other, replicated and synced likewise, but for its name and its subjects, of
+which it has none.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final, Protocol
+
+from streamlog.errors import InvalidStreamConfig, StreamExists, StreamlogError
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.alteration import SettingChange
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.model import NodeId
+
+logger = logging.getLogger(__name__)
+
+RETRY_S: Final = 5.0
+"""After it, or more replicas of it, were asked for in vain."""
+
+
+class Metadata(Protocol):
+    """What is needed of ``metadata.service.MetadataService``."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def controller_id(self) -> NodeId | None: ...
+    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...
+    async def alter_stream(self, name: str, changes: tuple[SettingChange, ...]) -> StreamImage: ...
+
+
+def min_isr_of(replicas: int) -> int:
+    """All but one: one node may be lost, no record with it, and writes go on."""
+    return max(1, replicas - 1)
+
+
+def host_count(image: MetadataImage) -> int:
+    """Nodes that may get replicas."""
+    return sum(not (node.fenced or node.draining) for node in image.nodes.values())
+
+
+class InternalStream:
+    """Sees to it that the stream is there. ``keep`` as a task; ``look`` when there are others."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        node_id: NodeId,
+        name: str,
+        config_of: Callable[[int], StreamConfig],
+        *,
+        unasked: bool = False,
+    ) -> None:
+        """``config_of``: how so many nodes keep it. ``unasked``: the controller's node makes it as
+        soon as it can; otherwise whoever calls ``make`` does.
+        """
+        self._metadata = metadata
+        self._node_id = node_id
+        self._name = name
+        self._config_of = config_of
+        self._unasked = unasked
+        self._making = asyncio.Lock()
+        self._changed = asyncio.Event()
+
+    @property
+    def stream(self) -> StreamImage | None:
+        """None before anybody wanted it."""
+        return self._metadata.image.streams.get(self._name)
+
+    async def make(self) -> None:
+        """Return when it is there. Raises StreamlogError, as NoController."""
+        async with self._making:
+            if self.stream is not None:
+                return
+            config = await self._made(max(1, host_count(self._metadata.image)))
+            if config is not None:
+                extra = {"partitions": config.partitions, "replicas": config.replicas}
+                logger.info("internal stream made", extra={"stream": self._name, **extra})
+
+    async def _made(self, nodes: int) -> StreamConfig | None:
+        """None where another node was quicker. With fewer replicas where the controller, which
+        knows more, has fewer nodes to put them on.
+        """
+        while True:
+            config = self._config_of(nodes)
+            try:
+                await self._metadata.create_stream(config)
+            except StreamExists:
+                return None
+            except InvalidStreamConfig:
+                if config.replicas == 1:
+                    raise
+                nodes = config.replicas - 1
+            else:
+                return config
+
+    def look(self) -> None:
+        """There are other nodes, or another controller."""
+        self._changed.set()
+
+    async def keep(self) -> None:
+        """More replicas as more nodes come: whoever began with one must not stay with one. The
+        controller's node alone asks for them.
+        """
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            if self._metadata.controller_id != self._node_id:
+                continue
+            try:
+                await self._see_to_it()
+            except StreamlogError as error:
+                extra = {"stream": self._name, "error": str(error)}
+                logger.warning("internal stream not made, or not kept by more", extra=extra)
+                await asyncio.sleep(RETRY_S)
+                self._changed.set()
+
+    async def _see_to_it(self) -> None:
+        stream, hosts = self.stream, host_count(self._metadata.image)
+        if stream is None:
+            if self._unasked and hosts:
+                await self.make()
+            return
+        wanted = self._config_of(max(1, hosts)).replicas
+        if wanted <= stream.config.replicas:
+            return
+        changes = (
+            SettingChange(setting="replicas", text=str(wanted)),
+            SettingChange(setting="min_isr", text=str(min_isr_of(wanted))),
+        )
+        await self._metadata.alter_stream(self._name, changes)
+        extra = {"stream": self._name, "replicas": wanted}
+        logger.info("more replicas of an internal stream", extra=extra)

@@ -1,0 +1,20 @@
+"""What a stream has the node's own NATS connection read and write. Pure."""
+
+from typing import Final
+
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.republish import destination_of
+
+BINDING_SETTINGS: Final = frozenset({"subjects", "republish", "partitions", "partition_by"})
+
+
+def bound_subjects(config: StreamConfig) -> frozenset[str]:
+    """Subjects that it stores, those of all its partitions, and one that it is published under
+    again; with wildcards. Partition i of a stream listens on ``subject.i``, which may be another
+    stream's subject: the right to ``subject`` does not include it.
+    """
+    numbers = range(1 if config.is_spread else config.partitions)
+    bound = {subject for number in numbers for subject in config.subjects_of(number)}
+    if config.republish:
+        bound.add(destination_of(config.republish))
+    return frozenset(bound)

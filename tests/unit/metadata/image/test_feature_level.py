@@ -1,0 +1,114 @@
+from uuid import UUID
+
+import pytest
+
+from streamlog.errors import CorruptData, FeatureLevelUnknown, InvalidRequest
+from streamlog.metadata.commands import Heartbeat, decode_command, encode_command
+from streamlog.metadata.image import feature_level
+from streamlog.metadata.image.feature_level import (
+    KNOWN,
+    LEVEL_MAX,
+    LevelRange,
+    check_known,
+    check_writable,
+    raised,
+)
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.image.records import FeatureLevelChanged, MetadataRecord, decode_record
+from streamlog.metadata.image.snapshot import decode_snapshot, encode_snapshot
+from streamlog.model import NodeId
+from tests.lone_node import started
+
+ONE, TWO = NodeId(1), NodeId(2)
+BEAT = Heartbeat(node_id=ONE, node_epoch=4, offset=9)
+
+
+class FromLevelTwo(MetadataRecord):
+    """As a record that a later streamlog has brought."""
+
+    LEVEL = 2
+
+
+def of(*records: MetadataRecord) -> MetadataImage:
+    return MetadataImage("c").apply_all(records, offset=0, epoch=0)
+
+
+def test_a_cluster_that_nobody_raised_is_of_the_first_level() -> None:
+    assert MetadataImage("c").level == 1
+    assert list(MetadataImage("c").records()) == []
+
+
+def test_the_level_is_kept_and_comes_first_in_a_snapshot() -> None:
+    image = of(*started(MetadataImage("c"), ONE, UUID(int=1)).records, FeatureLevelChanged(level=2))
+    again = decode_snapshot(encode_snapshot(image), "x")
+    assert again.level == 2
+    assert isinstance(next(iter(again.records())), FeatureLevelChanged)
+
+
+def test_an_unknown_level_is_told_with_the_remedy() -> None:
+    with pytest.raises(FeatureLevelUnknown, match=f"level 99.* knows 1 to {LEVEL_MAX}; start the"):
+        of(FeatureLevelChanged(level=99))
+
+
+def test_a_snapshot_of_a_later_streamlog_is_no_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its records of unknown types do not come to be looked at."""
+    with monkeypatch.context() as later:
+        later.setattr(feature_level, "KNOWN", LevelRange(1, 9))
+        data = encode_snapshot(of(FeatureLevelChanged(level=9)))
+    with pytest.raises(FeatureLevelUnknown, match="level 9"):
+        decode_snapshot(data, "x")
+
+
+def test_a_level_is_not_taken_back() -> None:
+    with pytest.raises(CorruptData, match="takes back"):
+        of(FeatureLevelChanged(level=2), FeatureLevelChanged(level=1))
+
+
+def test_it_is_raised_when_all_nodes_know_it() -> None:
+    told = {ONE: LevelRange(1, 3), TWO: LevelRange(2, 3)}
+    assert raised(1, 3, [ONE, TWO], told) == (FeatureLevelChanged(level=3),)
+    assert raised(3, 3, [ONE, TWO], {}) == ()
+
+
+@pytest.mark.parametrize(
+    ("told", "words"),
+    [
+        ({ONE: LevelRange(1, 2)}, "node 2 has not said that it knows feature level 2"),
+        (
+            {ONE: LevelRange(1, 2), TWO: LevelRange(1, 1)},
+            "node 2 knows feature levels 1 to 1, not 2",
+        ),
+        (
+            {ONE: LevelRange(3, 4), TWO: LevelRange(1, 2)},
+            "node 1 knows feature levels 3 to 4, not 2",
+        ),
+    ],
+)
+def test_else_it_is_refused(told: dict[NodeId, LevelRange], words: str) -> None:
+    with pytest.raises(InvalidRequest, match=words):
+        raised(1, 2, [ONE, TWO], told)
+
+
+def test_there_is_no_way_back() -> None:
+    with pytest.raises(InvalidRequest, match="cannot go back to 1"):
+        raised(2, 1, [], {})
+
+
+def test_nothing_is_written_before_its_level() -> None:
+    with pytest.raises(InvalidRequest, match=r"needs feature level 2, .* at 1.*cluster upgrade"):
+        check_writable([FromLevelTwo()], 1)
+    check_writable([FromLevelTwo()], 2)
+
+
+def test_a_controller_of_before_is_told_what_it_was_always_told() -> None:
+    assert b"levels" not in encode_command(BEAT)
+    assert decode_command(encode_command(BEAT)) == BEAT
+    telling = BEAT.model_copy(update={"levels": KNOWN})
+    assert decode_command(encode_command(telling)) == telling
+
+
+def test_levels_of_today_are_known() -> None:
+    check_known(LEVEL_MAX)
+    assert decode_record(b'{"type":"FeatureLevelChanged","version":1,"level":2}') == (
+        FeatureLevelChanged(level=2)
+    )

@@ -1,0 +1,233 @@
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from uuid import UUID
+
+import pytest
+
+from streamlog.config import ClusterSection
+from streamlog.errors import NoController, NodeIdTaken, StaleNode, StreamlogError
+from streamlog.metadata.commands import Command, Heartbeat, RegisterNode, StampFolder, StopNode
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.nodes.membership import Membership
+from streamlog.model import NodeId, TopicPartition
+
+ONE = NodeId(1)
+WANTED = RegisterNode(
+    node_id=ONE, incarnation=UUID(int=1), directory_id=UUID(int=2), host="h", port=1
+)
+
+
+class Controller:
+    """Answers as it is told to, and remembers what it was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[Command] = []
+        self.errors: list[StreamlogError] = []
+        self.refusal: StreamlogError | None = None
+        self.silent = False
+        self.unconfirmed_ms = 0
+        self._heard = asyncio.Event()
+
+    async def grant(self, command: Command) -> Granted:
+        self.asked.append(command)
+        self._heard.set()
+        if self.silent:
+            await asyncio.Event().wait()
+        if self.errors:
+            raise self.errors.pop(0)
+        if self.refusal is not None:
+            raise self.refusal
+        return Granted(8, {"node_epoch": 7, "unconfirmed_ms": self.unconfirmed_ms})
+
+    async def asked_for(self, count: int) -> None:
+        while len(self.asked) < count:
+            self._heard.clear()
+            await self._heard.wait()
+
+
+def membership(controller: Controller, *, alone: bool = False, session_ms: int = 300) -> Membership:
+    settings = ClusterSection(
+        heartbeat_ms=10, lease_ms=session_ms // 2, session_ms=session_ms, stamp_ms=100
+    )
+    return Membership(
+        node_id=ONE,
+        incarnation=UUID(int=1),
+        settings=settings,
+        grant=controller.grant,
+        applied_offset=lambda: 42,
+        needs_no_lease=lambda: alone,
+    )
+
+
+@asynccontextmanager
+async def running(member: Membership) -> AsyncIterator[asyncio.Task[None]]:
+    task = asyncio.create_task(member.run())
+    try:
+        yield task
+    finally:
+        task.cancel()
+        await asyncio.wait((task,))
+
+
+async def changed(member: Membership) -> bool:
+    """What the lease's listeners hear next."""
+    heard: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+    def listener(held: bool) -> None:
+        if not heard.done():
+            heard.set_result(held)
+
+    member.lease.add_listener(listener)
+    async with asyncio.timeout(5):
+        return await heard
+
+
+async def test_a_registration_is_asked_for_until_it_is_granted() -> None:
+    controller = Controller()
+    controller.errors = [NoController("none"), NodeIdTaken("taken")]
+    member = membership(controller)
+    assert not member.lease.held
+    assert await member.register(WANTED) == 8
+    assert controller.asked == [WANTED] * 3
+    assert member.node_epoch == 7
+    assert member.lease.held
+
+
+async def test_another_node_of_this_id_is_not_waited_for_for_ever() -> None:
+    controller = Controller()
+    controller.refusal = NodeIdTaken("taken")
+    with pytest.raises(NodeIdTaken):
+        await membership(controller, session_ms=200).register(WANTED)
+
+
+async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() -> None:
+    controller = Controller()
+    member = membership(controller)
+    member.node_epoch = 7
+    member.offline = frozenset({TopicPartition("s", 1)})
+    member.full = True
+    async with running(member):
+        await controller.asked_for(3)
+    beat = Heartbeat(node_id=ONE, node_epoch=7, offset=42, offline=(("s", 1),), full=True)
+    assert controller.asked[:3] == [beat] * 3
+
+
+async def test_the_lease_ends_with_the_controller_s_answers_and_comes_back() -> None:
+    controller = Controller()
+    member = membership(controller)
+    async with running(member):
+        assert await changed(member) is True
+        controller.refusal = NoController("gone")
+        assert await changed(member) is False
+        controller.refusal = None
+        assert await changed(member) is True
+
+
+async def test_a_controller_that_says_nothing_lends_nothing() -> None:
+    controller = Controller()
+    member = membership(controller)
+    async with running(member):
+        assert await changed(member) is True
+        controller.silent = True
+        assert await changed(member) is False
+
+
+async def test_a_controller_that_was_perhaps_replaced_lends_nothing() -> None:
+    controller = Controller()
+    member = membership(controller)
+    async with running(member):
+        assert await changed(member) is True
+        controller.unconfirmed_ms = 60_000
+        assert await changed(member) is False
+
+
+async def test_a_node_by_itself_keeps_its_lease() -> None:
+    controller = Controller()
+    member = membership(controller, alone=True)
+    await member.register(WANTED)
+    assert member.lease.left_s == float("inf")
+
+
+async def test_a_stale_node_ends_and_has_no_lease() -> None:
+    controller = Controller()
+    member = membership(controller)
+    async with running(member) as task:
+        assert await changed(member) is True
+        controller.refusal = StaleNode("another")
+        with pytest.raises(StaleNode):
+            await task
+        assert not member.lease.held
+
+
+async def test_news_need_not_wait_for_the_next_heartbeat() -> None:
+    controller = Controller()
+    settings = ClusterSection(heartbeat_ms=50_000, lease_ms=60_000, session_ms=70_000)
+    member = Membership(
+        node_id=ONE,
+        incarnation=UUID(int=1),
+        settings=settings,
+        grant=controller.grant,
+        applied_offset=lambda: 1,
+        needs_no_lease=lambda: False,
+    )
+    async with running(member), asyncio.timeout(5):
+        await controller.asked_for(1)
+        member.hurry()
+        await controller.asked_for(2)
+
+
+@pytest.mark.parametrize(("epoch", "asked"), [(-1, 0), (7, 1)])
+async def test_who_has_registered_says_goodbye(epoch: int, asked: int) -> None:
+    controller = Controller()
+    member = membership(controller)
+    member.node_epoch = epoch
+    await member.stop()
+    assert controller.asked == [StopNode(node_id=ONE, node_epoch=7)] * asked
+
+
+async def test_a_node_says_what_its_controller_says_of_its_folder(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def grant(_: Command) -> Granted:
+        told = {"older_copy": True, "tail_lost": [["s", 0]], "data_lost": [["t", 1]]}
+        return Granted(8, {"node_epoch": 7, **told})
+
+    controller = Controller()
+    controller.grant = grant  # type: ignore[method-assign]
+    await membership(controller).register(WANTED)
+    told = [(it.message, getattr(it, "stream", None)) for it in caplog.records]
+    assert told == [
+        ("data folder is an older copy", None),
+        ("last in-sync replica may lack records", "s"),
+        ("last in-sync replica is lost", "t"),
+    ]
+
+
+async def test_one_stamp_is_told_until_the_controller_knows_it() -> None:
+    controller = Controller()
+    member = membership(controller)
+    member.node_epoch = 7
+    stamps: list[UUID] = []
+
+    async def stamp() -> tuple[UUID, ...] | None:
+        stamps.append(UUID(int=len(stamps)))
+        return None if len(stamps) == 1 else tuple(stamps)  # the first cannot be noted
+
+    def told() -> list[Command]:
+        return [it for it in controller.asked if isinstance(it, StampFolder)]
+
+    controller.refusal = NoController("gone")
+    task = asyncio.create_task(member.run(stamp))
+    async with asyncio.timeout(20):
+        while len(told()) < 2:
+            await controller.asked_for(len(controller.asked) + 1)
+        controller.refusal = None
+        while len(told()) < 4:
+            await controller.asked_for(len(controller.asked) + 1)
+    first = StampFolder(node_id=ONE, node_epoch=7, stamps=(UUID(int=0), UUID(int=1)))
+    assert told()[:2] == [first, first]
+    assert told()[-1] == first.model_copy(update={"stamps": tuple(stamps)})
+    controller.refusal = StaleNode("an older copy")
+    with pytest.raises(StaleNode):
+        await task

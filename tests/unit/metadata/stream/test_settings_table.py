@@ -1,0 +1,164 @@
+from typing import Any
+
+import pytest
+
+from streamlog.errors import InvalidStreamConfig
+from streamlog.metadata.stream.config import StreamConfig
+from streamlog.metadata.stream.settings_table import (
+    SETTINGS,
+    from_jetstream,
+    from_topic_configs,
+    to_jetstream,
+    to_topic_configs,
+)
+from tests.schemas import whole_numbers
+
+INT64_MAX = 2**63 - 1
+
+
+NUMBERS = whole_numbers(StreamConfig.model_json_schema())
+
+
+def test_every_setting_is_in_the_table() -> None:
+    assert {row.name for row in SETTINGS} == set(StreamConfig.model_fields) - {"name", "metadata"}
+
+
+def test_names_are_unique() -> None:
+    for names in ([row.jetstream for row in SETTINGS], [row.kafka for row in SETTINGS]):
+        known = [name for name in names if name is not None]
+        assert len(known) == len(set(known))
+
+
+def test_what_stock_nats_clients_send_for_a_bare_stream() -> None:
+    fields = {
+        "name": "orders",
+        "subjects": ["orders.>"],
+        "max_age": 0,
+        "max_bytes": -1,
+        "max_msgs": -1,
+        "max_msg_size": -1,
+        "num_replicas": 0,
+        "duplicate_window": 0,
+        "discard": "old",
+        "no_ack": False,
+        "compression": "none",
+        "metadata": None,
+        "storage": "file",
+    }
+    config = StreamConfig.of(**from_jetstream(fields))
+    assert config == StreamConfig.of(name="orders", subjects=("orders.>",))
+
+
+def test_durations_are_nanoseconds_in_jetstream() -> None:
+    config = StreamConfig.of(**from_jetstream({"name": "s", "max_age": 3_600 * 10**9}))
+    assert config.retention_ms == 3_600_000
+    assert to_jetstream(config)["max_age"] == 3_600 * 10**9
+    assert to_jetstream(StreamConfig.of(name="s"))["max_age"] == 0
+
+
+def test_what_only_streamlog_has_travels_in_metadata() -> None:
+    metadata = {"streamlog.partitions": "3", "streamlog.sync": "os", "team": "blue"}
+    config = StreamConfig.of(**from_jetstream({"name": "s", "metadata": metadata}))
+    assert (config.partitions, config.sync, config.metadata) == (3, "os", {"team": "blue"})
+    assert to_jetstream(config)["metadata"] == metadata
+
+
+def test_defaults_leave_no_trace_in_metadata() -> None:
+    assert to_jetstream(StreamConfig.of(name="s"))["metadata"] == {}
+
+
+def test_the_default_of_min_isr_leaves_no_trace_so_that_replicas_can_be_edited() -> None:
+    fields = to_jetstream(StreamConfig.of(name="s", replicas=3))
+    assert fields["metadata"] == {}
+    edited = StreamConfig.of(**from_jetstream({**fields, "num_replicas": 1}))
+    assert edited.min_isr == 1
+    chosen = to_jetstream(StreamConfig.of(name="s", replicas=3, min_isr=1))
+    assert chosen["metadata"] == {"streamlog.min_isr": "1"}
+
+
+def test_unclean_elections_are_chosen_under_kafkas_name() -> None:
+    config = StreamConfig.of(
+        name="s", **from_topic_configs({"unclean.leader.election.enable": "true"})
+    )
+    assert config.unclean_election
+    assert to_topic_configs(config)["unclean.leader.election.enable"] == "true"
+    assert to_jetstream(config)["metadata"] == {"streamlog.unclean_election": "true"}
+
+
+def test_a_codec_jetstream_does_not_know_survives_an_edit() -> None:
+    config = StreamConfig.of(name="s", compression="zstd")
+    fields = to_jetstream(config)
+    assert fields["compression"] == "s2"
+    assert fields["metadata"] == {"streamlog.compression": "zstd"}
+    again = StreamConfig.of(**from_jetstream({**fields, "description": "edited"}))
+    assert again == config.changed(description="edited")
+    snappy = StreamConfig.of(**from_jetstream({"name": "s", "compression": "s2"}))
+    assert snappy.compression == "snappy"
+    assert to_jetstream(snappy)["metadata"] == {}
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"streamlog.unheard_of": "1"},
+        {"streamlog.partitions": "many"},
+        {"streamlog.partitions": 3},
+        {"streamlog.retention_ms": "5"},
+        ["streamlog.partitions"],
+    ],
+)
+def test_bad_metadata_is_refused(metadata: Any) -> None:
+    with pytest.raises(InvalidStreamConfig):
+        from_jetstream({"name": "s", "metadata": metadata})
+
+
+def test_topic_configs() -> None:
+    configs = {
+        "retention.ms": "60000",
+        "segment.bytes": "1048576",
+        "cleanup.policy": "delete",
+        "subject": "a.b, c.*",
+        "streamlog.no_ack": "true",
+        "min.cleanable.dirty.ratio": "0.25",
+        "max.compaction.lag.ms": str(2**63 - 1),
+        "compression.type": None,
+    }
+    config = StreamConfig.of(name="s", **from_topic_configs(configs))
+    assert config.retention_ms == 60_000
+    assert config.segment_bytes == 1_048_576
+    assert config.subjects == ("a.b", "c.*")
+    assert config.no_ack
+    assert config.min_cleanable_dirty_ratio == 0.25
+    assert config.max_compaction_lag_ms == 2**63 - 1
+
+
+@pytest.mark.parametrize(
+    "configs", [{"unheard.of": "1"}, {"retention.ms": "soon"}, {"streamlog.no_ack": "perhaps"}]
+)
+def test_bad_topic_configs_name_their_key(configs: dict[str, str | None]) -> None:
+    with pytest.raises(InvalidStreamConfig, match=next(iter(configs))):
+        from_topic_configs(configs)
+
+
+def test_topic_configs_leave_out_what_the_node_decides() -> None:
+    told = to_topic_configs(StreamConfig.of(name="s"))
+    assert "segment.bytes" not in told
+    assert told["retention.ms"] == "-1"
+    assert told["subject"] == "s"
+
+
+def test_every_number_has_an_upper_bound_that_fits_64_bits() -> None:
+    """So that clients whose numbers have no more can read each stream, and the list of all."""
+    assert len(NUMBERS) > 15
+    for name, bounds in NUMBERS.items():
+        assert bounds.get("maximum", INT64_MAX + 1) <= INT64_MAX, name
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+def test_the_largest_numbers_can_be_read_by_stock_nats_clients(name: str) -> None:
+    fit = {"replicas": 5} if name == "min_isr" else {}
+    largest = NUMBERS[name].get("maximum", INT64_MAX)
+    config = StreamConfig.of(name="s", **{**fit, name: largest})
+    fields = to_jetstream(config)
+    assert max(it for it in fields.values() if isinstance(it, int)) <= INT64_MAX
+    assert StreamConfig.of(**from_jetstream(fields)).partitions == config.partitions
