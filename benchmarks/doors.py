@@ -89,7 +89,7 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
 
 def password(directory: Path, *, sealed: bool = False) -> Door:
     """By SCRAM, which costs the client some milliseconds of hashing; ``sealed``: within TLS."""
-    from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
+    from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
     from streamlog.metadata.image.credential import StoredCredential
     from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 

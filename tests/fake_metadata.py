@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 from uuid import UUID, uuid4, uuid5
 
-from streamlog.access.scram import ITERATIONS, Scram, credential_of, salted_password
+from streamlog.authn.scram import ITERATIONS, Scram, credential_of, salted_password
 from streamlog.errors import NoController, OffsetOutOfRange, StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.commands import AlterStream, AlterUser, Command, DescribeCluster

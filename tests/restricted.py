@@ -4,12 +4,12 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
 
-from streamlog.access.principal import Principal
-from streamlog.access.rulebook import RuleBook
-from streamlog.access.rules import Rule
-from streamlog.access.session import Session
-from streamlog.authority.audit import Audit, Refusal
-from streamlog.authority.authority import Authority
+from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import Rule
+from streamlog.authn.principal import Principal
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit, AuditedRefusal
+from streamlog.authz.authority import Authority
 from streamlog.sections import AccessSection
 from streamlog.server import dispatch
 from streamlog.server.answer import Answer
@@ -40,10 +40,10 @@ class Heard(Audit):
 
     def __init__(self) -> None:
         super().__init__()
-        self.refusals: list[Refusal] = []
+        self.refusals: list[AuditedRefusal] = []
         self.acts: list[tuple[str, tuple[str, ...]]] = []
 
-    def refused(self, refusal: Refusal) -> None:
+    def refused(self, refusal: AuditedRefusal) -> None:
         self.refusals.append(refusal)
 
     def acted(self, session, act, resources=(), outcome="none", **_):  # type: ignore[no-untyped-def]

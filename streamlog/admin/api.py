@@ -13,7 +13,6 @@ import nats.errors
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
-from streamlog.access.session import NOBODY, Session
 from streamlog.admin.advisories import Advisories
 from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import no_responders, status
@@ -33,7 +32,8 @@ from streamlog.admin.streams import Metadata
 from streamlog.admin.telling import Telling
 from streamlog.admin.turns import Turns
 from streamlog.admin.verbs import Verbs
-from streamlog.authority.audit import Audit
+from streamlog.authn.session import NOBODY, Session
+from streamlog.authz.audit import Audit
 from streamlog.config import NatsSection
 from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
 from streamlog.ingest.nats.error_counts import NatsErrorCounts

@@ -7,7 +7,7 @@ from typing import Any, Final
 import nats.errors
 from nats.aio.msg import Msg
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.admin.connection import AdminConnection
 from streamlog.admin.direct import (
     LEVEL_MISSING,

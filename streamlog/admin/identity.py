@@ -9,17 +9,11 @@ from typing import Final, NamedTuple
 
 from nats.aio.msg import Msg
 
-from streamlog.access.principal import ANONYMOUS, Principal
-from streamlog.access.session import Session
-from streamlog.authority.access import Access
-from streamlog.authority.authority import Authority
-from streamlog.authority.signature import (
-    KEY,
-    NODE,
-    Verifier,
-    node_signature,
-    sign,
-)
+from streamlog.authn.principal import ANONYMOUS, Principal
+from streamlog.authn.session import Session
+from streamlog.authz.authority import Authority
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.signature import KEY, NODE, RequestVerifier, node_signature, sign
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed
 from streamlog.secret_file import SecretFile
@@ -38,7 +32,7 @@ class Asking(NamedTuple):
     """Who has sent one request; ``access`` None: whoever it is may do everything."""
 
     session: Session
-    access: Access | None
+    access: Permissions | None
     counts_once: bool = False
     """It is signed by a key that some rule or setting names."""
 
@@ -60,7 +54,7 @@ class Identity:
         self._request_info = settings.nats_request_info
         self._node_secrets = node_secrets
         self._now_ms = now_ms
-        self._verifier = Verifier(settings.signature_window_ms, node_secrets, now_ms)
+        self._verifier = RequestVerifier(settings.signature_window_ms, node_secrets, now_ms)
 
     def of_client(self, message: Msg) -> Asking:
         """Raises AuthenticationFailed for a wrong signature; without any it is nobody known."""

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from nats.aio.msg import Msg
 
-from streamlog.authority.signature import KEY, NONCE, TIME
+from streamlog.authz.signature import KEY, NONCE, TIME
 from streamlog.errors import AuthenticationFailed, InvalidRequest
 from streamlog.metadata.commands import Command, SpendNonce
 from streamlog.metadata.forwarding import Granted

@@ -14,7 +14,7 @@ from streamlog.admin.errors import Refused, streamlog_error
 from streamlog.admin.leaders import STATES_AT_ONCE, states_at
 from streamlog.admin.nodes import Nodes
 from streamlog.admin.stream_config import AUTO_PAUSED, config_from_json, config_to_json
-from streamlog.authority.signature import KEY, sign
+from streamlog.authz.signature import KEY, sign
 from streamlog.errors import CorruptData, NodeUnreachable, RequestTimedOut
 from streamlog.ingest.nats.options import NatsOptions
 from streamlog.metadata.stream.config import StreamConfig

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from streamlog.access.rules import Operation
-from streamlog.authority.access import Access
+from streamlog.acl.rules import Operation
+from streamlog.authz.permissions import Permissions
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.stream_subjects import bound_subjects
 
@@ -22,7 +22,7 @@ ON_STREAM: Final[dict[str, Operation]] = {
 """With the stream that is named."""
 
 
-def check_verb(access: Access, verb: str, stream: str) -> None:
+def check_verb(access: Permissions, verb: str, stream: str) -> None:
     """``stream``: "" for what is about none. Raises TopicForbidden and ClusterForbidden; nothing of
     a stream that the asker may not know of: the verb itself answers that there is none.
     """
@@ -40,7 +40,9 @@ def check_verb(access: Access, verb: str, stream: str) -> None:
         access.check_topic(operation, stream)
 
 
-def check_bindings(access: Access, config: StreamConfig, known: StreamConfig | None = None) -> None:
+def check_bindings(
+    access: Permissions, config: StreamConfig, known: StreamConfig | None = None
+) -> None:
     """What a stream takes from NATS and has published there, beyond what it did as ``known``.
     Raises TopicForbidden.
     """
@@ -49,7 +51,7 @@ def check_bindings(access: Access, config: StreamConfig, known: StreamConfig | N
         access.check_subject(subject)
 
 
-def check_update(access: Access, known: StreamConfig, config: StreamConfig) -> None:
+def check_update(access: Permissions, known: StreamConfig, config: StreamConfig) -> None:
     """Other partitions and replicas are no configs to Kafka: they need ALTER. Raises
     TopicForbidden.
     """

@@ -1,8 +1,8 @@
 """The metadata as whoever asks over NATS sees them."""
 
 from streamlog.admin.streams import Metadata
-from streamlog.authority.access import Access
-from streamlog.authority.visible import Sight
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.visibility import Visibility
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -13,9 +13,9 @@ from streamlog.model import NodeId
 class SeenMetadata:
     """``admin.streams.Metadata``. What is to be changed has been checked by the verb."""
 
-    def __init__(self, everything: Metadata, access: Access) -> None:
+    def __init__(self, everything: Metadata, access: Permissions) -> None:
         self._all = everything
-        self._sight = Sight(access)
+        self._sight = Visibility(access)
 
     @property
     def image(self) -> MetadataImage:

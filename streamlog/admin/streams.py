@@ -24,7 +24,7 @@ from streamlog.admin.rights import check_bindings, check_update
 from streamlog.admin.stream_config import config_from_json
 from streamlog.admin.stream_info import stream_info
 from streamlog.admin.subjects import page_of
-from streamlog.authority.access import Access
+from streamlog.authz.permissions import Permissions
 from streamlog.errors import StreamExists, StreamNotFound
 from streamlog.metadata.commands import Command
 from streamlog.metadata.controller.streams import LASTING
@@ -74,7 +74,7 @@ class Streams:
         *,
         domain: str,
         now_ms: Callable[[], int],
-        access: Access | None = None,
+        access: Permissions | None = None,
         freshness: Freshness | None = None,
     ) -> None:
         """``access``: of whoever asks; ``metadata`` is as that one sees it."""

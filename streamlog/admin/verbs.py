@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.admin.account import Account, Counts
 from streamlog.admin.cluster import Cluster
 from streamlog.admin.consumers import Consumers
@@ -22,7 +22,7 @@ from streamlog.admin.rights import check_verb
 from streamlog.admin.routes import Routes
 from streamlog.admin.sight import SeenMetadata
 from streamlog.admin.streams import Metadata, Streams
-from streamlog.authority.access import Access
+from streamlog.authz.permissions import Permissions
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 
@@ -42,7 +42,7 @@ class Verbs:
         *,
         domain: str,
         now_ms: Callable[[], int],
-        access: Access | None = None,
+        access: Permissions | None = None,
         for_all: "Verbs | None" = None,
     ) -> None:
         """``for_all``: the one that this is as one asker sees it."""
@@ -67,7 +67,7 @@ class Verbs:
             self.streams, Cluster(metadata, self.streams), Consumers(self.streams), account
         )
 
-    def seen_by(self, access: Access | None) -> "Verbs":
+    def seen_by(self, access: Permissions | None) -> "Verbs":
         """For one who may not do everything."""
         if access is None:
             return self

@@ -4,14 +4,14 @@ import asyncio
 from collections.abc import Callable
 from functools import partial
 
-from streamlog.access import scram
-from streamlog.access.principal import Principal
-from streamlog.access.rulebook import RuleBook
-from streamlog.access.session import Session
+from streamlog.acl.rulebook import RuleBook
 from streamlog.admin.identity import Identity, check_node_secrets, node_secrets_of
 from streamlog.app.audit_file import AuditFile
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
+from streamlog.authn import scram
+from streamlog.authn.principal import Principal
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
 from streamlog.config import Settings
 from streamlog.console.access import HttpAccess, LogIn
 from streamlog.errors import AuthenticationFailed, ConfigError

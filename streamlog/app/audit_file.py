@@ -7,7 +7,7 @@ from logging.handlers import WatchedFileHandler
 from pathlib import Path
 
 from streamlog.app.logs import JsonLines
-from streamlog.authority.audit import logger
+from streamlog.authz.audit import logger
 from streamlog.errors import ConfigError
 
 

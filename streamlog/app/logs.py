@@ -15,7 +15,7 @@ from typing import Final, Literal, TextIO
 
 from streamlog.app.log_limit import LogLimit, Summary
 from streamlog.app.remedies import REMEDIES
-from streamlog.authority import audit
+from streamlog.authz import audit
 from streamlog.config import SECRETS
 from streamlog.escapes import visible, visible_json, visible_lines
 

@@ -13,7 +13,7 @@ from prometheus_client import ProcessCollector
 from prometheus_client.registry import Collector
 
 from streamlog import __version__
-from streamlog.access.rulebook import NO_RULES, RuleBook
+from streamlog.acl.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
 from streamlog.admin.api import ManagementApi
 from streamlog.app.admission import Admission

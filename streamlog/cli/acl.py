@@ -11,8 +11,8 @@ from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest
 
 if TYPE_CHECKING:
-    from streamlog.access.filters import RuleFilter
-    from streamlog.access.rules import Rule
+    from streamlog.acl.filters import RuleFilter
+    from streamlog.acl.rules import Rule
     from streamlog.client.cluster import Cluster
 
 app = typer.Typer(
@@ -131,7 +131,7 @@ def _rules(
     hosts: list[str] | None,
     deny: bool,
 ) -> Iterator["Rule"]:
-    from streamlog.access.rules import ANYTHING, Rule
+    from streamlog.acl.rules import ANYTHING, Rule
 
     if not principals:
         raise typer.BadParameter("name a principal: --principal User:alice")
@@ -151,8 +151,8 @@ def _rules(
 def _resources(
     topics: list[str] | None, groups: list[str] | None, cluster: bool
 ) -> Iterator[tuple[str, str, str]]:
-    from streamlog.access.rules import CLUSTER_NAME
-    from streamlog.authority.rule_file import pattern_of
+    from streamlog.acl.rules import CLUSTER_NAME
+    from streamlog.authz.rule_file import pattern_of
 
     for kind, names in (("topic", topics), ("group", groups)):
         for name in names or ():
@@ -172,7 +172,7 @@ def _filters(
 ) -> Iterator["RuleFilter"]:
     from pydantic import ValidationError
 
-    from streamlog.access.filters import RuleFilter
+    from streamlog.acl.filters import RuleFilter
 
     resources: list[Any] = list(_resources(topics, groups, cluster)) or [(None, "any", None)]
     if not any((principals, operations, hosts, topics, groups, cluster)):
@@ -194,8 +194,8 @@ def _or_any(given: list[str] | None) -> list[Any]:
 
 
 def _about(principal: str | None, topic: str | None, group: str | None) -> "RuleFilter":
-    from streamlog.access.filters import NameMatch, RuleFilter
-    from streamlog.access.rules import ResourceType
+    from streamlog.acl.filters import NameMatch, RuleFilter
+    from streamlog.acl.rules import ResourceType
 
     if topic is not None and group is not None:
         raise typer.BadParameter("a topic or a group, not both")

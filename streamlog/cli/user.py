@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from streamlog.access.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
+from streamlog.authn.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
 from streamlog.cli.login import cluster_at
 from streamlog.cli.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_table, say
@@ -135,7 +135,7 @@ async def _set(cluster: "Cluster", name: str, password: str, iterations: int) ->
 def _write(path: Path, name: str, password: str, iterations: int) -> None:
     import secrets
 
-    from streamlog.access.scram import Scram, credential_of, salted_password
+    from streamlog.authn.scram import Scram, credential_of, salted_password
     from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name
     from streamlog.metadata.nodes.bootstrap_users import add_bootstrap_user
 

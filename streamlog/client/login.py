@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from streamlog.access import bearer, plain
-from streamlog.access.scram import ClientExchange, Scram
+from streamlog.authn import bearer, plain
+from streamlog.authn.scram import ClientExchange, Scram
 from streamlog.errors import AuthenticationFailed, ConfigError, UnsupportedMechanism
 from streamlog.model import MECHANISMS
 from streamlog.wire import registry

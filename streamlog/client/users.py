@@ -5,7 +5,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.scram import ITERATIONS, Scram, salted_password
+from streamlog.authn.scram import ITERATIONS, Scram, salted_password
 from streamlog.client.cluster import Cluster
 from streamlog.errors import InvalidRequest
 from streamlog.wire import registry

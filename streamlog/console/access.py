@@ -13,15 +13,15 @@ from typing import Final
 
 from aiohttp import web
 
-from streamlog.access.rules import Operation
-from streamlog.access.session import Session
-from streamlog.authority.access import Access
-from streamlog.authority.authority import Authority
+from streamlog.acl.rules import Operation
+from streamlog.authn.session import Session
+from streamlog.authz.authority import Authority
+from streamlog.authz.permissions import Permissions
 from streamlog.errors import AuthenticationFailed, ClusterForbidden, StreamlogError
 from streamlog.http.tokens import PUBLIC, Examine, Tokens, unwatched
 
-ACCESS: Final = "streamlog.access"
-"""Where a request has the ``Access`` of who asks; None: everything is allowed."""
+ACCESS: Final = "streamlog.authn"
+"""Where a request has the ``Permissions`` of who asks; None: everything is allowed."""
 _STAY: Final = "streamlog.stay"
 """Where it has how to judge anew who asks; None: nobody was asked who they are."""
 _CHALLENGE: Final = {"WWW-Authenticate": 'Basic realm="streamlog", charset="UTF-8", Bearer'}
@@ -114,7 +114,7 @@ async def may_stay(request: web.Request) -> bool:
 
 def may_read(request: web.Request, stream: str) -> bool:
     """Whether the stream's records may be shown to who asks."""
-    access: Access | None = request.get(ACCESS)
+    access: Permissions | None = request.get(ACCESS)
     if access is None:
         return True
     try:

@@ -16,8 +16,8 @@ from pydantic import (
     model_serializer,
 )
 
-from streamlog.access.filters import RuleFilter
-from streamlog.access.rules import Rule
+from streamlog.acl.filters import RuleFilter
+from streamlog.acl.rules import Rule
 from streamlog.config import SyncPolicy
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName

@@ -4,7 +4,7 @@ Any node answers a signed request, so each of them asks the controller, which th
 it remembers ends with its office: whatever was signed before that is to be signed anew.
 """
 
-from streamlog.access.nonces import Nonces
+from streamlog.authn.nonces import Nonces
 
 
 class NonceCache:

@@ -8,8 +8,8 @@ from typing import Any, Final, TypeVar
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.filters import NameMatch, RuleFilter
-from streamlog.access.rules import Operation, PatternType, Permission, ResourceType, Rule
+from streamlog.acl.filters import NameMatch, RuleFilter
+from streamlog.acl.rules import Operation, PatternType, Permission, ResourceType, Rule
 from streamlog.errors import InvalidRequest
 from streamlog.server.refusal import Refused
 from streamlog.wire.control import Message

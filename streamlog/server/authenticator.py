@@ -8,12 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
-from streamlog.access.decoys import Decoys, Kind
-from streamlog.access.principal import ANONYMOUS, Principal
-from streamlog.access.principal_rules import PrincipalRules
-from streamlog.access.scram import (
+from streamlog.authn.decoys import Decoys, Kind
+from streamlog.authn.principal import ANONYMOUS, Principal
+from streamlog.authn.principal_mapping import PrincipalMapping
+from streamlog.authn.scram import (
     Credential,
-    Known,
+    KnownCredential,
     Scram,
     ServerExchange,
     credential_of,
@@ -29,7 +29,7 @@ from streamlog.server.patience import Patience
 from streamlog.server.watched_file import WatchedFile
 
 if TYPE_CHECKING:
-    from streamlog.access.token import Verified
+    from streamlog.authn.token import Verified
     from streamlog.server.token_keys import TokenKeys
 
 NONCE_BYTES: Final = 24
@@ -64,13 +64,13 @@ class Authenticator:
         self.patience = Patience(settings.failures_per_address_max)
         self._image = image
         self._node_passwords = node_passwords
-        self._node_known: tuple[object, Known] | None = None  # and what it was made of
+        self._node_known: tuple[object, KnownCredential] | None = None  # and what it was made of
         self._bootstrap_users = bootstrap_users
         self._token_keys = token_keys
         self._own_subject = own_subject
         self._decoys: tuple[object, dict[Scram | None, Decoys]] | None = None
         """And the users that they are alike; None: for passwords of PLAIN."""
-        self._rules = PrincipalRules(settings.principal_mapping_rules)
+        self._rules = PrincipalMapping(settings.principal_mapping_rules)
         self._secret = secrets.token_bytes(SECRET_BYTES)
         """In place of the cluster's, which comes with its first user."""
         self.threads = ThreadPoolExecutor(WORKERS, thread_name_prefix="password")
@@ -116,14 +116,14 @@ class Authenticator:
         nonce = b64encode(secrets.token_bytes(NONCE_BYTES)).decode()
         return ServerExchange(scram, lambda user: self._known(scram, user), nonce)
 
-    def of_plain(self, user: str) -> tuple[Scram, Known]:
+    def of_plain(self, user: str) -> tuple[Scram, KnownCredential]:
         """What a password of PLAIN is held against."""
         stored = {} if user == self.settings.node_user else self._credentials(user)
         for scram in PASSWORDS_OF:
             if scram.value in stored:
-                return scram, Known([stored[scram.value].credential])
+                return scram, KnownCredential([stored[scram.value].credential])
         scram, decoy = self._decoy(None, user)
-        return scram, Known([decoy], is_decoy=True)
+        return scram, KnownCredential([decoy], is_decoy=True)
 
     def verified(self, token: str) -> "Verified":
         """Raises AuthenticationFailed."""
@@ -143,13 +143,13 @@ class Authenticator:
         """Of a user that has proved a password."""
         return user == self.settings.node_user
 
-    def _known(self, scram: Scram, user: str) -> Known:
+    def _known(self, scram: Scram, user: str) -> KnownCredential:
         if user == self.settings.node_user:
             if scram.value == self.settings.node_mechanism:
                 return self._node(scram)
         elif (stored := self._credentials(user).get(scram.value)) is not None:
-            return Known([stored.credential])
-        return Known([self._decoy(scram, user)[1]], is_decoy=True)
+            return KnownCredential([stored.credential])
+        return KnownCredential([self._decoy(scram, user)[1]], is_decoy=True)
 
     def _credentials(self, user: str) -> Credentials:
         """None of whoever is not there. The metadata's users come before those of the file."""
@@ -157,7 +157,7 @@ class Authenticator:
             return {}
         return self._image().users.get(user) or self._bootstrap_users.get(user, {})
 
-    def _node(self, scram: Scram) -> Known:
+    def _node(self, scram: Scram) -> KnownCredential:
         """As a decoy has it, for nobody is to see who is a node's user, and who not."""
         assert self.settings.node_user is not None
         assert self._node_passwords is not None
@@ -169,7 +169,7 @@ class Authenticator:
                 credential_of(scram, salted_password(scram, it, salt, iterations), salt, iterations)
                 for it in passwords
             ]
-            self._node_known = made_of, Known(credentials)
+            self._node_known = made_of, KnownCredential(credentials)
         return self._node_known[1]
 
     def _decoy(self, scram: Scram | None, user: str) -> tuple[Scram, Credential]:

@@ -2,8 +2,8 @@
 
 from typing import Final
 
-from streamlog.access.rules import Operation
-from streamlog.authority.access import Access
+from streamlog.acl.rules import Operation
+from streamlog.authz.permissions import Permissions
 from streamlog.metadata import commands
 from streamlog.metadata.commands import Command
 
@@ -26,7 +26,7 @@ NEEDED: Final[dict[type[Command], Operation]] = {
 or it is what a node says of itself."""
 
 
-def check_command(command: Command, access: Access, *, forwarded: bool) -> None:
+def check_command(command: Command, access: Permissions, *, forwarded: bool) -> None:
     """``forwarded``: as only a node does it. Raises ClusterForbidden."""
     needed = NEEDED.get(type(command))
     if forwarded or needed is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.stream.alteration import SettingChange, altered

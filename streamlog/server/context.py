@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from uuid import UUID
 
-from streamlog.access.session import NOBODY, Session
-from streamlog.authority.access import Access
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
+from streamlog.authn.session import NOBODY, Session
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
+from streamlog.authz.permissions import Permissions
 from streamlog.config import KafkaSection, NodeSection, Settings
 from streamlog.groups.service import GroupService
 from streamlog.metadata.commands import Command
@@ -253,7 +253,7 @@ class Context:
     """None: nobody can prove who they are."""
     session: Session = NOBODY
     """Who asks: each connection has a context of its own, which differs in this from others."""
-    access: Access | None = None
+    access: Permissions | None = None
     """What they may do; None: everything. Where there is one, ``partitions`` and ``metadata`` are
     without what they may not know of: see ``server.sight``."""
     authority: Authority | None = None

@@ -7,8 +7,8 @@ at by the handlers, which answer for each of them; they are ``IN_HANDLER`` here.
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple, Protocol
 
-from streamlog.access.rules import Operation
-from streamlog.authority.access import Access
+from streamlog.acl.rules import Operation
+from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden, UnsupportedVersion
 from streamlog.server.refusal import told
 from streamlog.wire import registry
@@ -18,7 +18,7 @@ from streamlog.wire.control import Message
 class Check(Protocol):
     """Raises ClusterForbidden."""
 
-    def __call__(self, access: Access, api: str) -> None: ...
+    def __call__(self, access: Permissions, api: str) -> None: ...
 
 
 Refusal = Callable[[Message, dict[str, Any]], Message]
@@ -32,16 +32,16 @@ class Gate(NamedTuple):
     refusal: Refusal
 
 
-def _pass(access: Access, api: str) -> None:
+def _pass(access: Permissions, api: str) -> None:
     pass
 
 
-def _node(access: Access, api: str) -> None:
+def _node(access: Permissions, api: str) -> None:
     access.refuse_to_clients(api)
 
 
 def _cluster(operation: Operation) -> Check:
-    def check(access: Access, api: str) -> None:
+    def check(access: Permissions, api: str) -> None:
         access.check_cluster(operation)
 
     return check
@@ -139,7 +139,7 @@ GATES: Final[dict[int, Gate]] = {
 """By the API's key; one for each API that there is."""
 
 
-def refusal(key: int, name: str, request: Message, access: Access) -> Message | None:
+def refusal(key: int, name: str, request: Message, access: Permissions) -> Message | None:
     """The answer to who may not ask that; None: go on. Raises UnsupportedVersion for what has no
     gate, which closes the connection.
     """

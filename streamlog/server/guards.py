@@ -3,7 +3,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import (
     FencedLeaderEpoch,
     GroupForbidden,

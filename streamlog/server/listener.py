@@ -9,7 +9,7 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
-from streamlog.access.failures import place_of
+from streamlog.authn.login_failures import place_of
 from streamlog.errors import ConfigError
 from streamlog.server.channel import Channel
 from streamlog.server.closings import Closings

@@ -7,9 +7,9 @@ from typing import Final, NamedTuple, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access import bearer, plain, scram
-from streamlog.access.principal import Principal
-from streamlog.access.scram import ServerExchange
+from streamlog.authn import bearer, plain, scram
+from streamlog.authn.principal import Principal
+from streamlog.authn.scram import ServerExchange
 from streamlog.errors import AuthenticationFailed
 from streamlog.server.authenticator import OAUTHBEARER, PLAIN, Authenticator
 from streamlog.server.poll import Poll

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.principal import ANONYMOUS
-from streamlog.access.rules import Operation
-from streamlog.access.session import Session
+from streamlog.acl.rules import Operation
+from streamlog.authn.principal import ANONYMOUS
+from streamlog.authn.session import Session
 from streamlog.errors import (
     CorruptData,
     FencedLeaderEpoch,

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.access.failures import Failures, place_of
+from streamlog.authn.login_failures import LoginFailures, place_of
 from streamlog.errors import AuthenticationFailed
 
 TOO_MANY: Final = "too many logins from this address have failed lately"
@@ -28,7 +28,7 @@ class Patience:
     """
 
     def __init__(self, failures_max: int) -> None:
-        self._failures = Failures(failures_max)
+        self._failures = LoginFailures(failures_max)
         self._waiting: dict[str, deque[asyncio.Future[None]]] = {}
         """By address; who has waited longest first. There is an attempt that is being examined
         wherever somebody waits, and whoever is done wakes the next one.

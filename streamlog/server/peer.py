@@ -2,8 +2,8 @@ import logging
 import time
 from typing import Final
 
-from streamlog.access.failures import place_of
-from streamlog.access.session import Session
+from streamlog.authn.login_failures import place_of
+from streamlog.authn.session import Session
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.server.context import Context
 from streamlog.server.login import Login, Proved

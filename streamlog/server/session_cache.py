@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final, Generic, Protocol, TypeVar
 
-from streamlog.access.principal import Principal
+from streamlog.authn.principal import Principal
 from streamlog.model import NodeId
 
 SLOTS: Final = 1_000

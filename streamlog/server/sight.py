@@ -4,9 +4,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 from uuid import UUID
 
-from streamlog.access.session import Session
-from streamlog.authority.access import Access
-from streamlog.authority.visible import Sight
+from streamlog.authn.session import Session
+from streamlog.authz.permissions import Permissions
+from streamlog.authz.visibility import Visibility
 from streamlog.errors import PartitionNotFound
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
@@ -35,7 +35,7 @@ def seen_by(session: Session, context: Context) -> Context:
 class SeenPartitions:
     """``server.context.Partitions``."""
 
-    def __init__(self, everything: Partitions, access: Access) -> None:
+    def __init__(self, everything: Partitions, access: Permissions) -> None:
         self._all = everything
         self._access = access
 
@@ -52,9 +52,9 @@ class SeenPartitions:
 class SeenMetadata:
     """``server.context.Metadata``. What is to be changed has been checked by the handler."""
 
-    def __init__(self, everything: Metadata, access: Access) -> None:
+    def __init__(self, everything: Metadata, access: Permissions) -> None:
         self._all = everything
-        self._sight = Sight(access)
+        self._sight = Visibility(access)
 
     @property
     def image(self) -> MetadataImage:

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Final
 
-from streamlog.access.token import KeySet, TokenRules, Verified
+from streamlog.authn.token import KeySet, TokenRules, Verified
 from streamlog.errors import ConfigError
 from streamlog.sections import SaslSection
 from streamlog.server.watched_file import WatchedFile

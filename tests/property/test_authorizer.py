@@ -3,10 +3,10 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.access.authorizer import Authorizer
-from streamlog.access.filters import NameMatch, RuleFilter, found
-from streamlog.access.rulebook import RuleBook
-from streamlog.access.rules import (
+from streamlog.acl.authorizer import Authorizer
+from streamlog.acl.filters import NameMatch, RuleFilter, found
+from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import (
     CLUSTER_NAME,
     OPERATIONS,
     Operation,

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.access import bearer, plain
-from streamlog.access.principal_rules import PrincipalRules
-from streamlog.access.scram import (
+from streamlog.authn import bearer, plain
+from streamlog.authn.principal_mapping import PrincipalMapping
+from streamlog.authn.scram import (
     ClientExchange,
     Credential,
-    Known,
+    KnownCredential,
     Scram,
     ServerExchange,
     credential_of,
@@ -39,12 +39,14 @@ CREDENTIALS = {
 }
 
 
-def known(scram: Scram) -> Callable[[str], Known]:
+def known(scram: Scram) -> Callable[[str], KnownCredential]:
     decoy = CREDENTIALS[scram, "bob"]
 
-    def find(user: str) -> Known:
+    def find(user: str) -> KnownCredential:
         found = CREDENTIALS.get((scram, user))
-        return Known([decoy], is_decoy=True) if found is None else Known([found])
+        return (
+            KnownCredential([decoy], is_decoy=True) if found is None else KnownCredential([found])
+        )
 
     return find
 
@@ -139,7 +141,7 @@ def test_plain_is_read_as_it_was_written(user: str, password: str) -> None:
 @given(st.text(alphabet="RULEDFAT:/,\\$1^.*()\n LU", max_size=40))
 def test_rules_are_read_or_refused(text: str) -> None:
     try:
-        rules = PrincipalRules(text)
+        rules = PrincipalMapping(text)
     except ConfigError:
         return
     with contextlib.suppress(AuthenticationFailed):

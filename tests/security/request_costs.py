@@ -21,11 +21,11 @@ from uuid import UUID
 
 from kio.index import load_request_schema
 
-from streamlog.access.rulebook import NO_RULES
-from streamlog.access.session import Session
+from streamlog.acl.rulebook import NO_RULES
 from streamlog.admin.verbs import Verbs
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
 from streamlog.config import HttpSection
 from streamlog.console.page.page import Page
 from streamlog.console.partition_gauges import PartitionGauges, PartitionTotals

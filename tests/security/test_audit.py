@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.app.logs import JsonLines
-from streamlog.authority.audit import Audit
+from streamlog.authz.audit import Audit
 from streamlog.metadata.commands import DrainNode, encode_command
 from streamlog.model import NodeId
 from streamlog.wire import control

@@ -12,7 +12,7 @@ from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from nats.aio.client import Client
 
-from streamlog.authority.signature import KEY, sign
+from streamlog.authz.signature import KEY, sign
 from tests.guarded_node import ADMIN, GuardedNode, librdkafka
 from tests.server_process import NatsServer, wait_until
 

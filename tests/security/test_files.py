@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from streamlog.app.audit_file import AuditFile
-from streamlog.authority.audit import logger
+from streamlog.authz.audit import logger
 from streamlog.cli.doctor import limits
 from streamlog.config import NodeSection, Settings
 from streamlog.log.storage.permissions import set_umask, tighten

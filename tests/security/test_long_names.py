@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from streamlog.authority.audit import Audit
+from streamlog.authz.audit import Audit
 from streamlog.errors import MalformedFrame
 from streamlog.wire import control, fetch, produce
 from streamlog.wire.cursor import STRING_BYTES_MAX, TOPIC_NAME_BYTES_MAX, Cursor

@@ -10,9 +10,9 @@ import nats
 import pytest
 from nats.aio.msg import Msg
 
-from streamlog.access.rulebook import RuleBook
+from streamlog.acl.rulebook import RuleBook
 from streamlog.admin.identity import REQUEST_INFO, Identity
-from streamlog.authority.authority import Authority
+from streamlog.authz.authority import Authority
 from streamlog.errors import AuthenticationFailed
 from streamlog.sections import AccessSection
 from tests.restricted import Heard

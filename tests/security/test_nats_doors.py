@@ -13,15 +13,7 @@ from nats.errors import NoRespondersError
 
 from streamlog.admin.identity import stretched
 from streamlog.admin.nodes import subject_of
-from streamlog.authority.signature import (
-    KEY,
-    NODE,
-    NONCE,
-    SIGNATURE,
-    TIME,
-    node_signature,
-    sign,
-)
+from streamlog.authz.signature import KEY, NODE, NONCE, SIGNATURE, TIME, node_signature, sign
 from streamlog.model import NodeId
 from tests.guarded_node import GuardedNode
 from tests.secured_nats import KeyPair

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from streamlog.access.principal import Principal
-from streamlog.access.session import Session
 from streamlog.admin.verbs import Verbs
+from streamlog.authn.principal import Principal
+from streamlog.authn.session import Session
 from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.server import dispatch
 from streamlog.server.handlers import (

@@ -5,7 +5,7 @@ nothing of what is there.
 import asyncio
 from random import Random
 
-from streamlog.access import plain
+from streamlog.authn import plain
 from streamlog.wire import registry
 from streamlog.wire.framing import frame
 from streamlog.wire.header import encode_request_header

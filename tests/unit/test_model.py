@@ -1,6 +1,6 @@
 from typing import get_args
 
-from streamlog.access.scram import Scram
+from streamlog.authn.scram import Scram
 from streamlog.client.login import Login
 from streamlog.model import MECHANISMS, ScramName
 

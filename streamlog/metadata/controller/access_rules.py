@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from streamlog.access.filters import found
+from streamlog.acl.filters import found
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AddAccessRules, RemoveAccessRules
 from streamlog.metadata.controller.decision import Decision

@@ -1,6 +1,6 @@
 """Who may log in, and by which passwords. Pure."""
 
-from streamlog.access.scram import Scram
+from streamlog.authn.scram import Scram
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.controller.decision import Decision

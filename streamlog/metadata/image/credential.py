@@ -5,8 +5,8 @@ from typing import Annotated, Final, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from streamlog.access.principal import ANONYMOUS
-from streamlog.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credential, Scram
+from streamlog.authn.principal import ANONYMOUS
+from streamlog.authn.scram import ITERATIONS_MAX, ITERATIONS_MIN, Credential, Scram
 from streamlog.errors import InvalidRequest
 from streamlog.model import ScramName
 
@@ -19,7 +19,7 @@ Bytes = Annotated[str, Field(pattern=r"^[A-Za-z0-9+/]+={0,2}$", max_length=256)]
 
 
 class StoredCredential(BaseModel):
-    """Of one user, for one mechanism; see ``access.scram.Credential``."""
+    """Of one user, for one mechanism; see ``authn.scram.Credential``."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 

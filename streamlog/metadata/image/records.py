@@ -11,7 +11,7 @@ from uuid import UUID
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from streamlog.access.rules import Rule
+from streamlog.acl.rules import Rule
 from streamlog.errors import CorruptData, InvalidRequest
 from streamlog.metadata.image.credential import Bytes, Credentials, UserName
 from streamlog.metadata.image.quota import Quota

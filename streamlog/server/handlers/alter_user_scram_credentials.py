@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram, credential_of
+from streamlog.authn.scram import ITERATIONS_MAX, ITERATIONS_MIN, Scram, credential_of
 from streamlog.errors import InvalidRequest, StreamlogError
 from streamlog.metadata.commands import AlterUser
 from streamlog.metadata.image.credential import Credentials, StoredCredential, check_user_name

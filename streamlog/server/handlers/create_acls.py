@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Rule
+from streamlog.acl.rules import Rule
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import AddAccessRules
 from streamlog.server.acl_form import read_rule

@@ -9,7 +9,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import InvalidStreamConfig, InvalidSubject, StreamlogError
 from streamlog.metadata import controller
 from streamlog.metadata.image.metadata_image import MetadataImage

@@ -8,8 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.filters import RuleFilter, found
-from streamlog.access.rules import Rule
+from streamlog.acl.filters import RuleFilter, found
+from streamlog.acl.rules import Rule
 from streamlog.errors import StreamlogError
 from streamlog.metadata.commands import RemoveAccessRules
 from streamlog.server.acl_form import read_filter, shown_entry, shown_resource

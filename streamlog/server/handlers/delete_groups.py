@@ -2,7 +2,7 @@
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.reply import Reply
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import InvalidRequest, NotLeader, OffsetOutOfRange, StreamlogError
 from streamlog.metadata.stream.config import check_writable_by_clients
 from streamlog.metadata.stream.write_state import check_may_be_cut

@@ -9,7 +9,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.server.context import Context
 from streamlog.server.guards import check_topic, stream_named

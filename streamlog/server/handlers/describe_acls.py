@@ -8,8 +8,8 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.filters import found
-from streamlog.access.rules import Rule
+from streamlog.acl.filters import found
+from streamlog.acl.rules import Rule
 from streamlog.errors import StreamlogError
 from streamlog.server.acl_form import file_note, read_filter, shown_entry, shown_resource
 from streamlog.server.context import Context

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.group import State
 from streamlog.groups.requests import DescribedGroup
 from streamlog.server.context import Context

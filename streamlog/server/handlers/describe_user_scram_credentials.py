@@ -8,7 +8,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.scram import Scram
+from streamlog.authn.scram import Scram
 from streamlog.metadata.image.credential import Credentials
 from streamlog.server.context import Context
 from streamlog.server.newest import newest_image

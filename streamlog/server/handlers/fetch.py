@@ -24,7 +24,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.authority.access import Access
+from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
 from streamlog.server import metadata_fetch
 from streamlog.server.answer import Answer
@@ -192,8 +192,8 @@ def _throttle_ms(told: Sequence[PartitionFetch], charge: Charge) -> int:
     return charge.throttle_ms
 
 
-def _is_refused(request: wire.FetchRequest, access: Access) -> bool:
-    """Only nodes replicate, and they have no ``Access``."""
+def _is_refused(request: wire.FetchRequest, access: Permissions) -> bool:
+    """Only nodes replicate, and they have no ``Permissions``."""
     if request.replica_id < 0:
         return False
     try:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.server.context import Context
 from streamlog.server.guards import group_refusal
 from streamlog.turns import in_turns

@@ -5,7 +5,7 @@ v3  static members (KIP-345)
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of
 from streamlog.server.guards import group_refusal

@@ -5,7 +5,7 @@ Who has a transactional id is refused: there are no transactions.
     v3  who gives its id and epoch goes on with that id in the next epoch (KIP-360)
 """
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import NoTransactions, StreamlogError
 from streamlog.server.context import Context
 from streamlog.server.producer_ids import EPOCH_MAX

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.requests import Joined, JoinRequest
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context

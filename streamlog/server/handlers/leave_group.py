@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context
 from streamlog.server.group_reply import caller_of, result_of

@@ -8,7 +8,7 @@ from typing import Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation, ResourceType
+from streamlog.acl.rules import Operation, ResourceType
 from streamlog.groups.coordinator import Coordinator
 from streamlog.server.context import Context
 from streamlog.wire.control import Message

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVersion
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.server.context import Context, LocalPartition

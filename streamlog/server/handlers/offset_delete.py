@@ -7,7 +7,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.requests import PartitionId
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.records import NO_TOPIC_ID
 from streamlog.groups.reply import Reply
 from streamlog.groups.requests import FoundOffset, PartitionId

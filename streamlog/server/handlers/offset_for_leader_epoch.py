@@ -7,7 +7,7 @@ from typing import Any
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import StreamlogError
 from streamlog.model import TopicPartition
 from streamlog.server.context import Context

@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 from functools import partial
 from typing import Final
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.errors import (
     CorruptBatch,
     InconsistentTopicId,

@@ -8,7 +8,7 @@ The leader brings it for all; it is told when it is in the log.
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.rules import Operation
+from streamlog.acl.rules import Operation
 from streamlog.groups.requests import Synced, SyncRequest
 from streamlog.server.asker import Asker
 from streamlog.server.context import Context

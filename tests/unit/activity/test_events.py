@@ -4,7 +4,7 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.access.rules import Rule
+from streamlog.acl.rules import Rule
 from streamlog.activity.chronicle import Chronicle, runs
 from streamlog.activity.events import Event, Told, gap_event, told_by
 from streamlog.metadata.commands import AlterQuota, RemoveNode

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
-from streamlog.access import nonces
-from streamlog.access.rulebook import RuleBook
+from streamlog.acl.rulebook import RuleBook
 from streamlog.admin.identity import Identity, check_node_secrets, node_secrets_of
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
-from streamlog.authority.signature import KEY, sign
+from streamlog.authn import nonces
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
+from streamlog.authz.signature import KEY, sign
 from streamlog.config import AccessSection, NodeSection, SaslSection, Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.model import NodeId

@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 
 from streamlog.admin.replays import Replays
-from streamlog.authority.signature import KEY, NONCE, TIME
+from streamlog.authz.signature import KEY, NONCE, TIME
 from streamlog.errors import AuthenticationFailed, InvalidRequest, NoController, StreamlogError
 from streamlog.metadata.commands import Command, SpendNonce
 from streamlog.metadata.forwarding import Granted

@@ -7,9 +7,9 @@ from typing import Literal
 
 import pytest
 
-from streamlog.access.session import Session
 from streamlog.app.logs import configure_logs
-from streamlog.authority.audit import Audit
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit
 
 logger = logging.getLogger("streamlog.test")
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.access import scram
+from streamlog.authn import scram
 from streamlog.client.blocking.connection import Connection as BlockingConnection
 from streamlog.client.connection import Connection
 from streamlog.client.login import Login, lines_of, secret_in

@@ -7,11 +7,11 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
-from streamlog.access.principal import Principal
-from streamlog.access.rulebook import RuleBook
-from streamlog.access.session import Session
-from streamlog.authority.audit import Audit
-from streamlog.authority.authority import Authority
+from streamlog.acl.rulebook import RuleBook
+from streamlog.authn.principal import Principal
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
 from streamlog.console.access import HttpAccess, may_stay
 from streamlog.errors import AuthenticationFailed
 from streamlog.sections import AccessSection

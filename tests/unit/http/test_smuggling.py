@@ -15,8 +15,8 @@ import pytest
 from aiohttp.web_protocol import RequestHandler
 from prometheus_client import CollectorRegistry
 
-from streamlog.access.rulebook import RuleBook
-from streamlog.authority.authority import Authority
+from streamlog.acl.rulebook import RuleBook
+from streamlog.authz.authority import Authority
 from streamlog.console.access import HttpAccess
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.access.principal import ANONYMOUS
+from streamlog.authn.principal import ANONYMOUS
 from streamlog.model import NodeId, TopicPartition
 from streamlog.server.session_cache import SessionCache
 from streamlog.wire.fetch import FetchPartition, FetchRequest, FetchResponse, FetchTopic

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.access import bearer, plain
-from streamlog.access.scram import ClientExchange, Credential, Scram, is_password
+from streamlog.authn import bearer, plain
+from streamlog.authn.scram import ClientExchange, Credential, Scram, is_password
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.metadata.image.credential import StoredCredential
 from streamlog.sections import SaslSection
@@ -306,7 +306,7 @@ async def test_of_many_guesses_at_once_no_more_are_examined_than_may_fail(
         examined.append(password)
         return is_password(scram, password, credential)
 
-    monkeypatch.setattr("streamlog.access.scram.is_password", counted)
+    monkeypatch.setattr("streamlog.authn.scram.is_password", counted)
     settings = sasl(tmp_path, "PLAIN", failures_per_address_max=5)
     async with KafkaNode(sasl=settings) as node, AsyncExitStack() as stack:
         node.metadata.add_user("alice", "secret")

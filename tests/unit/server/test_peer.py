@@ -1,6 +1,6 @@
 import pytest
 
-from streamlog.access.principal import ANONYMOUS, Principal
+from streamlog.authn.principal import ANONYMOUS, Principal
 from streamlog.errors import AuthenticationFailed, LoginRequired
 from streamlog.sections import SaslSection
 from streamlog.server.authenticator import Authenticator

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from streamlog.access import plain
+from streamlog.authn import plain
 from streamlog.server.receiving import ReceiveRoom, ReceiveRoomFull, Seat
 from streamlog.wire import registry
 from tests.kafka_node import KafkaNode, until

@@ -4,7 +4,7 @@ import itertools
 import random
 from dataclasses import dataclass
 
-from streamlog.access.principal import Principal
+from streamlog.authn.principal import Principal
 from streamlog.model import NodeId
 from streamlog.server.session_cache import SESSION_ID_MAX, STALE_MS, Owner, SessionCache
 

@@ -3,7 +3,7 @@ from typing import Any
 import pytest
 from kio.schema.errors import ErrorCode
 
-from streamlog.access.scram import ITERATIONS_MAX, Scram, is_password, salted_password
+from streamlog.authn.scram import ITERATIONS_MAX, Scram, is_password, salted_password
 from streamlog.errors import NoController
 from streamlog.sections import SaslSection
 from streamlog.wire import registry

@@ -5,8 +5,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.access.filters import NameMatch, RuleFilter
-from streamlog.access.rules import Rule
+from streamlog.acl.filters import NameMatch, RuleFilter
+from streamlog.acl.rules import Rule
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import (
     AddAccessRules,

@@ -2,7 +2,7 @@ from base64 import b64encode
 
 import pytest
 
-from streamlog.access.scram import Scram, credential_of
+from streamlog.authn.scram import Scram, credential_of
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.commands import AlterUser, Command, decode_command, encode_command
 from streamlog.metadata.controller.users import alter_user

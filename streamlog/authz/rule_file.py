@@ -1,0 +1,147 @@
+"""Access rules in a file: TOML, or JSON of the same shape (``.json``).
+
+::
+
+    [[allow]]
+    principals = ["User:alice", "User:bob"]
+    hosts = ["10.0.0.7"]                        # default: any
+    operations = ["read"]
+    topics = ["orders", "metrics-*"]            # a name, a prefix with *, or * alone
+    groups = ["alice-*"]
+
+    [[deny]]
+    principals = ["User:*"]
+    operations = ["all"]
+    cluster = true
+
+An entry stands for each combination of what it lists; an operation that a kind of resource does not
+have is wrong in an entry about that kind alone, and else left out there.
+"""
+
+import json
+import tomllib
+from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
+from typing import Annotated, Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from streamlog.acl.rulebook import RuleBook
+from streamlog.acl.rules import (
+    ANYTHING,
+    CLUSTER_NAME,
+    OPERATIONS,
+    Operation,
+    PatternType,
+    Permission,
+    ResourceType,
+    Rule,
+)
+from streamlog.errors import ConfigError, InvalidRequest
+
+RULES_MAX: Final = 10_000
+BYTES_MAX: Final = 4 * 1024 * 1024
+
+_KEY: Final = "access.file"
+Texts = Annotated[list[str], Field(min_length=1)]
+
+
+class Entry(BaseModel):
+    """A table of the file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    principals: Texts
+    hosts: Texts = Field(default_factory=lambda: [ANYTHING])
+    operations: Annotated[list[Operation], Field(min_length=1)]
+    topics: list[str] = Field(default_factory=list)
+    groups: list[str] = Field(default_factory=list)
+    cluster: bool = False
+
+    def rules(self, permission: Permission) -> Iterator[Rule]:
+        """Raises InvalidRequest."""
+        resources = list(self._resources())
+        if not resources:
+            raise InvalidRequest("names no resource: write topics, groups, or cluster = true")
+        kinds = {kind for kind, _, _ in resources}
+        for principal, host, operation in product(self.principals, self.hosts, self.operations):
+            if not any(operation in OPERATIONS[kind] for kind in kinds):
+                told = " or ".join(sorted(kinds))
+                raise InvalidRequest(f"{operation} is no operation on a {told}")
+            for kind, pattern_type, name in resources:
+                if operation in OPERATIONS[kind]:
+                    yield Rule.of(
+                        permission=permission,
+                        principal=principal,
+                        host=host,
+                        operation=operation,
+                        resource_type=kind,
+                        pattern_type=pattern_type,
+                        name=name,
+                    )
+
+    def _resources(self) -> Iterator[tuple[ResourceType, PatternType, str]]:
+        for kind, names in ((ResourceType.TOPIC, self.topics), (ResourceType.GROUP, self.groups)):
+            for name in names:
+                yield (kind, *pattern_of(name))
+        if self.cluster:
+            yield ResourceType.CLUSTER, PatternType.LITERAL, CLUSTER_NAME
+
+
+class Content(BaseModel):
+    """The file."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    allow: list[Entry] = Field(default_factory=list)
+    deny: list[Entry] = Field(default_factory=list)
+
+
+def pattern_of(text: str) -> tuple[PatternType, str]:
+    """``orders`` itself, ``orders-*`` what begins so, ``*`` everything."""
+    if len(text) > 1 and text.endswith(ANYTHING):
+        return PatternType.PREFIXED, text[: -len(ANYTHING)]
+    return PatternType.LITERAL, text
+
+
+def read_rules(path: Path) -> RuleBook:
+    """Raises ConfigError that names what is wrong and how to mend it."""
+    content = _content(path)
+    try:
+        parsed = Content.model_validate(content)
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(map(str, first["loc"]))
+        raise ConfigError(_KEY, f"{path}: {place}: {first['msg']}", "mend the file") from None
+    book = RuleBook()
+    for word, entries in ((Permission.DENY, parsed.deny), (Permission.ALLOW, parsed.allow)):
+        for number, entry in enumerate(entries):
+            try:
+                for rule in entry.rules(word):
+                    book = book.added(rule)
+                    if len(book) > RULES_MAX:
+                        problem = f"{path}: more than {RULES_MAX} rules"
+                        raise ConfigError(_KEY, problem, "use prefixes")
+            except InvalidRequest as error:
+                problem = f"{path}: {word}.{number}: {error}"
+                raise ConfigError(_KEY, problem, "mend the file") from None
+    return book
+
+
+def _content(path: Path) -> dict[str, Any]:
+    try:
+        if path.stat().st_size > BYTES_MAX:
+            problem = f"{path}: larger than {BYTES_MAX} bytes"
+            raise ConfigError(_KEY, problem, "use prefixes, and the cluster's own rules")
+        text = path.read_text()
+        found = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except OSError as error:
+        problem = f"{path}: cannot be read ({error.strerror})"
+        raise ConfigError(_KEY, problem, "name a readable TOML or JSON file") from None
+    except (ValueError, RecursionError) as error:
+        what = "JSON" if path.suffix == ".json" else "TOML"
+        raise ConfigError(_KEY, f"{path}: is not {what} ({error})", "mend the file") from None
+    if not isinstance(found, dict):
+        raise ConfigError(_KEY, f"{path}: is no table", "write allow and deny entries")
+    return found

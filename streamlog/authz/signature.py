@@ -1,0 +1,161 @@
+"""Who asks over NATS: requests signed with an NKey, and those of nodes with what they share.
+
+NATS does not tell a client who published a message. Whoever wants to be known signs the request:
+the headers ``Streamlog-Nkey`` (the public key of an NKey user), ``Streamlog-Time`` (milliseconds
+since 1970), ``Streamlog-Nonce`` (16 to 64 characters, never the same twice) and
+``Streamlog-Signature`` (Ed25519, base64url without padding) over what ``signed_text`` says. A
+request counts for a while before and after its time. That of a known key counts once: its nonce is
+remembered so long. A key is known where some rule or setting names it. Anybody can make other keys,
+and may do with them what everybody may. To repeat such a request gains nothing, and its nonce is
+not remembered, so that nobody fills the memory with keys of his own.
+
+Nodes sign what they ask of each other likewise, by HMAC-SHA256 with a secret that all of them have.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import secrets
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from nacl.exceptions import BadSignatureError
+from nacl.signing import VerifyKey
+
+from streamlog.authn.nonces import Nonces
+from streamlog.errors import AuthenticationFailed
+
+KEY: Final = "Streamlog-Nkey"
+NODE: Final = "Streamlog-Node"
+TIME: Final = "Streamlog-Time"
+NONCE: Final = "Streamlog-Nonce"
+SIGNATURE: Final = "Streamlog-Signature"
+
+NONCE_CHARS: Final = range(16, 65)
+
+_USER_PREFIX: Final = 20 << 3
+_HEAD: Final = b"streamlog-request-1"
+
+
+def signed_text(subject: str, payload: bytes, time_ms: str, nonce: str) -> bytes:
+    """Lines: a fixed word, the subject, the time, the nonce, SHA-256 of the payload in hex."""
+    digest = hashlib.sha256(payload).hexdigest()
+    lines = (subject.encode(), time_ms.encode(), nonce.encode(), digest.encode())
+    return b"\n".join((_HEAD, *lines))
+
+
+def sign(
+    who: Mapping[str, str],
+    subject: str,
+    payload: bytes,
+    signature: Callable[[bytes], bytes],
+    *,
+    now_ms: int,
+) -> dict[str, str]:
+    """The headers of a request. ``who``: the one that tells the key."""
+    time_ms, nonce = str(now_ms), secrets.token_urlsafe(18)
+    text = signed_text(subject, payload, time_ms, nonce)
+    return {**who, TIME: time_ms, NONCE: nonce, SIGNATURE: _encoded(signature(text))}
+
+
+def node_signature(secret: bytes) -> Callable[[bytes], bytes]:
+    return lambda text: hmac.digest(secret, text, "sha256")
+
+
+class RequestVerifier:
+    """Looks at signatures, and remembers nonces. Raises AuthenticationFailed."""
+
+    def __init__(
+        self,
+        window_ms: int,
+        node_secrets: Callable[[], Sequence[bytes]] = tuple,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        self._window_ms = window_ms
+        self._node_secrets = node_secrets
+        self._now_ms = now_ms
+        self._nonces, self._node_nonces = Nonces(), Nonces()
+
+    def user(
+        self,
+        subject: str,
+        payload: bytes,
+        headers: Mapping[str, str],
+        is_known: Callable[[str], bool] = lambda _: True,
+    ) -> str:
+        """The public key of whoever has signed."""
+        key = headers[KEY]
+        text = self._text(subject, payload, headers)
+        if self._nonces.has(key, headers[NONCE]):  # cheaper than the signature
+            raise AuthenticationFailed("the nonce has been used")
+        try:
+            VerifyKey(raw_key(key)).verify(text, _decoded(headers[SIGNATURE]))
+        except (BadSignatureError, ValueError, TypeError):
+            raise AuthenticationFailed(
+                "the signature is not this key's over this request"
+            ) from None
+        if is_known(key):
+            self._remember(self._nonces, key, headers[NONCE])
+        return key
+
+    def node(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
+        """Some node of this cluster has signed."""
+        if NODE not in headers:
+            raise AuthenticationFailed("only nodes of the cluster may ask that, and they sign")
+        text = self._text(subject, payload, headers)
+        given = _decoded(headers[SIGNATURE])
+        known = [hmac.digest(secret, text, "sha256") for secret in self._node_secrets()]
+        if not sum(hmac.compare_digest(each, given) for each in known):  # all, for steady time
+            raise AuthenticationFailed("no secret of this node's makes that signature")
+        self._remember(self._node_nonces, NODE, headers[NONCE])
+
+    def _text(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> bytes:
+        missing = [name for name in (TIME, NONCE, SIGNATURE) if not headers.get(name)]
+        if missing:
+            raise AuthenticationFailed(f"a signed request needs the header {missing[0]}")
+        time_ms, nonce = headers[TIME], headers[NONCE]
+        if not (time_ms.isascii() and time_ms.isdigit() and len(time_ms) <= 16):
+            raise AuthenticationFailed(f"{TIME} is no number of milliseconds")
+        ago_ms = self._now_ms() - int(time_ms)
+        if abs(ago_ms) > self._window_ms:
+            text = f"signed {ago_ms} ms ago: at most {self._window_ms} either way; look at clocks"
+            raise AuthenticationFailed(text)
+        if len(nonce) not in NONCE_CHARS:
+            raise AuthenticationFailed("the nonce is too short or too long")
+        return signed_text(subject, payload, time_ms, nonce)
+
+    def _remember(self, nonces: Nonces, signer: str, nonce: str) -> None:
+        """After the signature was found right: nobody else fills the memory."""
+        now_ms = self._now_ms()
+        until_ms = now_ms + 2 * self._window_ms
+        if refusal := nonces.spend(signer, nonce, until_ms=until_ms, now_ms=now_ms):
+            raise AuthenticationFailed(refusal)
+
+
+def raw_key(public: str) -> bytes:
+    """The 32 bytes of an NKey user's public key. Raises ValueError."""
+    try:
+        data = base64.b32decode(public + "=" * (-len(public) % 8))
+    except binascii.Error as error:
+        raise ValueError(str(error)) from None
+    if len(data) != 35 or data[0] != _USER_PREFIX or _crc16(data[:-2]) != data[-2:]:
+        raise ValueError("not the public key of an NKey user")
+    return data[1:-2]
+
+
+def _crc16(data: bytes) -> bytes:
+    """CRC-16/XMODEM, little endian, as NKeys have it."""
+    return binascii.crc_hqx(data, 0).to_bytes(2, "little")
+
+
+def _encoded(data: bytes) -> str:
+    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
+
+
+def _decoded(text: str) -> bytes:
+    try:
+        return base64.urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        raise AuthenticationFailed("the signature is not base64url") from None

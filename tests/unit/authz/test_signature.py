@@ -1,0 +1,128 @@
+"""Signed requests: for one subject, one body, one time, once."""
+
+import pytest
+
+from streamlog.authn import nonces
+from streamlog.authz.signature import (
+    KEY,
+    NODE,
+    NONCE,
+    RequestVerifier,
+    node_signature,
+    raw_key,
+    sign,
+)
+from streamlog.errors import AuthenticationFailed
+from tests.secured_nats import KeyPair, user_key
+
+NOW_MS = 1_700_000_000_000
+
+
+class World:
+    def __init__(self, window_ms: int = 30_000) -> None:
+        self.now_ms = NOW_MS
+        self.secrets = [b"one" * 8, b"two" * 8]
+        self.verifier = RequestVerifier(window_ms, lambda: self.secrets, lambda: self.now_ms)
+
+
+def signed(
+    key: KeyPair, subject: str = "s", data: bytes = b"d", at: int = NOW_MS
+) -> dict[str, str]:
+    return sign({KEY: key.public}, subject, data, key.sign, now_ms=at)
+
+
+def test_a_key_is_known_by_what_it_signs() -> None:
+    world, key = World(), user_key()
+    assert world.verifier.user("s", b"d", signed(key)) == key.public
+    assert len(raw_key(key.public)) == 32
+
+
+def test_once_and_after_the_window_it_is_too_old() -> None:
+    world, key = World(), user_key()
+    headers = signed(key)
+    world.verifier.user("s", b"d", headers)
+    for _ in range(2):
+        with pytest.raises(AuthenticationFailed, match="nonce"):
+            world.verifier.user("s", b"d", headers)
+        world.now_ms += 29_999
+    world.now_ms = NOW_MS + 30_001
+    with pytest.raises(AuthenticationFailed, match="look at clocks"):
+        world.verifier.user("s", b"d", headers)
+
+
+def test_a_request_from_the_future_is_remembered_until_it_is_old() -> None:
+    world, key = World(), user_key()
+    headers = signed(key, at=NOW_MS + 30_000)
+    world.verifier.user("s", b"d", headers)
+    world.now_ms = NOW_MS + 59_999
+    world.verifier.user("s", b"d", signed(key, at=world.now_ms))  # lets go of what is old
+    with pytest.raises(AuthenticationFailed, match="nonce"):
+        world.verifier.user("s", b"d", headers)
+
+
+def test_what_is_remembered_is_bounded_and_only_of_who_signs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
+    world, key = World(), user_key()
+    for _ in range(5):
+        with pytest.raises(AuthenticationFailed):
+            world.verifier.user("other", b"d", signed(key))
+    for _ in range(2):
+        world.verifier.user("s", b"d", signed(key))
+    with pytest.raises(AuthenticationFailed, match="too many"):
+        world.verifier.user("s", b"d", signed(key))
+    world.now_ms += 60_001
+    world.verifier.user("s", b"d", signed(key, at=world.now_ms))
+
+
+def test_an_unknown_key_takes_no_place_of_a_known_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    world, stranger, admin = World(), user_key(), user_key()
+    for _ in range(10):
+        headers = signed(stranger)
+        for _ in range(2):  # it may do what anybody may, and repeating it gains nothing
+            world.verifier.user("s", b"d", headers, admin.public.__eq__)
+    headers = signed(admin)
+    assert world.verifier.user("s", b"d", headers, admin.public.__eq__) == admin.public
+    with pytest.raises(AuthenticationFailed, match="nonce has been used"):
+        world.verifier.user("s", b"d", headers, admin.public.__eq__)
+
+
+def test_nodes_and_users_do_not_share_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nonces, "NONCES_MAX", 2)
+    monkeypatch.setattr(nonces, "SHARE_MIN", 1)
+    world, key = World(), user_key()
+    for _ in range(2):
+        world.verifier.user("s", b"d", signed(key))
+    world.verifier.node("s", b"d", sign({NODE: "1"}, "s", b"d", node_signature(world.secrets[0]),
+                                        now_ms=NOW_MS))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "public", ["", "U", "UABC", "A" * 56, "U" + "A" * 55, "\N{SNOWMAN}", "u" * 56]
+)
+def test_what_is_no_key_of_a_user(public: str) -> None:
+    with pytest.raises(ValueError):
+        raw_key(public)
+    world, key = World(), user_key()
+    with pytest.raises(AuthenticationFailed):
+        world.verifier.user("s", b"d", signed(key) | {KEY: public})
+
+
+def test_nodes_sign_with_any_secret_they_share() -> None:
+    world = World()
+    for secret in world.secrets:
+        headers = sign({NODE: "1"}, "s", b"d", node_signature(secret), now_ms=NOW_MS)
+        world.verifier.node("s", b"d", headers)
+        with pytest.raises(AuthenticationFailed):
+            world.verifier.node("s", b"d", headers)
+    wrong = sign({NODE: "1"}, "s", b"d", node_signature(b"three" * 8), now_ms=NOW_MS)
+    for headers in (wrong, {}, {NODE: "1"}, wrong | {NONCE: ""}):
+        with pytest.raises(AuthenticationFailed):
+            world.verifier.node("s", b"d", headers)
+    world.secrets.clear()
+    good = sign({NODE: "1"}, "s", b"d", node_signature(b"one" * 8), now_ms=NOW_MS)
+    with pytest.raises(AuthenticationFailed):
+        world.verifier.node("s", b"d", good)
