@@ -5,7 +5,7 @@ import socket
 import sys
 from pathlib import Path
 
-from streamlog.server.listener import spare_pacing
+from streamlog.kafka.net.listener import spare_pacing
 
 CHUNK_BYTES = 16 << 20
 

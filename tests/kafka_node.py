@@ -20,13 +20,13 @@ from streamlog.config import (
 )
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
+from streamlog.kafka.auth.authenticator import Authenticator
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.listener import Listener
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.sections import ClientAuth, TlsSection
-from streamlog.server.authenticator import Authenticator
-from streamlog.server.context import Context
-from streamlog.server.listener import Listener
 from tests.fake_metadata import FakeMetadata
 from tests.fake_partition import NODE, FakePartition
 from tests.offsets_partition import OffsetsPartitions

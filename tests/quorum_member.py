@@ -10,6 +10,8 @@ from pathlib import Path
 from streamlog.config import ClusterSection, GroupsSection, KafkaSection
 from streamlog.errors import PartitionNotFound
 from streamlog.groups.service import GroupService
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.listener import Listener
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
@@ -22,8 +24,6 @@ from streamlog.metadata.service import MetadataService
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.settings import RaftSettings
-from streamlog.server.context import Context
-from streamlog.server.listener import Listener
 
 HOST = "127.0.0.1"
 SETTINGS = ClusterSection(

@@ -13,6 +13,8 @@ from uuid import UUID
 from streamlog.config import GroupsSection, KafkaSection, LogSection, ReplicationSection
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.listener import Listener
 from streamlog.log.storage.disk import Disk
 from streamlog.metadata import commands as c
 from streamlog.metadata.forwarding import Granted
@@ -21,8 +23,6 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.server.context import Context
-from streamlog.server.listener import Listener
 from tests.controller_world import World
 
 TP = TopicPartition("s", 0)

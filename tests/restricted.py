@@ -10,13 +10,13 @@ from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit, AuditedRefusal
 from streamlog.authz.authority import Authority
+from streamlog.kafka import dispatch
+from streamlog.kafka.auth.peer import Peer
+from streamlog.kafka.auth.visibility import seen_by
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.request_wait import RequestWait
+from streamlog.kafka.net.response import Response
 from streamlog.sections import AccessSection
-from streamlog.server import dispatch
-from streamlog.server.answer import Answer
-from streamlog.server.context import Context
-from streamlog.server.peer import Peer
-from streamlog.server.poll import Poll
-from streamlog.server.sight import seen_by
 
 ALICE = Session(Principal.user("alice"), "10.0.0.1", "raw")
 
@@ -80,12 +80,12 @@ class Asker:
 
     async def ask(self, request: bytes) -> bytes | None:
         """The answer's frame without records, if there is one. Raises what dispatch does."""
-        poll = Poll(lambda _end, _follow: nullcontext())
+        poll = RequestWait(lambda _end, _follow: nullcontext())
         poll.end()  # whatever would wait is answered now
         answer = await dispatch.answer(request, self._peer, poll, self._threads)
         if answer is None:
             return None
-        if isinstance(answer, Answer):
+        if isinstance(answer, Response):
             answer.close()
             return b"".join(answer.pieces)
         answer.end()

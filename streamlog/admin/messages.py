@@ -15,6 +15,7 @@ from streamlog.admin.errors import NO_MESSAGE, Refused
 from streamlog.admin.message_query import MessageQuery
 from streamlog.admin.stream_info import rfc3339
 from streamlog.errors import Overloaded
+from streamlog.kafka.net.sendfile import read_warm
 from streamlog.log.segment.slice import FileSlice
 from streamlog.record.batch import BatchHeader, batches
 from streamlog.record.codec import Record
@@ -23,7 +24,6 @@ from streamlog.record.offset_set import OffsetSet
 from streamlog.record.opening import opened, opened_at_once
 from streamlog.record.pick import may_have, record_in
 from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
-from streamlog.server.sendfile import read_warm
 
 AT_ONCE_BYTES: Final = 64 * 1024
 """A batch no larger than this, and in the page cache, is read on the event loop."""

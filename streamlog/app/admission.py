@@ -15,9 +15,9 @@ from streamlog.authz.authority import Authority
 from streamlog.config import Settings
 from streamlog.console.access import HttpAccess, LogIn
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.kafka.auth.authenticator import Authenticator
+from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metrics import NodeMetrics
-from streamlog.server.authenticator import Authenticator
-from streamlog.server.patience import Patience
 
 
 class Admission:
@@ -42,7 +42,7 @@ class Admission:
         self.identity = Identity(self.authority, settings.access, node_secrets_of(settings))
         sasl = settings.sasl
         patience = (
-            Patience(sasl.failures_per_address_max)
+            LoginRateLimit(sasl.failures_per_address_max)
             if authenticator is None
             else authenticator.patience
         )

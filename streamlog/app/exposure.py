@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
-from streamlog.server.either_channel import FRAME_BYTES_MAX
+from streamlog.kafka.net.optional_tls_channel import FRAME_BYTES_MAX
 
 logger = logging.getLogger(__name__)
 

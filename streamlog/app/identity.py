@@ -7,8 +7,8 @@ from streamlog.client.login import Login, secret_in
 from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
+from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.metadata.image.metadata_image import MetadataImage
-from streamlog.server.authenticator import Authenticator
 from streamlog.tls.certificates import KAFKA, Certificates
 
 logger = logging.getLogger(__name__)

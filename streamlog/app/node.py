@@ -39,9 +39,13 @@ from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
+from streamlog.kafka.auth.authenticator import Authenticator
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.listener import Listener
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode
@@ -60,11 +64,7 @@ from streamlog.metadata.nodes.node_condition import (
 from streamlog.metrics import NodeMetrics
 from streamlog.model import TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.server.authenticator import Authenticator
-from streamlog.server.context import Context
-from streamlog.server.listener import Listener
 from streamlog.tls.certificates import HTTP, KAFKA, Certificates
-from streamlog.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -368,7 +368,7 @@ class Node:
         """Of the partitions here; of these streams, or of all."""
         if streams is None:
             here = self._registry.partitions()
-            return [it.statistics() async for it in in_turns(here) if not it.closed]
+            return [it.statistics() async for it in cooperatively(here) if not it.closed]
         image = self._metadata.image
         wanted = [image.streams[name] for name in streams if name in image.streams]
         tps = (
@@ -376,7 +376,7 @@ class Node:
             for stream in wanted
             for number in range(len(stream.partitions))
         )
-        found = [self._page.statistics(tp) async for tp in in_turns(tps)]
+        found = [self._page.statistics(tp) async for tp in cooperatively(tps)]
         return [it for it in found if it is not None]
 
     async def _progress(self) -> list[GroupProgress]:

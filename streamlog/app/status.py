@@ -12,13 +12,13 @@ from streamlog.config import HttpSection, Settings
 from streamlog.console.page.groups_elsewhere import Elsewhere
 from streamlog.console.page.moment import Moment
 from streamlog.console.readiness import Readiness
+from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
-from streamlog.turns import in_turns
 
 if TYPE_CHECKING:
     from streamlog.console.page.page import Page
@@ -102,7 +102,7 @@ class NodeStatus:
             return
         failures = {tp: str(error) for tp, error in self._registry.unopened.items()}
         damaged = []
-        async for it in in_turns(self._registry.partitions()):
+        async for it in cooperatively(self._registry.partitions()):
             if it.closed:
                 continue
             if it.failure is not None:

@@ -9,9 +9,9 @@ from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import TopicPartition
-from streamlog.turns import in_turns
 from streamlog.wire import registry
 from streamlog.wire.offset_marks import LATEST
 
@@ -61,7 +61,7 @@ class LogEnds:
     async def known(self, tps: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """Of these, which may be many, likewise."""
         ends = {}
-        async for tp in in_turns(tps):
+        async for tp in cooperatively(tps):
             end = self.end(tp)
             if end is not None:
                 ends[tp] = end
@@ -98,7 +98,7 @@ class LogEnds:
         """What is to be asked of whom, with the leader's epoch."""
         image = self._image()
         found: dict[NodeInfo, dict[TopicPartition, int]] = {}
-        async for tp in in_turns(await self._wanted()):
+        async for tp in cooperatively(await self._wanted()):
             stream = image.streams.get(tp.stream)
             if stream is None or tp.partition >= len(stream.partitions):
                 continue

@@ -7,8 +7,8 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from streamlog.fairness import cooperatively
 from streamlog.model import TopicPartition
-from streamlog.turns import in_turns
 
 
 class PartitionStatistics(Protocol):
@@ -102,7 +102,7 @@ class PartitionTotals:
     async def of(cls, partitions: Iterable[KeptPartition]) -> Self:
         """In turns: there may be very many."""
         totals = cls()
-        async for it in in_turns(partitions):
+        async for it in cooperatively(partitions):
             if not it.closed:
                 totals.add(it.statistics())
                 totals.failed += it.failure is not None

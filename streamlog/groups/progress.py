@@ -3,11 +3,11 @@
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from streamlog.fairness import cooperatively
 from streamlog.groups.group import Group
 from streamlog.groups.records import Committed
 from streamlog.groups.requests import PartitionId
 from streamlog.model import TopicPartition
-from streamlog.turns import in_turns
 
 
 class GroupProgress(NamedTuple):
@@ -39,7 +39,10 @@ async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[Grou
             group.name,
             state,
             members,
-            {TopicPartition(*place): it.offset async for place, it in in_turns(offsets.items())},
+            {
+                TopicPartition(*place): it.offset
+                async for place, it in cooperatively(offsets.items())
+            },
         )
         for group, state, members, offsets in found
     ]

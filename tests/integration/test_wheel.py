@@ -18,7 +18,7 @@ from tests.integration.conftest import Dev
 
 pytest.importorskip("Cython")
 ROOT = Path(__file__).parents[2]
-OPTIONAL = {"streamlog.authn.token", "streamlog.server.token_keys"}
+OPTIONAL = {"streamlog.authn.token", "streamlog.kafka.auth.token_keys"}
 """Modules that need more than the extra ``embedded`` brings."""
 
 EVERY_MODULE = """

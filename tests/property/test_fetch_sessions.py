@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
+from streamlog.kafka.fetch.fetch_session import FetchSession
+from streamlog.kafka.fetch.partition_fetch import PartitionFetch
+from streamlog.kafka.handlers import fetch as handler
+from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.model import NodeId, TopicPartition
 from streamlog.replication.leader import LeaderProgress
-from streamlog.server.fetch_session import FetchSession
-from streamlog.server.handlers import fetch as handler
-from streamlog.server.partition_fetch import PartitionFetch
-from streamlog.server.poll import Poll
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.fetch import (
     FetchedRecords,
@@ -130,7 +130,7 @@ class Pair:
         version = 18 if self.is_replica else 12
         cursor, context = Cursor(encode_request(request, version)), self.node.listener._context
         never: Any = None
-        answer = await handler.handle(cursor, version, b"", context, Poll(never))
+        answer = await handler.handle(cursor, version, b"", context, RequestWait(never))
         frame = b""
         for number, piece in enumerate(answer.pieces):
             frame += piece + b"".join(it.read() for it in answer.slices[number : number + 1])

@@ -5,7 +5,7 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.server.token_bucket import DEBT_S_MAX, TokenBucket
+from streamlog.kafka.token_bucket import DEBT_S_MAX, TokenBucket
 
 EXAMPLES = 300
 rates = st.floats(0.01, 1e9)

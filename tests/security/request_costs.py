@@ -33,9 +33,9 @@ from streamlog.console.partition_scrape import PartitionScrape
 from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.model import NodeId, TopicPartition
 from streamlog.sections import AccessSection
-from streamlog.turns import in_turns
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
@@ -462,7 +462,7 @@ async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
 
     async def gauges() -> list[Any]:
         totals = PartitionTotals()
-        async for it in in_turns(kept):
+        async for it in cooperatively(kept):
             totals.add(it)
         return [PartitionGauges(totals, offline=0)]
 

@@ -15,6 +15,9 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.errors import ProtocolViolation
+from streamlog.kafka.auth import command_guard
+from streamlog.kafka.auth.authorization import GATES
+from streamlog.kafka.fetch.session_cache import SessionCache
 from streamlog.metadata.commands import (
     AlterIsr,
     AlterQuota,
@@ -33,9 +36,6 @@ from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import TopicPartition
-from streamlog.server import command_guard
-from streamlog.server.gates import GATES
-from streamlog.server.session_cache import SessionCache
 from streamlog.wire import control, fetch
 from streamlog.wire.cursor import Cursor
 from streamlog.wire.header import encode_request_header, read_response_header

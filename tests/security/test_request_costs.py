@@ -12,8 +12,8 @@ from streamlog.admin.verbs import Verbs
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.errors import MalformedFrame, StreamlogError
-from streamlog.server import dispatch
-from streamlog.server.handlers import (
+from streamlog.kafka import dispatch
+from streamlog.kafka.handlers import (
     delete_groups,
     delete_records,
     describe_configs,
@@ -130,7 +130,7 @@ async def test_many_things_are_done_in_turns(
 ) -> None:
     for number in range(20):
         await node.add_stream(f"stream-{number}", partitions=10)
-    monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
+    monkeypatch.setattr("streamlog.fairness.TURN_S", 0.0)
     turns, do = Turns(), getattr(module, name)
 
     def counted(*args: Any) -> Any:
@@ -159,7 +159,7 @@ async def test_a_large_request_takes_turns(
     kind: str, node: KafkaNode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With turns of no time each step is one, so that they can be counted."""
-    monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
+    monkeypatch.setattr("streamlog.fairness.TURN_S", 0.0)
     data, turns = encoded(kind, SIZE), 0
     if len(data) <= control.AT_ONCE_BYTES:
         pytest.skip("it does not grow")

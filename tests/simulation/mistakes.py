@@ -13,6 +13,9 @@ from streamlog.ingest.admission.refusal import REPEATED_IN_BATCH
 from streamlog.ingest.admission.rollup_deletes import Rollups
 from streamlog.ingest.dedup_recovery import scheduler
 from streamlog.ingest.dedup_recovery.snapshots import KeptSnapshot
+from streamlog.kafka.auth import resource_checks
+from streamlog.kafka.context import Context
+from streamlog.kafka.fetch.partition_fetch import PartitionFetch
 from streamlog.log import log
 from streamlog.log.layout import segment_base_offsets
 from streamlog.log.manifest import LogManifest
@@ -38,9 +41,6 @@ from streamlog.raft.voters import VoterSet
 from streamlog.record.batch import BatchHeader
 from streamlog.replication.isr import InSync, ReplicaStanding
 from streamlog.replication.leader import LeaderProgress, Standings
-from streamlog.server import guards
-from streamlog.server.context import Context
-from streamlog.server.partition_fetch import PartitionFetch
 
 # Partitions
 
@@ -206,7 +206,7 @@ def accept_members_that_have_restarted(patch: pytest.MonkeyPatch) -> None:
 
 def count_fetches_of_other_epochs(patch: pytest.MonkeyPatch) -> None:
     """As Kafka did before KIP-320: it counts though the follower knows another leader epoch."""
-    patch.setattr(guards, "_check_epoch", lambda *_: None)
+    patch.setattr(resource_checks, "_check_epoch", lambda *_: None)
 
 
 def append_in_any_epoch(patch: pytest.MonkeyPatch) -> None:

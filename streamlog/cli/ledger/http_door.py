@@ -50,9 +50,9 @@ def http_door(
     """
     from streamlog.app.exposure import is_local
     from streamlog.http.tokens import Tokens
+    from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
     from streamlog.ledger.site import HttpDoor
     from streamlog.sections import SaslSection
-    from streamlog.server.patience import Patience
 
     host, port = address
     if port is None:
@@ -69,7 +69,7 @@ def http_door(
         logger.warning("insecure: whoever reaches this address may do anything", extra=extra)
     sasl = SaslSection()  # as a node has it where nothing is set
     examine = partial(
-        Patience(sasl.failures_per_address_max).examine_slowly, delay_ms=sasl.failure_delay_ms
+        LoginRateLimit(sasl.failures_per_address_max).examine_slowly, delay_ms=sasl.failure_delay_ms
     )
     door = HttpDoor(
         host,

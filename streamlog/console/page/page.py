@@ -26,9 +26,9 @@ from streamlog.console.page.tailed import AtLeader, Here, Partition
 from streamlog.console.page.view import View
 from streamlog.console.partition_gauges import PartitionStatistics
 from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
-from streamlog.turns import in_turns
 
 logger = logging.getLogger(__name__)
 
@@ -166,7 +166,7 @@ class Page:
 
     async def _all_ends(self) -> Mapping[TopicPartition, int]:
         found = await self._ends.known(self._wanted())
-        async for it in in_turns(self._partitions.partitions()):
+        async for it in cooperatively(self._partitions.partitions()):
             found[it.tp] = it.high_watermark
         return found
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 
-import streamlog.server.connection as server_connection
+import streamlog.kafka.net.connection as server_connection
 from streamlog.client import connection as client_connection
 from streamlog.ingest.nats.connection import IngestClient
 from tests.simulation.cluster.host import Host

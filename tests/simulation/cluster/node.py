@@ -14,6 +14,8 @@ from streamlog.config import GroupsSection, SyncPolicy
 from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
+from streamlog.kafka.context import Context
+from streamlog.kafka.net.connection import Connection
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -27,8 +29,6 @@ from streamlog.metrics import NodeMetrics
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.raft.node import RaftSettings
-from streamlog.server.connection import Connection
-from streamlog.server.context import Context
 from tests.log_folder import a_key_ring
 from tests.partition_world import failures_of
 from tests.simulation.cluster import settings

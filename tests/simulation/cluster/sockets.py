@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from streamlog.errors import NodeUnreachable, RequestTimedOut
+from streamlog.kafka.context import Slice
+from streamlog.kafka.net.channel import ChannelEnded
+from streamlog.kafka.net.sendfile import SliceTruncated
 from streamlog.model import NodeId
-from streamlog.server.channel import ChannelEnded
-from streamlog.server.context import Slice
-from streamlog.server.sendfile import SliceTruncated
 from tests.simulation.cluster.host import Host
 from tests.simulation.cluster.tcp import Endpoint, Tcp
 
@@ -80,7 +80,7 @@ class SimSocket:
 
 
 class SimChannel:
-    """In the place of ``server.channel.Channel``."""
+    """In the place of ``kafka.net.channel.Channel``."""
 
     path = "sendfile"
     copies = False

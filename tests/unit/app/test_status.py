@@ -115,7 +115,7 @@ async def test_others_have_their_turns(
     look: Callable[[Node], Awaitable[None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With turns of no time each partition has its own, so that they can be counted."""
-    monkeypatch.setattr("streamlog.turns.TURN_S", 0.0)
+    monkeypatch.setattr("streamlog.fairness.TURN_S", 0.0)
     turns = longest = 0
 
     async def count_turns() -> None:

@@ -23,10 +23,10 @@ from streamlog.errors import (
     StreamlogError,
     StreamNotFound,
 )
+from streamlog.kafka import dispatch
 from streamlog.metadata.commands import DeleteStream, encode_command
 from streamlog.metadata.forwarding import Granted
 from streamlog.model import NO_LEADER, TopicPartition
-from streamlog.server import dispatch
 from streamlog.wire.registry import ENVELOPE
 from tests.fake_metadata import CLUSTER_ID
 from tests.fake_partition import NODE

@@ -12,8 +12,8 @@ from streamlog.client.cluster import Cluster
 from streamlog.client.group_info import Committed
 from streamlog.client.groups import Groups
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut, StreamlogError
+from streamlog.kafka import dispatch
 from streamlog.model import TopicPartition
-from streamlog.server import dispatch
 from streamlog.wire import registry
 from streamlog.wire.entity import entity
 from tests.fake_partition import NODE

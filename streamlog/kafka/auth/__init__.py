@@ -1,0 +1,1 @@
+"""Logins of the socket listener, and which right each request needs before its handler sees it."""

@@ -1,0 +1,190 @@
+"""Requests that the audit log tells of, whoever makes them: what about, and what came of it."""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.errors import StreamlogError
+from streamlog.kafka.configs.acl_codec import OPERATIONS, PERMISSIONS
+from streamlog.kafka.context import Context
+from streamlog.metadata.forwarding import decode_result
+from streamlog.wire import registry
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+from streamlog.wire.registry import Api
+
+About = Callable[[Message], Iterator[str]]
+
+
+def _items(field: str, key: str) -> About:
+    return lambda request: (str(it[key]) for it in request[field])
+
+
+def _deleted_topics(request: Message) -> Iterator[str]:
+    yield from request.get("topic_names", ())
+    for topic in request.get("topics", ()):
+        yield topic["name"] if topic["name"] is not None else str(topic["topic_id"])
+
+
+def _records(request: Message) -> Iterator[str]:
+    for topic in request["topics"]:
+        for it in topic["partitions"]:
+            yield f"{topic['name']}-{it['partition_index']} below {it['offset']}"
+
+
+def _offsets(request: Message) -> Iterator[str]:
+    yield f"group {request['group_id']}"
+    yield from (topic["name"] for topic in request["topics"])
+
+
+def _configs(request: Message) -> Iterator[str]:
+    """Keys, and no values."""
+    for it in request["resources"]:
+        keys = ",".join(sorted(config["name"] for config in it["configs"]))
+        yield f"{it['resource_name']}: {keys}"
+
+
+def _elected(request: Message) -> Iterator[str]:
+    for topic in request["topic_partitions"] or ():
+        yield from (f"{topic['topic']}-{number}" for number in topic["partitions"])
+
+
+def _moved(request: Message) -> Iterator[str]:
+    for topic in request["topics"]:
+        for it in topic["partitions"]:
+            yield f"{topic['name']}-{it['partition_index']} to {it['replicas']}"
+
+
+def _quotas(request: Message) -> Iterator[str]:
+    for entry in request["entries"]:
+        yield ", ".join(f"{it['entity_type']} {it['entity_name']}" for it in entry["entity"])
+
+
+def _rules(request: Message) -> Iterator[str]:
+    for it in request["creations"]:
+        permission = PERMISSIONS.get(it["permission_type"], it["permission_type"])
+        operation = OPERATIONS.get(it["operation"], it["operation"])
+        yield (
+            f"{permission} {it['principal']} from {it['host']} {operation}"
+            f" {it['resource_type']}:{it['resource_pattern_type']}:{it['resource_name']}"
+        )
+
+
+def _filters(request: Message) -> Iterator[str]:
+    for it in request["filters"]:
+        yield f"{it['principal_filter'] or 'any'} {it['resource_name_filter'] or 'any'}"
+
+
+def _users(request: Message) -> Iterator[str]:
+    yield from (f"set {it['name']}" for it in request["upsertions"])
+    yield from (f"remove {it['name']}" for it in request["deletions"])
+
+
+def _command(request: Message) -> Iterator[str]:
+    """The command's kind, and which node or stream it is about."""
+    try:
+        body = json.loads(bytes(request["request_data"]))
+        about = body.get("stream") or body.get("node_id") or body.get("name") or ""
+        yield f"{body['command']} {about}".strip()
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        yield "not a command"
+
+
+ADMINISTRATIVE: Final[dict[int, About]] = {
+    registry.CREATE_TOPICS: _items("topics", "name"),
+    registry.DELETE_TOPICS: _deleted_topics,
+    registry.DELETE_RECORDS: _records,
+    registry.CREATE_ACLS: _rules,
+    registry.DELETE_ACLS: _filters,
+    registry.ALTER_CONFIGS: _configs,
+    registry.INCREMENTAL_ALTER_CONFIGS: _configs,
+    registry.CREATE_PARTITIONS: _items("topics", "name"),
+    registry.DELETE_GROUPS: lambda request: iter(request["groups_names"]),
+    registry.ELECT_LEADERS: _elected,
+    registry.ALTER_PARTITION_REASSIGNMENTS: _moved,
+    registry.OFFSET_DELETE: _offsets,
+    registry.ALTER_CLIENT_QUOTAS: _quotas,
+    registry.ALTER_USER_SCRAM_CREDENTIALS: _users,
+    registry.ENVELOPE: _command,
+}
+
+UNSURE: Final = frozenset(
+    {
+        ErrorCode.unknown_server_error,
+        ErrorCode.request_timed_out,
+        ErrorCode.network_exception,
+        ErrorCode.leader_not_available,
+        ErrorCode.not_enough_replicas_after_append,
+        ErrorCode.kafka_storage_error,
+    }
+)
+"""Errors after which it may have been done, or may yet be."""
+
+_QUIET: Final = ("DescribeCluster", "AwaitApplied")
+"""Commands that change nothing."""
+
+
+def tell(api: Api, request: Message, answer: Message, context: Context) -> None:
+    """One line of it; what nodes ask of each other is no act of anybody's."""
+    if api.key == registry.ENVELOPE and _is_between_nodes(request, context):
+        return
+    about = list(ADMINISTRATIVE[api.key](request))
+    if api.key == registry.ENVELOPE and about[0].startswith(_QUIET):
+        return
+    counts = Counter(_codes(answer))
+    if api.key == registry.ENVELOPE and (refusal := _refusal(answer)) is not None:
+        counts = Counter([refusal])
+    failed = {_name(code): count for code, count in counts.items() if code}
+    only_checked = bool(request.get("validate_only"))
+    may_be_done = not counts or not UNSURE.isdisjoint(counts) or bool(counts[ErrorCode.none])
+    more: dict[str, Any] = {"validate_only": True} if only_checked else {}
+    context.audit.acted(
+        context.session,
+        api.name,
+        about,
+        failed,
+        is_done=bool(about) and may_be_done and not only_checked,
+        **more,
+    )
+
+
+def _refusal(answer: Message) -> int | None:
+    """Why a command of an Envelope was not carried out. It stands in the answer's data, beside an
+    error code that says ``none``.
+    """
+    if answer["response_data"] is None:
+        return None
+    try:
+        decode_result(answer["response_data"])
+    except StreamlogError as error:
+        return code_of(error)
+    return None
+
+
+def _is_between_nodes(request: Message, context: Context) -> bool:
+    """Where authentication is off, nodes are told by what they say of themselves."""
+    if context.authentication_on:
+        return context.session.is_node
+    return bool(request["request_principal"])
+
+
+def _codes(answer: Any) -> Iterator[int]:
+    if isinstance(answer, dict):
+        for key, value in answer.items():
+            if key == "error_code":
+                yield int(value)
+            else:
+                yield from _codes(value)
+    elif isinstance(answer, list | tuple):
+        for item in answer:
+            yield from _codes(item)
+
+
+def _name(code: int) -> str:
+    try:
+        return ErrorCode(code).name
+    except ValueError:
+        return str(code)

@@ -1,0 +1,150 @@
+"""What a node is set to, as far as Kafka has names for it. It is changed in the node's file."""
+
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
+
+from pydantic import BaseModel
+
+from streamlog.config import Settings
+from streamlog.kafka.configs.config_entry import ConfigEntry, ConfigKind, ConfigSource, Synonym
+
+
+class NodeConfig(NamedTuple):
+    """``key`` of the table ``section`` under Kafka's name for it."""
+
+    name: str
+    section: str
+    key: str
+    kind: ConfigKind
+    documentation: str
+
+
+_TABLE: Final = (
+    NodeConfig("broker.id", "node", "id", ConfigKind.INT, "The node's number."),
+    NodeConfig("node.id", "node", "id", ConfigKind.INT, "The node's number."),
+    NodeConfig("broker.rack", "node", "rack", ConfigKind.STRING, "Replicas go to different racks."),
+    NodeConfig("log.dirs", "node", "data_dir", ConfigKind.STRING, "Where everything is kept."),
+    NodeConfig("max.connections", "kafka", "connections_max", ConfigKind.INT, "Of clients, at once."),
+    NodeConfig(
+        "max.connections.per.ip", "kafka", "connections_per_address_max", ConfigKind.INT,
+        "Of clients that come from one address, at once.",
+    ),
+    NodeConfig(
+        "socket.request.max.bytes", "kafka", "frame_bytes_max", ConfigKind.INT, "The largest request."
+    ),
+    NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT, "The largest answer."),
+    NodeConfig(
+        "connections.max.idle.ms", "kafka", "idle_timeout_ms", ConfigKind.LONG,
+        "A connection that is silent for so long is closed.",
+    ),
+    NodeConfig(
+        "controller.quorum.voters", "cluster", "voters", ConfigKind.LIST,
+        "Who votes in the metadata quorum at the first start.",
+    ),
+    NodeConfig(
+        "controller.quorum.election.timeout.ms", "cluster", "election_timeout_ms", ConfigKind.INT,
+        "A voter that does not hear of a quorum leader for so long stands for election.",
+    ),
+    NodeConfig(
+        "controller.quorum.request.timeout.ms", "cluster", "request_timeout_ms", ConfigKind.INT,
+        "How long a request between nodes may take.",
+    ),
+    NodeConfig(
+        "broker.heartbeat.interval.ms", "cluster", "heartbeat_ms", ConfigKind.INT,
+        "How often the controller hears of this node.",
+    ),
+    NodeConfig(
+        "broker.session.timeout.ms", "cluster", "session_ms", ConfigKind.INT,
+        "A node that is not heard of for so long is fenced.",
+    ),
+    NodeConfig(
+        "replica.lag.time.max.ms", "replication", "replica_lag_time_ms", ConfigKind.LONG,
+        "A follower that is behind for so long is no longer in sync.",
+    ),
+    NodeConfig(
+        "replica.fetch.wait.max.ms", "replication", "fetch_wait_ms", ConfigKind.INT,
+        "How long a follower's fetch waits for records.",
+    ),
+    NodeConfig(
+        "replica.fetch.response.max.bytes", "replication", "fetch_bytes_max", ConfigKind.INT,
+        "The most that a follower fetches at once.",
+    ),
+    NodeConfig(
+        "replica.fetch.backoff.ms", "replication", "retry_ms", ConfigKind.INT,
+        "The pause after a leader could not be reached.",
+    ),
+    NodeConfig(
+        "log.segment.bytes", "log", "segment_bytes", ConfigKind.INT, "The size at which a segment ends."
+    ),
+    NodeConfig("log.roll.ms", "log", "segment_age_ms", ConfigKind.LONG, "The age at which it ends."),
+    NodeConfig(
+        "log.index.interval.bytes", "log", "index_interval_bytes", ConfigKind.INT,
+        "Bytes between two entries of a segment's indexes.",
+    ),
+    NodeConfig(
+        "log.retention.check.interval.ms", "log", "retention_check_ms", ConfigKind.LONG,
+        "How often segments are looked for that are kept no longer.",
+    ),
+    NodeConfig(
+        "log.flush.offset.checkpoint.interval.ms", "log", "checkpoint_interval_ms", ConfigKind.INT,
+        "How often the offsets are noted from which a start goes on.",
+    ),
+    NodeConfig(
+        "message.max.bytes", "log", "message_bytes_max", ConfigKind.INT,
+        "The largest message, of streams that say nothing about it.",
+    ),
+)  # fmt: skip
+
+_FACTS: Final = (
+    ("auto.create.topics.enable", ConfigKind.BOOLEAN, "false", "Streams are created by request only."),
+    ("delete.topic.enable", ConfigKind.BOOLEAN, "true", "Streams can be deleted."),
+    ("num.partitions", ConfigKind.INT, "1", "Of a new stream, where nothing is said."),
+    ("default.replication.factor", ConfigKind.INT, "1", "Of a new stream, where nothing is said."),
+)  # fmt: skip
+"""What cannot be set, and clients ask about."""
+
+
+def shown_node_configs(settings: Settings, address: tuple[str, int]) -> Iterator[ConfigEntry]:
+    """All that can be told; ``address`` is where clients reach the node."""
+    for config in _TABLE:
+        section: BaseModel = getattr(settings, config.section)
+        value = getattr(section, config.key)
+        field = type(section).model_fields[config.key]
+        default = Synonym(config.name, _text(field.get_default()), ConfigSource.DEFAULT)
+        own = Synonym(config.name, _text(value), ConfigSource.NODE)
+        synonyms = (own,) if field.is_required() else (own, default)
+        if own.value == default.value:
+            synonyms = (default,)
+        yield ConfigEntry(config.name, config.kind, config.documentation, synonyms, read_only=True)
+    yield from _rebalancing(settings.cluster.leader_rebalance_ms)
+    host, port = address
+    listener = Synonym("advertised.listeners", f"PLAINTEXT://{host}:{port}", ConfigSource.NODE)
+    about = "Where clients reach this node."
+    yield ConfigEntry(listener.name, ConfigKind.STRING, about, (listener,), read_only=True)
+    for name, kind, value, about in _FACTS:
+        fact = Synonym(name, value, ConfigSource.DEFAULT)
+        yield ConfigEntry(name, kind, about, (fact,), read_only=True)
+
+
+def _rebalancing(interval_ms: int) -> Iterator[ConfigEntry]:
+    """One setting of ours is two of Kafka's, whose interval is in seconds."""
+    source = ConfigSource.DEFAULT if interval_ms == 30_000 else ConfigSource.NODE
+    enabled = Synonym("auto.leader.rebalance.enable", _text(interval_ms > 0), source)
+    about = "Preferred replicas are made leaders again by themselves."
+    yield ConfigEntry(enabled.name, ConfigKind.BOOLEAN, about, (enabled,), read_only=True)
+    seconds = str(-(-interval_ms // 1000))
+    interval = Synonym("leader.imbalance.check.interval.seconds", seconds, source)
+    about = "How often that is looked at."
+    yield ConfigEntry(interval.name, ConfigKind.LONG, about, (interval,), read_only=True)
+
+
+def _text(value: Any) -> str | None:
+    match value:
+        case None:
+            return None
+        case bool():
+            return "true" if value else "false"
+        case tuple():
+            return ",".join(value)
+        case _:
+            return str(value)

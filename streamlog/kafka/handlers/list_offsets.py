@@ -1,0 +1,110 @@
+"""ListOffsets (2), versions 1 to 11: earliest, latest, by time, of the largest time.
+
+v4  the caller's leader epoch is checked, ours comes back with the latest offset
+v5  a new leader that does not know yet what is committed says so (KIP-207); LEADER_NOT_AVAILABLE
+    before that
+v7  the offset of the largest timestamp
+v8  the earliest on a local disk (KIP-405): all are, so it is the earliest
+v9  the latest in tiered storage (KIP-1005), v11 the earliest that waits for it (KIP-1023): there is
+    no such storage, so both are unknown
+"""
+
+from typing import Any, Final
+
+from kio.schema.errors import ErrorCode
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVersion
+from streamlog.fairness import cooperatively
+from streamlog.kafka.auth.resource_checks import check_topic, led_partition
+from streamlog.kafka.context import Context, LocalPartition
+from streamlog.model import NO_EPOCH, TopicPartition
+from streamlog.wire.control import Message
+from streamlog.wire.errors import code_of
+from streamlog.wire.offset_marks import EARLIEST, LATEST, MAX_TIMESTAMP
+
+EARLIEST_LOCAL: Final = -4
+LATEST_TIERED: Final = -5
+EARLIEST_PENDING_UPLOAD: Final = -6
+_KNOWN_FROM: Final = {
+    LATEST: 1,
+    EARLIEST: 1,
+    MAX_TIMESTAMP: 7,
+    EARLIEST_LOCAL: 8,
+    LATEST_TIERED: 9,
+    EARLIEST_PENDING_UPLOAD: 11,
+}
+"""The first version in which a number below zero is no time."""
+UNKNOWN: Final = -1
+
+Found = tuple[int, int, int]
+"""An offset, its timestamp, its leader epoch; each may be UNKNOWN."""
+
+
+async def handle(request: Message, version: int, context: Context) -> Message:
+    return {
+        "topics": [
+            {
+                "name": topic["name"],
+                "partitions": [
+                    await _partition(topic["name"], asked, version, context)
+                    async for asked in cooperatively(topic["partitions"])
+                ],
+            }
+            async for topic in cooperatively(request["topics"])
+        ]
+    }
+
+
+async def _partition(name: str, asked: Message, version: int, context: Context) -> dict[str, Any]:
+    index = asked["partition_index"]
+    try:
+        _check_timestamp(asked["timestamp"], version)
+        partition = led_partition(
+            TopicPartition(name, index), asked.get("current_leader_epoch", NO_EPOCH), context
+        )
+        check_topic(Operation.DESCRIBE, name, context)
+        offset, timestamp_ms, epoch = await _find(partition, asked["timestamp"])
+    except StreamlogError as error:
+        code = code_of(error)
+        if code == ErrorCode.offset_not_available and version < 5:
+            code = ErrorCode.leader_not_available
+        return {"partition_index": index, "error_code": code}
+    return {
+        "partition_index": index,
+        "error_code": ErrorCode.none,
+        "timestamp": timestamp_ms,
+        "offset": offset,
+        "leader_epoch": epoch,
+    }
+
+
+def _check_timestamp(timestamp_ms: int, version: int) -> None:
+    if timestamp_ms < 0 and version < _KNOWN_FROM.get(timestamp_ms, version + 1):
+        raise UnsupportedVersion(f"timestamp {timestamp_ms} in version {version}")
+
+
+async def _find(partition: LocalPartition, timestamp_ms: int) -> Found:
+    """Nothing at or after the time asked for is no error: the offset is unknown then."""
+    if timestamp_ms == LATEST:
+        _check_known(partition)
+        return partition.high_watermark, UNKNOWN, partition.leader_epoch
+    if timestamp_ms in (EARLIEST, EARLIEST_LOCAL):
+        return partition.log_start_offset, UNKNOWN, UNKNOWN
+    if timestamp_ms in (LATEST_TIERED, EARLIEST_PENDING_UPLOAD):
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    if timestamp_ms == MAX_TIMESTAMP:
+        _check_known(partition)
+        found = await partition.latest_timestamp()
+    else:
+        found = await partition.offset_for_timestamp(timestamp_ms)
+    if found is None:
+        _check_known(partition)
+        return UNKNOWN, UNKNOWN, UNKNOWN
+    return *found, UNKNOWN
+
+
+def _check_known(partition: LocalPartition) -> None:
+    """The high watermark of a new leader may be below what consumers have seen from the last."""
+    if not partition.high_watermark_known:
+        raise OffsetNotAvailable("what is committed shows when the followers have fetched")

@@ -1,0 +1,20 @@
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from streamlog.kafka.context import Slice
+
+
+class Response(NamedTuple):
+    """A whole response frame: ``pieces[i]`` goes before ``slices[i]``, the last piece after all."""
+
+    pieces: Sequence[bytes]
+    slices: Sequence[Slice] = ()
+    throttle_ms: int = 0
+    """Nothing more is read from the client for so long; it is told so in the answer."""
+
+    is_last: bool = False
+    """The connection is closed after it."""
+
+    def close(self) -> None:
+        for part in self.slices:
+            part.close()

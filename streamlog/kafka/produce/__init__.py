@@ -1,0 +1,1 @@
+"""What a Produce waits for, and the ids of idempotent producers."""

@@ -1,0 +1,237 @@
+import asyncio
+import contextlib
+import socket
+import struct
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine
+from typing import Any, NamedTuple
+
+import pytest
+import uvloop
+
+from streamlog.kafka.net.channel import Channel, ChannelEnded, ChannelIdle
+from tests.kafka_node import until
+
+LARGE = bytes(range(256)) * 40_000
+
+
+class Pipe(NamedTuple):
+    channel: Channel
+    peer: socket.socket
+
+
+Runs = Callable[[Coroutine[Any, Any, None]], None]
+
+
+@contextlib.asynccontextmanager
+async def piped(idle_timeout_ms: int) -> AsyncIterator[Pipe]:
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    theirs.setblocking(False)
+    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms)
+    try:
+        yield Pipe(channel, theirs)
+    finally:
+        channel.close()
+        theirs.close()
+
+
+@pytest.fixture
+async def pipe() -> AsyncIterator[Pipe]:
+    async with piped(idle_timeout_ms=200) as made:
+        yield made
+
+
+async def test_bytes_arrive_and_the_end_is_empty(pipe: Pipe) -> None:
+    pipe.peer.send(b"hello")
+    assert await pipe.channel.receive() == b"hello"
+    async with asyncio.TaskGroup() as tasks:
+        waiting = tasks.create_task(pipe.channel.receive())
+        await asyncio.sleep(0.01)
+        pipe.peer.send(b"again")
+        assert await waiting == b"again"
+    pipe.peer.close()
+    assert await pipe.channel.receive() == b""
+
+
+async def test_more_than_the_socket_takes_is_sent_in_the_end(pipe: Pipe) -> None:
+    loop = asyncio.get_running_loop()
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(pipe.channel.send(LARGE))
+        found = bytearray()
+        while len(found) < len(LARGE):
+            found += await loop.sock_recv(pipe.peer, 1_000_000)
+    assert found == LARGE
+
+
+async def test_waiting_too_long_for_a_byte_or_for_room_is_idleness(pipe: Pipe) -> None:
+    with pytest.raises(ChannelIdle):
+        await pipe.channel.receive()
+
+
+async def test_a_peer_that_takes_nothing_is_idle(pipe: Pipe) -> None:
+    with pytest.raises(ChannelIdle):
+        await pipe.channel.send(LARGE)
+
+
+async def test_a_peer_that_is_slow_is_not_idle(pipe: Pipe) -> None:
+    async with asyncio.TaskGroup() as tasks:
+        sending = tasks.create_task(pipe.channel.send(LARGE))
+        left = len(LARGE)
+        for _ in range(6):
+            await asyncio.sleep(0.06)
+            left -= len(pipe.peer.recv(1_000_000))
+        assert left > 0
+        assert not sending.done()
+        loop = asyncio.get_running_loop()
+        while left:
+            left -= len(await loop.sock_recv(pipe.peer, 1_000_000))
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_what_came_while_the_process_stood_still_is_read(run: Runs) -> None:
+    async def play() -> None:
+        async with piped(idle_timeout_ms=50) as pipe, asyncio.TaskGroup() as tasks:
+            for _ in range(3):
+                waiting = tasks.create_task(pipe.channel.receive())
+                await asyncio.sleep(0)
+                pipe.peer.send(b"x")
+                stand_still()
+                assert await waiting == b"x"
+            waiting = tasks.create_task(pipe.channel.receive())
+            await asyncio.sleep(0)
+            pipe.peer.close()
+            stand_still()
+            assert await waiting == b""
+
+    run(play())
+
+
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_room_that_came_while_the_process_stood_still_is_used(run: Runs) -> None:
+    async def play() -> None:
+        async with piped(idle_timeout_ms=50) as pipe, asyncio.TaskGroup() as tasks:
+            sending = tasks.create_task(pipe.channel.send(LARGE))
+            left = len(LARGE)
+            while left:
+                await asyncio.sleep(0)
+                with contextlib.suppress(BlockingIOError):
+                    left -= len(pipe.peer.recv(1_000_000))
+                if left > len(LARGE) // 2:
+                    stand_still()
+            await sending
+
+    run(play())
+
+
+def stand_still() -> None:
+    """For longer than the channel may be idle; then timers and sockets are due together."""
+    time.sleep(0.06)
+
+
+async def test_not_waiting_is_not_idleness(pipe: Pipe) -> None:
+    await asyncio.sleep(0.5)
+    pipe.peer.send(b"x")
+    assert await pipe.channel.receive() == b"x"
+
+
+async def test_the_end_wakes_who_waits_and_stays(pipe: Pipe) -> None:
+    asyncio.get_running_loop().call_later(0.01, pipe.channel.end)
+    with pytest.raises(ChannelEnded):
+        await pipe.channel.receive()
+    for again in (pipe.channel.receive, pipe.channel.writable):
+        with pytest.raises(ChannelEnded):
+            await again()
+    with pytest.raises(ChannelEnded):
+        await pipe.channel.send(b"x")
+
+
+async def test_the_watch_tells_of_the_peers_end_and_takes_no_byte(pipe: Pipe) -> None:
+    told: list[str] = []
+    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+        await asyncio.sleep(0.01)
+        assert told == []
+        pipe.peer.close()
+        await until(lambda: bool(told))
+    assert told == ["gone"]
+    assert await pipe.channel.receive() == b""
+
+
+async def test_bytes_are_told_of_once_and_are_read_later(pipe: Pipe) -> None:
+    told: list[str] = []
+    with pipe.channel.watching(lambda: told.append("gone"), lambda: told.append("more")):
+        for _ in range(2):
+            pipe.peer.send(b"next request")
+            await asyncio.sleep(0.02)
+    assert told == ["more"]
+    assert await pipe.channel.receive() == b"next request" * 2
+
+
+async def test_bytes_that_nobody_waits_for_are_told_of_once_and_kept(
+    pipe: Pipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = 0
+    arrived = Channel._arrived
+
+    def count(channel: Channel) -> None:
+        nonlocal told
+        told += 1
+        arrived(channel)
+
+    monkeypatch.setattr(Channel, "_arrived", count)
+    for number in range(1, 4):
+        pipe.peer.send(b"asked")
+        assert await pipe.channel.receive() == b"asked"
+        pipe.peer.send(b"early")
+        await asyncio.sleep(0.02)
+        assert told == 3 * number - 1
+        assert await pipe.channel.receive() == b"early"
+        assert told == 3 * number
+
+
+async def test_closing_twice_or_amid_a_watch_is_no_error(pipe: Pipe) -> None:
+    with pipe.channel.watching(lambda: None, lambda: None):
+        pipe.channel.close()
+    pipe.channel.close()
+    await asyncio.sleep(0)
+
+
+async def test_a_reset_is_raised_to_who_waits() -> None:
+    loop = asyncio.get_running_loop()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        theirs = socket.create_connection(server.getsockname())
+        ours, _ = server.accept()
+    ours.setblocking(False)
+    channel = Channel(ours, loop, idle_timeout_ms=1_000)
+    theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    loop.call_later(0.01, theirs.close)
+    with pytest.raises(ConnectionResetError):
+        await channel.receive()
+    channel.close()
+
+
+async def test_a_rest_ends_although_timers_are_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some loops round times: what is to be called may be called before it is time."""
+    loop = asyncio.get_running_loop()
+    ours, theirs = socket.socketpair()
+    ours.setblocking(False)
+    with theirs:
+        channel = Channel(ours, loop, 60_000)
+        monkeypatch.setattr("streamlog.kafka.net.channel.TICK_S", 0.01)
+        ends_s = loop.time() + 0.1
+        real = channel._loop
+
+        class Early:
+            time = staticmethod(real.time)
+            create_future = staticmethod(real.create_future)
+
+            @staticmethod
+            def call_later(delay_s: float, call: Callable[[], None]) -> asyncio.TimerHandle:
+                return real.call_later(delay_s / 2, call)
+
+        channel._loop = Early()  # type: ignore[assignment]
+        async with asyncio.timeout(10):
+            await channel.rest_unless(lambda: False, ends_s)
+        assert loop.time() >= ends_s
+        channel._loop = real
+        channel.close()
