@@ -7,10 +7,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
-from streamlog.admin.api import ManagementApi
 from streamlog.app.quorum import build_metadata
 from streamlog.config import Settings
 from streamlog.ingest.service import IngestService
+from streamlog.jetstream.api import ManagementApi
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.reserve import Reserve
 from streamlog.metadata.commands import RegisterNode

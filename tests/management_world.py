@@ -9,9 +9,9 @@ import time
 import uuid
 from pathlib import Path
 
-from streamlog.admin.api import ManagementApi
 from streamlog.config import LogSection, NatsSection
 from streamlog.errors import NoController
+from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.commands import (
     AwaitApplied,
     Command,

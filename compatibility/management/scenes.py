@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from compatibility.management.request import Request, Scene, ask, publish
-from streamlog.admin.request_shapes import (
+from streamlog.jetstream.requests.request_schemas import (
     CONSUMERS,
     MESSAGE,
     MESSAGE_DELETE,
@@ -15,7 +15,7 @@ from streamlog.admin.request_shapes import (
     STREAM_CONFIG,
     STREAM_INFO,
 )
-from streamlog.admin.shapes import Shape
+from streamlog.jetstream.requests.schema import Shape
 
 WRONG: Final[tuple[Any, ...]] = (
     None, True, 0, -1, 7, 1.5, 2**31, 2**63, 2**64, "", "x", "7", "x" * 300, [], [1], ["x"], {},

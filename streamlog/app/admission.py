@@ -5,7 +5,6 @@ from collections.abc import Callable
 from functools import partial
 
 from streamlog.acl.rulebook import RuleBook
-from streamlog.admin.identity import Identity, check_node_secrets, node_secrets_of
 from streamlog.app.audit_file import AuditFile
 from streamlog.authn import scram
 from streamlog.authn.principal import Principal
@@ -15,6 +14,7 @@ from streamlog.authz.authority import Authority
 from streamlog.config import Settings
 from streamlog.console.access import HttpAccess, LogIn
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metrics import NodeMetrics
@@ -39,7 +39,9 @@ class Admission:
         self.authority = Authority(
             settings.access, rules, self.audit, enforced=settings.authentication_on
         )
-        self.identity = Identity(self.authority, settings.access, node_secrets_of(settings))
+        self.identity = RequestIdentities(
+            self.authority, settings.access, node_secrets_of(settings)
+        )
         sasl = settings.sasl
         patience = (
             LoginRateLimit(sasl.failures_per_address_max)

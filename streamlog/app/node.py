@@ -15,7 +15,6 @@ from prometheus_client.registry import Collector
 from streamlog import __version__
 from streamlog.acl.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
-from streamlog.admin.api import ManagementApi
 from streamlog.app.admission import Admission
 from streamlog.app.identity import build_authenticator, to_nodes
 from streamlog.app.lifecycle import Lifecycle, Step
@@ -43,6 +42,7 @@ from streamlog.fairness import cooperatively
 from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
+from streamlog.jetstream.api import ManagementApi
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.listener import Listener

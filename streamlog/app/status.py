@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog import __version__
-from streamlog.admin.api import ManagementApi
 from streamlog.app.loop_lag import LoopLag
 from streamlog.config import HttpSection, Settings
 from streamlog.console.page.groups_elsewhere import Elsewhere
@@ -15,6 +14,7 @@ from streamlog.console.readiness import Readiness
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
+from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.nodes.node_condition import Trouble
 from streamlog.metadata.service import MetadataService
 from streamlog.model import NodeId, TopicPartition

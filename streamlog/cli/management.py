@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, TypeVar
 from streamlog.cli.nats_settings import nats_settings
 
 if TYPE_CHECKING:
-    from streamlog.admin.requests import ManagementClient
+    from streamlog.jetstream.client import ManagementClient
 
 T = TypeVar("T")
 
@@ -19,7 +19,7 @@ def ask(
     question: Callable[["ManagementClient"], Awaitable[T]],
 ) -> T:
     """What ``question`` brings, of a client that is connected for it alone."""
-    from streamlog.admin.requests import ManagementClient
+    from streamlog.jetstream.client import ManagementClient
 
     async def asked() -> T:
         async with ManagementClient(nats_settings(nats, creds), domain=domain) as client:

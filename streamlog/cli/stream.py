@@ -10,7 +10,7 @@ from streamlog.cli.stream_creation import create_at_nodes
 from streamlog.cli.stream_info import details_json
 
 if TYPE_CHECKING:
-    from streamlog.admin.requests import ManagementClient, StreamDetails
+    from streamlog.jetstream.client import ManagementClient, StreamDetails
 
 app = typer.Typer(help="Make, look at, change and remove streams.", no_args_is_help=True)
 

@@ -10,8 +10,8 @@ from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import StreamlogError
 
 if TYPE_CHECKING:
-    from streamlog.admin.requests import ManagementClient, StreamDetails
     from streamlog.client.topology import PartitionInfo
+    from streamlog.jetstream.client import ManagementClient, StreamDetails
 
 Partitions = list[dict[str, Any]]
 

@@ -9,7 +9,7 @@ from streamlog.cli.management import ask
 from streamlog.cli.output import say
 
 if TYPE_CHECKING:
-    from streamlog.admin.requests import ManagementClient, StreamDetails
+    from streamlog.jetstream.client import ManagementClient, StreamDetails
     from streamlog.metadata.stream.config import StreamConfig
 
 

@@ -9,7 +9,7 @@ import nats
 import pytest
 from confluent_kafka import Producer
 
-from streamlog.admin.requests import ManagementClient
+from streamlog.jetstream.client import ManagementClient
 from streamlog.metadata.stream.config import StreamConfig
 from tests.cluster import Cluster
 from tests.history import Lane

@@ -22,14 +22,15 @@ from nats.js.errors import (
 )
 
 from compatibility.management.wire import Wire
-from streamlog.admin import streams, turns
-from streamlog.admin.requests import ManagementClient
 from streamlog.errors import (
     InvalidStreamConfig,
     NodeUnreachable,
     StreamExists,
     StreamNotFound,
 )
+from streamlog.jetstream import concurrency_limit
+from streamlog.jetstream.client import ManagementClient
+from streamlog.jetstream.verbs import streams
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.nats_tools.publisher import Published, Publisher
 from streamlog.partition.partition import Partition
@@ -268,7 +269,7 @@ async def test_ten_thousand_requests_at_once(node: LocalNode, nc: Client) -> Non
 async def test_requests_beyond_the_limit_are_refused_at_once(
     node: LocalNode, nc: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(turns, "WAITING_MAX", 0)
+    monkeypatch.setattr(concurrency_limit, "WAITING_MAX", 0)
     reply = await request(nc, "STREAM.INFO.a")
     assert reply["type"] == "io.nats.jetstream.api.v1.stream_info_response"
     assert (reply["error"]["code"], reply["error"]["err_code"]) == (429, 10167)

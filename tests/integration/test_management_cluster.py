@@ -12,8 +12,8 @@ from nats.errors import NoRespondersError
 from nats.js import JetStreamContext
 from nats.js.errors import APIError, NotFoundError
 
-from streamlog.admin import leaders
-from streamlog.admin.requests import ManagementClient
+from streamlog.jetstream.client import ManagementClient
+from streamlog.jetstream.leaders import leader_router
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId
 from tests.integration.conftest import NatsServer
@@ -231,7 +231,7 @@ async def led_elsewhere(world: World, js: JetStreamContext) -> tuple[str, Member
 async def test_a_leader_that_is_away_is_an_error_in_time(
     world: World, js: JetStreamContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leaders, "PATIENCE_S", 0.2)
+    monkeypatch.setattr(leader_router, "PATIENCE_S", 0.2)
     name, leader = await led_elsewhere(world, js)
     await leader.api.stop()
     assert await error_of(js.get_msg(name, 1)) == (503, 10008)

@@ -16,8 +16,8 @@ from nats.js import JetStreamContext
 from nats.js.api import StreamConfig
 from nats.js.errors import ServiceUnavailableError
 
-from streamlog.admin.nodes import Nodes
 from streamlog.errors import StreamlogError
+from streamlog.jetstream.leaders.node_rpc import NodeRpc
 from streamlog.model import NodeId
 from tests.local_node import LocalNode, until
 from tests.secured_nats import ConfiguredNats
@@ -83,7 +83,7 @@ def local(tmp_path: Path, server: ConfiguredNats) -> LocalNode:
 
 async def ask_a_node(node: LocalNode) -> None:
     """As one node asks another."""
-    nodes = Nodes(lambda: node.api._client, "streamlog")
+    nodes = NodeRpc(lambda: node.api._client, "streamlog")
     await nodes.ask(NodeId(1), "STATE", {"partitions": [["orders", 0]]}, timeout_s=0.5)
 
 

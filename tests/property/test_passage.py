@@ -7,8 +7,8 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.admin import passage
-from streamlog.admin.passage import count_from, messages_from
+from streamlog.jetstream.messages import message_range
+from streamlog.jetstream.messages.message_range import count_from, messages_from
 from streamlog.record._subjects_plain import matches
 from streamlog.record.compression import Compression
 from streamlog.record.offset_set import OffsetSet
@@ -57,7 +57,7 @@ def test_what_matches_comes_once_and_in_order(
         and (not pattern or matches(pattern.encode(), subject.encode()))
     ]
     names = ("NAMED_AT_ONCE", "LOOKED_AT_ONCE", "NEAR")
-    with patch.multiple(passage, **dict(zip(names, limits, strict=True))):
+    with patch.multiple(message_range, **dict(zip(names, limits, strict=True))):
         found, count = asyncio.run(asked(partition, pattern, first))
     assert (found, count) == (expected, len(expected))
 

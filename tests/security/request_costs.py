@@ -22,7 +22,6 @@ from uuid import UUID
 from kio.index import load_request_schema
 
 from streamlog.acl.rulebook import NO_RULES
-from streamlog.admin.verbs import Verbs
 from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
@@ -34,6 +33,7 @@ from streamlog.console.readiness import Readiness
 from streamlog.console.site import Site
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
 from streamlog.sections import AccessSection
 from streamlog.wire import control
@@ -377,7 +377,7 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
     authority = Authority(AccessSection(), lambda: NO_RULES, Audit(), enforced=restricted)
     leaders: Any = SimpleNamespace(states=_no_states)
-    for_all = Verbs(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)  # type: ignore[arg-type]
+    for_all = RequestDispatcher(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)  # type: ignore[arg-type]
     verbs = for_all.seen_by(authority.access_of(Session()))
     verbs.streams.freshness.catch_up = _at_once  # type: ignore[method-assign]
     listener = f"NATS, {'without' if restricted else 'with'} rights"
@@ -390,14 +390,14 @@ async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
     return [Row(listener, kind, tuple(it)) for kind, it in found.items()]
 
 
-def management_requests(verbs: Verbs, size: int) -> dict[str, tuple[str, Any]]:
+def management_requests(verbs: RequestDispatcher, size: int) -> dict[str, tuple[str, Any]]:
     """Those above, and of each verb one with many fields, which it does not know."""
     many = {f"f{number}": [{}] for number in range(size)}
     others = {f"{verb}: unknown fields": (it, many) for verb, it in all_verbs(verbs).items()}
     return {**management_bodies(size), **others}
 
 
-def all_verbs(verbs: Verbs) -> dict[str, str]:
+def all_verbs(verbs: RequestDispatcher) -> dict[str, str]:
     """As they are asked, by their names."""
     routes = verbs._routes
     return {

@@ -10,12 +10,12 @@ from uuid import UUID
 import pytest
 
 import streamlog
-from streamlog.admin.messages import message_at
-from streamlog.admin.passage import PICKED_BYTES_MAX, messages_from
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
 from streamlog.console.page.tailed import AtLeader, Here
+from streamlog.jetstream.messages.message_range import PICKED_BYTES_MAX, messages_from
+from streamlog.jetstream.messages.stored_messages import message_at
 from streamlog.ledger.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace
 from streamlog.model import TopicPartition
 from streamlog.record.compression import Compression

@@ -11,9 +11,9 @@ import pytest
 from nats.aio.msg import Msg
 
 from streamlog.acl.rulebook import RuleBook
-from streamlog.admin.identity import REQUEST_INFO, Identity
 from streamlog.authz.authority import Authority
 from streamlog.errors import AuthenticationFailed
+from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
 from streamlog.sections import AccessSection
 from tests.restricted import Heard
 from tests.server_process import NatsServer
@@ -42,10 +42,10 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
     server.kill()
 
 
-def identity(**settings: Any) -> Identity:
+def identity(**settings: Any) -> RequestIdentities:
     section = AccessSection(**settings)
     authority = Authority(section, RuleBook, Heard(), enforced=True)
-    return Identity(authority, section)
+    return RequestIdentities(authority, section)
 
 
 @pytest.fixture

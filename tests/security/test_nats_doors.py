@@ -11,9 +11,9 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from streamlog.admin.identity import stretched
-from streamlog.admin.nodes import subject_of
 from streamlog.authz.signature import KEY, NODE, NONCE, SIGNATURE, TIME, node_signature, sign
+from streamlog.jetstream.auth.identity import stretched
+from streamlog.jetstream.leaders.node_rpc import subject_of
 from streamlog.model import NodeId
 from tests.guarded_node import GuardedNode
 from tests.secured_nats import KeyPair

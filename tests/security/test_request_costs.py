@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from streamlog.admin.verbs import Verbs
 from streamlog.authn.principal import Principal
 from streamlog.authn.session import Session
 from streamlog.errors import MalformedFrame, StreamlogError
+from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.kafka import dispatch
 from streamlog.kafka.handlers import (
     delete_groups,
@@ -76,7 +76,7 @@ def test_each_api_that_is_answered_has_a_row() -> None:
 
 def test_each_verb_has_a_row() -> None:
     nothing: Any = SimpleNamespace()
-    verbs = Verbs(nothing, nothing, domain="streamlog", now_ms=lambda: 0)
+    verbs = RequestDispatcher(nothing, nothing, domain="streamlog", now_ms=lambda: 0)
     asked = {verb for verb, _ in management_requests(verbs, 3).values()}
     assert asked >= set(all_verbs(verbs).values())
     assert all(verbs._routes.find(verb)[0] for verb in asked)

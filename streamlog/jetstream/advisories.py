@@ -1,0 +1,95 @@
+"""What JetStream would tell of a change of the metadata, and of a request. Pure."""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Final
+
+from streamlog.ingest.acks.advisory import PREFIX, advisory
+from streamlog.jetstream.verbs.stream_info import node_name, replicas_json
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamChange, StreamImage
+from streamlog.metadata.stream.config import is_internal
+from streamlog.model import NO_LEADER
+
+Advisory = tuple[str, bytes]
+"""A subject, and what is said there."""
+
+AUDIT_SUBJECT: Final = f"{PREFIX}.API"
+_CHANGES: Final = (
+    "STREAM.CREATE.", "STREAM.UPDATE.", "STREAM.DELETE.", "STREAM.PURGE.", "STREAM.MSG.DELETE.",
+    "STREAM.LEADER.STEPDOWN.", "STREAM.PEER.REMOVE.", "META.LEADER.STEPDOWN",
+)  # fmt: skip
+
+
+class Advisories:
+    """In the name of one node, under the domain."""
+
+    def __init__(
+        self, *, node: str, domain: str, now_ms: Callable[[], int], new_id: Callable[[], str]
+    ) -> None:
+        self._node = node
+        self._domain = domain
+        self._now_ms = now_ms
+        self._new_id = new_id
+
+    def of_change(self, change: StreamChange, image: MetadataImage) -> Iterator[Advisory]:
+        """Of one stream's; nobody is told of the nodes' own."""
+        old, new = change
+        known = new or old
+        assert known is not None, "a change has one side at least"
+        if is_internal(known.name):
+            return
+        if new is None:
+            yield self._action(known.name, "DELETED", "delete")
+            return
+        if old is None:
+            yield self._action(new.name, "CREATED", "create")
+        elif old.config != new.config:
+            yield self._action(new.name, "UPDATED", "modify")
+        for number in range(len(new.partitions)):
+            yield from self._of_partition(old, new, number, image)
+
+    def of_request(self, verb: str, subject: str, request: bytes, reply: bytes) -> Advisory | None:
+        """One that was to change something; who asked is not known to a client of NATS."""
+        if not verb.startswith(_CHANGES):
+            return None
+        fields: dict[str, Any] = {
+            "server": self._node,
+            "client": {},
+            "subject": subject,
+            "request": request.decode(errors="replace") or None,
+            "response": reply.decode(),
+        }
+        return AUDIT_SUBJECT, self._said("api_audit", fields)
+
+    def _action(self, stream: str, word: str, action: str) -> Advisory:
+        said = self._said("stream_action", {"stream": stream, "action": action})
+        return f"{PREFIX}.STREAM.{word}.{stream}", said
+
+    def _of_partition(
+        self, old: StreamImage | None, new: StreamImage, number: int, image: MetadataImage
+    ) -> Iterator[Advisory]:
+        """Who leads it now; that too few replicas are in sync now."""
+        after = new.partitions[number]
+        before = old.partitions[number] if old and number < len(old.partitions) else None
+        fields: dict[str, Any] = {
+            "account": "",
+            "stream": new.name,
+            "partition": number or None,
+            "replicas": replicas_json(after, {}, image, but=None),
+        }
+        led = before is not None and (before.leader, before.leader_epoch) == (
+            after.leader,
+            after.leader_epoch,
+        )
+        if not led and after.leader != NO_LEADER:
+            said = self._said(
+                "stream_leader_elected", {**fields, "leader": node_name(after.leader)}
+            )
+            yield f"{PREFIX}.STREAM.LEADER_ELECTED.{new.name}", said
+        was_short = before is not None and len(before.isr) < new.config.min_isr
+        if not was_short and len(after.isr) < new.config.min_isr:
+            said = self._said("stream_quorum_lost", fields)
+            yield f"{PREFIX}.STREAM.QUORUM_LOST.{new.name}", said
+
+    def _said(self, kind: str, fields: dict[str, Any]) -> bytes:
+        now_ms = self._now_ms()
+        return advisory(kind, fields, event_id=self._new_id(), now_ms=now_ms, domain=self._domain)

@@ -1,0 +1,417 @@
+"""The service: requests of JetStream's API in, one reply to each; and what other nodes ask."""
+
+import asyncio
+import contextlib
+import json
+import logging
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Final, Protocol
+
+import nats.errors
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from streamlog.authn.session import NOBODY, Session
+from streamlog.authz.audit import Audit
+from streamlog.config import NatsSection
+from streamlog.errors import AuthenticationFailed, Overloaded, StreamlogError
+from streamlog.ingest.nats.error_counts import NatsErrorCounts
+from streamlog.ingest.nats.errors import NatsError, NatsErrorKind, understood
+from streamlog.ingest.nats.options import NatsOptions
+from streamlog.jetstream.advisories import Advisories
+from streamlog.jetstream.advisory_publisher import AdvisoryPublisher
+from streamlog.jetstream.auth.identity import RequestIdentities, RequestIdentity
+from streamlog.jetstream.auth.replay_guard import ReplayGuard
+from streamlog.jetstream.concurrency_limit import ConcurrencyLimit
+from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.dispatcher import RequestDispatcher
+from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
+from streamlog.jetstream.leaders.leader_router import LeaderRouter
+from streamlog.jetstream.leaders.local_leader import Lease, LedPartition, LocalLeader
+from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
+from streamlog.jetstream.messages.direct_get import no_responders, status
+from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
+from streamlog.jetstream.messages.direct_get_requests import DirectRequests
+from streamlog.jetstream.messages.republisher import ReadPartition, Republisher, Unpublished
+from streamlog.jetstream.reply_subjects import ReplySubjects
+from streamlog.jetstream.requests.fields import text
+from streamlog.jetstream.verbs.stream_info import node_name
+from streamlog.jetstream.verbs.streams import Metadata
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metrics import NodeMetrics
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_PREFIX: Final = "$JS.API."
+QUEUE_GROUP: Final = "streamlog-admin"
+UNSERVED: Final = ("CONSUMER.MSG.NEXT", "DIRECT.GET")
+"""Who asks for messages takes what comes for one: he hears that nobody is there."""
+DRAIN_TIMEOUT_S: Final = 2.0
+TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets through")
+
+MAY_BE_DONE: Final = 500
+"""Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
+
+SHOWN_CHARS: Final = 250
+"""Of names, in a log line."""
+
+NOBODY_KNOWN: Final = RequestIdentity(NOBODY, None)
+
+Answering = Callable[[Msg], Awaitable[None]]
+
+
+class ServedPartition(LedPartition, ReadPartition, Protocol):
+    """``partition.partition.Partition``."""
+
+
+class Partitions(Protocol):
+    """``partition.replica_manager.ReplicaManager``."""
+
+    def partition(self, tp: TopicPartition) -> ServedPartition: ...
+    def partitions(self) -> Iterator[ServedPartition]: ...
+
+
+class ManagementApi:
+    """Answers for as long as ``run`` runs; waits for a NATS that is not there.
+
+    Without the lease it leaves clients' requests to nodes that know better.
+    """
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        nats: NatsSection,
+        metadata: Metadata,
+        partitions: Partitions,
+        metrics: NodeMetrics,
+        lease: Lease | None = None,
+        identity: RequestIdentities | None = None,
+        audit: Audit | None = None,
+        now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+    ) -> None:
+        """``identity``: who asks, and what they may do; None: everybody may do everything."""
+        self._node_id = node_id
+        self._access = NatsOptions(nats)
+        self._options = self._access.options(f"streamlog node {node_id} admin")
+        self._domain = nats.domain
+        self._leader = LocalLeader(partitions, lease)
+        self._identity, self._audit = identity, audit or Audit()
+        self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
+        sign = (lambda _subject, _data: None) if identity is None else identity.as_node
+        nodes = NodeRpc(lambda: self._client, nats.domain, sign)
+        leaders = LeaderRouter(node_id, self._leader, nodes, image=lambda: metadata.image)
+        self._verbs = RequestDispatcher(metadata, leaders, domain=nats.domain, now_ms=now_ms)
+        self._direct = DirectRequests(self._leader, leaders, self._verbs)
+        self._advisories = Advisories(
+            node=node_name(node_id),
+            domain=nats.domain,
+            now_ms=now_ms,
+            new_id=lambda: uuid.uuid4().hex,
+        )
+        self._telling = AdvisoryPublisher(
+            self._advisories,
+            self._publish,
+            is_controller=lambda: metadata.controller_id == node_id,
+        )
+        self._republishing = Republisher(node_id, partitions, self._publish, metrics)
+        self._prefixes = [f"$JS.{nats.domain}.API."]
+        if nats.default_api_prefix:
+            self._prefixes.append(DEFAULT_PREFIX)
+        self._client = AdminConnection(self._access)
+        self._complaints = NatsErrorCounts(metrics, "admin")
+        self.complaint: NatsError | None = None
+        """Why it is not heard, as far as that is known."""
+        self._own: Subscription | None = None
+        self._clients: list[Subscription] = []
+        """What is subscribed to for clients; empty without the lease."""
+        self._wanted = lease is None or lease.held
+        self._changed = asyncio.Event()
+        if lease is not None:
+            lease.add_listener(self._lease_changed)
+        self._stopping = False
+        self._stopped = asyncio.Event()
+        self._closed = asyncio.Event()
+        self._reply_subjects = ReplySubjects()
+        self._turns, self._node_turns = ConcurrencyLimit(), ConcurrencyLimit()
+        self._requests: asyncio.TaskGroup | None = None
+        self.is_ready = False
+        """Requests are listened for, or will be as soon as NATS is back."""
+
+    async def run(self) -> None:
+        """Answer requests until ``stop``."""
+        async with asyncio.TaskGroup() as group:
+            self._requests = group
+            connecting = group.create_task(self._stay_connected())
+            said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
+            await self._stopped.wait()
+            for task in (connecting, *said):
+                task.cancel()
+
+    async def begin(self, image: MetadataImage) -> None:
+        """With the image there is; changes of it are told, and nothing before."""
+        self._reply_subjects.apply(MetadataImage(image.cluster_id), image)
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        """At each change of the image, after the partitions have seen it."""
+        self._reply_subjects.apply(old, new)
+        self._telling.apply(old, new)
+        self._republishing.apply(old, new)
+
+    def look(self, tp: TopicPartition) -> None:
+        """A partition does as the image says, later than that was applied."""
+        self._republishing.look(tp)
+
+    async def stop(self) -> None:
+        """Take no more requests, answer those that are here, close. May be called again."""
+        if self._stopping:
+            return
+        client, self._stopping, self._wanted = self._client, True, False
+        await self._listen_or_not(client)
+        await self._turns.wait_all_done()
+        if self._own is not None:
+            await _end(client, self._own)
+        await self._node_turns.wait_all_done()
+        self._stopped.set()
+        with contextlib.suppress(OSError):  # NATS is gone, too
+            await client.close()
+
+    async def _stay_connected(self) -> None:
+        while True:
+            self._closed.clear()
+            try:
+                await self._serve(self._client)
+            except Exception:
+                logger.exception("connecting to NATS failed")
+                await self._client.close()
+                await asyncio.sleep(self._options["reconnect_time_wait"])
+            self._clients, self._own = [], None
+            self._client = AdminConnection(self._access)
+
+    async def _serve(self, client: AdminConnection) -> None:
+        """Until the client is closed."""
+        await client.connect(
+            **self._options,
+            error_cb=self._failed,
+            disconnected_cb=self._disconnected,
+            reconnected_cb=self._reconnected,
+            closed_cb=self._client_closed,
+        )
+        self.complaint = None
+        own = subject_of(self._domain, self._node_id, "*")
+        self._own = await client.subscribe(own, cb=self._asked_by_node)
+        await self._listen_or_not(client)
+        await client.flush()
+        self.is_ready = True
+        logger.info("management API ready", extra={"prefixes": self._prefixes})
+        async with asyncio.TaskGroup() as group:
+            following = group.create_task(self._follow_lease(client))
+            await self._closed.wait()
+            following.cancel()
+
+    async def _follow_lease(self, client: AdminConnection) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            await self._listen_or_not(client)
+
+    async def _listen_or_not(self, client: AdminConnection) -> None:
+        """Nodes share the clients' requests, each of which is answered once."""
+        if self._wanted and not self._clients:
+            self._clients = [
+                await client.subscribe(f"{prefix}>", queue=QUEUE_GROUP, cb=self._asked_by_client)
+                for prefix in self._prefixes
+            ]
+        elif self._clients and not self._wanted:
+            ended, self._clients = self._clients, []
+            for subscription in ended:
+                await _end(client, subscription)
+
+    def _lease_changed(self, held: bool) -> None:
+        if not self._stopping:
+            self._wanted = held
+            self._changed.set()
+
+    # Requests: nats-py calls with one message at a time; they are answered side by side. None is
+    # left waiting in nats-py, which drops what it cannot keep.
+
+    async def _asked_by_client(self, message: Msg) -> None:
+        await self._take(message, self._turns, self._answer_client, self._refuse_client)
+
+    async def _asked_by_node(self, message: Msg) -> None:
+        """With turns of their own: clients' requests wait for those of other nodes."""
+        await self._take(message, self._node_turns, self._answer_node, self._refuse_node)
+
+    async def _take(
+        self, message: Msg, turns: ConcurrencyLimit, answer: Answering, refuse: Answering
+    ) -> None:
+        assert self._requests is not None, "run has begun"
+        if not message.reply:
+            return
+        if not self._reply_subjects.allows(message.reply):
+            extra = {"subject": message.subject[:SHOWN_CHARS], "reply": message.reply[:SHOWN_CHARS]}
+            logger.warning("a request is not answered at such a subject", extra=extra)
+            return
+        try:
+            turns.admit(len(message.data))
+        except Overloaded:
+            await _telling(refuse(message))
+        else:
+            self._requests.create_task(self._in_turn(message, turns, answer))
+
+    async def _in_turn(self, message: Msg, turns: ConcurrencyLimit, answer: Answering) -> None:
+        async with turns.turn(len(message.data)):
+            await _telling(answer(message))
+
+    async def _refuse_client(self, message: Msg) -> None:
+        verb = self._verb(message.subject)
+        if verb.startswith((DIRECT, *UNSERVED)):
+            await self._client.send_block(message.reply, status(OVERLOADED).block)
+        else:
+            reply = json.dumps(self._verbs.overloaded(verb)).encode()
+            await self._client.publish(message.reply, reply)
+
+    async def _refuse_node(self, message: Msg) -> None:
+        await self._client.publish(message.reply, encode_error(ApiRefused(OVERLOADED)))
+
+    async def _answer_client(self, message: Msg) -> None:
+        verb = self._verb(message.subject)
+        asking = NOBODY_KNOWN
+        if self._identity is not None:
+            try:
+                asking = self._identity.of_client(message)
+                if asking.counts_once:
+                    await self._not_again(message, asking.session)
+            except StreamlogError as error:
+                await self._refuse_asker(message, verb, error)
+                return
+        verbs = self._verbs.seen_by(asking.access)
+        if verb.startswith(DIRECT):
+            await self._direct.answer(self._client, message, verb, verbs)
+        elif verb.startswith(UNSERVED):
+            await self._client.send_block(message.reply, no_responders(message.subject))
+        else:
+            reply = await verbs.reply(verb, message.data, message.headers or {})
+            text = self._fitting(reply)
+            await self._client.publish(message.reply, text)
+            audit = self._advisories.of_request(verb, message.subject, message.data, text)
+            if audit is not None:
+                self._telling.tell(audit)
+                failure = reply.get("error") or {}
+                act, name = self._verbs.split(verb)
+                outcome = str(failure.get("description", "none"))
+                is_done = not failure or failure["code"] >= MAY_BE_DONE
+                self._audit.acted(
+                    asking.session, act, [name] if name else (), outcome, is_done=is_done
+                )
+
+    async def _not_again(self, message: Msg, session: Session) -> None:
+        """Raises StreamlogError."""
+        try:
+            await self._replays.check(message)
+        except AuthenticationFailed as error:
+            self._audit.not_authenticated(session, str(error), by="NATS")
+            raise
+
+    async def _refuse_asker(self, message: Msg, verb: str, error: StreamlogError) -> None:
+        refused = self._verbs.failed(error, verb)
+        if verb.startswith((DIRECT, *UNSERVED)):
+            await self._client.send_block(message.reply, status(refused).block)
+        else:
+            reply = {**self._verbs.overloaded(verb), "error": refused.json()}
+            await self._client.publish(message.reply, json.dumps(reply).encode())
+
+    def _verb(self, subject: str) -> str:
+        """What comes after the API's prefix."""
+        prefix = next(prefix for prefix in self._prefixes if subject.startswith(prefix))
+        return subject.removeprefix(prefix)
+
+    async def _answer_node(self, message: Msg) -> None:
+        verb = message.subject.rpartition(".")[2]
+        try:
+            if self._identity is not None:
+                self._identity.check_node(message)
+            fields = json.loads(message.data)
+            if verb == "DIRECT":
+                if not self._reply_subjects.allows(text(fields, "reply")):
+                    raise ApiRefused(BAD_REQUEST)
+                await self._direct.answer_for(self._client, message, fields)
+                return
+            data = encode_answer(await self._leader.answer(verb, fields))
+            if len(data) > self._client.max_payload:
+                raise ApiRefused(TOO_LARGE)
+        except Exception as error:
+            if not isinstance(error, ApiRefused | StreamlogError):
+                logger.error("another node's request failed", extra={"verb": verb}, exc_info=error)
+            data = encode_error(error)
+        await self._client.publish(message.reply, data)
+
+    def _fitting(self, reply: dict[str, Any]) -> bytes:
+        data = json.dumps(reply).encode()
+        if len(data) > self._client.max_payload:
+            data = json.dumps({"type": reply["type"], "error": TOO_LARGE.json()}).encode()
+        return data
+
+    async def _publish(
+        self, subject: str, payload: bytes, headers: dict[str, str] | None = None
+    ) -> Unpublished | None:
+        """Where there is a NATS that takes it; else why not."""
+        if not self._client.is_connected:
+            return "disconnected"
+        try:
+            await self._client.publish(subject, payload, headers=headers)
+        except nats.errors.MaxPayloadError:
+            return "too large"
+        except nats.errors.BadSubjectError:
+            return "subject"
+        except nats.errors.BadHeaderError:
+            return "headers"
+        except (nats.errors.Error, OSError):
+            return "disconnected"
+        return None
+
+    async def _failed(self, error: Exception) -> None:
+        """``ingest`` tells of a NATS that is not there; once is enough."""
+        complaint = understood(error, self._access.login)
+        if not self._complaints.hear(complaint):
+            self.complaint = complaint
+            extra = {"error": complaint.text}
+            logger.debug("NATS connection of the management API", extra=extra)
+        elif complaint.kind is NatsErrorKind.SUBSCRIBE:
+            self.complaint = complaint
+
+    async def _disconnected(self) -> None:
+        self.complaint = None
+
+    async def _reconnected(self) -> None:
+        """What may not be subscribed to has been said by now."""
+        if self.complaint is not None and self.complaint.kind is not NatsErrorKind.SUBSCRIBE:
+            self.complaint = None
+
+    async def _client_closed(self) -> None:
+        self._closed.set()
+
+
+async def _telling(answering: Awaitable[None]) -> None:
+    """An answer that cannot be sent is told of here, and nobody else minds."""
+    try:
+        await answering
+    except nats.errors.Error as error:
+        logger.warning("a management reply was not sent", extra={"error": str(error)})
+    except Exception:
+        logger.exception("a management request was not answered")
+
+
+async def _end(client: AdminConnection, subscription: Subscription) -> None:
+    """No more is wanted; what is here already is handed on, so that nobody waits for nothing."""
+    if client.is_connected:
+        try:
+            async with asyncio.timeout(DRAIN_TIMEOUT_S):
+                await subscription.drain()  # type: ignore[no-untyped-call]
+            return
+        except (nats.errors.Error, OSError):  # a time-out, too
+            pass
+    client._remove_sub(subscription._id)  # lest it be said again at a reconnect

@@ -1,0 +1,1 @@
+"""Who asks over NATS, what they may do and see."""

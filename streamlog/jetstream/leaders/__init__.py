@@ -1,0 +1,1 @@
+"""Partitions' leaders, here or on another node, asked for what only they know."""

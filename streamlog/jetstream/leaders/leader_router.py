@@ -1,0 +1,254 @@
+"""The leaders of all partitions: on this node, or asked for over NATS."""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import islice
+from typing import Any, Final, TypeVar
+
+from streamlog.errors import (
+    CorruptData,
+    NodeUnreachable,
+    NotLeader,
+    RequestTimedOut,
+    StreamlogError,
+)
+from streamlog.jetstream.leaders.local_leader import LocalLeader, message_of
+from streamlog.jetstream.leaders.node_rpc import NodeAnswer, NodeRpc
+from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
+from streamlog.jetstream.messages.message_query import DirectQuery, MessageQuery
+from streamlog.jetstream.messages.stored_messages import ReadablePartition, StoredMessage
+from streamlog.jetstream.verbs.subject_counts import Part
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.model import NO_LEADER, NodeId, TopicPartition
+
+STATE_TIMEOUT_S: Final = 1.0
+"""A leader that is not heard in this time is left out of a description."""
+STATES_AT_ONCE: Final = 500
+"""Partitions in one question: the answer stays far below what NATS lets through."""
+REQUEST_TIMEOUT_S: Final = 2.0
+PATIENCE_S: Final = 4.0
+"""How long a request waits for a leader while the next one is elected; clients wait 5 s."""
+PAUSE_S: Final = 0.05
+
+T = TypeVar("T")
+States = dict[TopicPartition, LeaderPartitionState]
+
+
+class LeaderRouter:
+    """Committed records are told by their leader alone: any other node may be behind."""
+
+    def __init__(
+        self,
+        node_id: NodeId,
+        leader: LocalLeader,
+        nodes: NodeRpc,
+        *,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self._node_id = node_id
+        self._here = leader
+        self._nodes = nodes
+        self._image = image
+
+    async def states(self, streams: Sequence[StreamImage], *, details: bool = False) -> States:
+        """Of all their partitions but those whose leader does not answer. ``details``: with the
+        offsets that are erased.
+        """
+        by_leader: dict[NodeId, list[TopicPartition]] = {}
+        for stream in streams:
+            for number, partition in enumerate(stream.partitions):
+                if partition.leader != NO_LEADER:
+                    tp = TopicPartition(stream.name, number)
+                    by_leader.setdefault(partition.leader, []).append(tp)
+        asked = [
+            self._states_at(leader, part, details=details)
+            for leader, tps in by_leader.items()
+            for part in _chunks(tps, STATES_AT_ONCE)
+        ]
+        states: States = {}
+        for found in await asyncio.gather(*asked):
+            states |= found
+        return states
+
+    async def size_bytes(self) -> int:
+        """Of all partitions, each counted once, but those of nodes that do not answer."""
+        nodes = [node.node_id for node in self._image().nodes.values() if not node.fenced]
+        return sum(await asyncio.gather(*(self._size_at(node_id) for node_id in nodes)))
+
+    async def message(self, stream: str, query: MessageQuery) -> StoredMessage:
+        """Of partition 0. Raises Refused if there is none, and NotLeader, NodeUnreachable, ..."""
+        tp = TopicPartition(stream, 0)
+        fields = {"stream": stream, "partition": 0, "query": query._asdict()}
+        return await self._at_leader(
+            tp,
+            "MSG",
+            fields,
+            here=lambda: self._here.message(tp, query),
+            decode=message_of,
+            repeatable=True,
+        )
+
+    async def direct(self, stream: str, query: DirectQuery, reply: str) -> ReadablePartition | None:
+        """The replica of partition 0 that is here, if it is in sync; otherwise None, and the
+        leader has begun to answer at ``reply``. Raises NotLeader, NodeUnreachable, ...
+        """
+        tp = TopicPartition(stream, 0)
+        with contextlib.suppress(NotLeader):
+            return self._here.readable(tp)
+        fields = {"stream": stream, "partition": 0, "query": query.json(), "reply": reply}
+
+        async def here() -> ReadablePartition | None:
+            return self._here.readable(tp)
+
+        return await self._at_leader(tp, "DIRECT", fields, here=here, decode=lambda _: None)
+
+    async def purge(
+        self, tp: TopicPartition, *, sequence: int = 0, keep: int = 0, pattern: str = ""
+    ) -> int:
+        """See ``removal.purge``."""
+        return await self._at_leader(
+            tp,
+            "PURGE",
+            {**_fields(tp), "seq": sequence, "keep": keep, "filter": pattern},
+            here=lambda: self._here.purge(tp, sequence=sequence, keep=keep, pattern=pattern),
+            decode=lambda answer: int(answer.fields["purged"]),
+        )
+
+    async def delete(self, tp: TopicPartition, sequence: int) -> None:
+        """See ``removal.delete``."""
+        await self._at_leader(
+            tp,
+            "DELETE",
+            {**_fields(tp), "seq": sequence},
+            here=lambda: self._here.delete(tp, sequence),
+            decode=lambda _: None,
+        )
+
+    async def subjects(self, tp: TopicPartition, pattern: str) -> dict[str, int]:
+        """Those that match, with the numbers of their messages. Raises as ``message``."""
+        found: dict[str, int] = {}
+        cursor: int | None = 0
+        while cursor is not None:
+            part = await self._subjects_from(tp, pattern, cursor)
+            found |= part.totals
+            cursor = part.cursor
+        return found
+
+    async def _subjects_from(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
+        return await self._at_leader(
+            tp,
+            "SUBJECTS",
+            {**_fields(tp), "filter": pattern, "cursor": cursor},
+            here=lambda: self._here.subjects(tp, pattern, cursor),
+            decode=lambda answer: Part(**answer.fields),
+            repeatable=True,
+        )
+
+    async def subject_count(self, tp: TopicPartition) -> int | None:
+        """None: it is not known, or nobody is there to tell."""
+        leader = self._image().stream(tp.stream).partition(tp.partition).leader
+        try:
+            if leader == self._node_id:
+                return await self._here.subject_count(tp)
+            if leader == NO_LEADER:
+                return None
+            answer = await self._nodes.ask(
+                leader, "SUBJECTS", _fields(tp), timeout_s=STATE_TIMEOUT_S
+            )
+            return _decoded(answer, _count_of)
+        except StreamlogError:
+            return None
+
+    async def _at_leader(
+        self,
+        tp: TopicPartition,
+        verb: str,
+        fields: dict[str, Any],
+        *,
+        here: Callable[[], Awaitable[T]],
+        decode: Callable[[NodeAnswer], T],
+        repeatable: bool = False,
+    ) -> T:
+        """Wherever the leader is; again while nobody leads, or somebody else by now.
+
+        ``repeatable``: also when it is not known whether it was done.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + PATIENCE_S
+        while True:
+            leader = self._image().stream(tp.stream).partition(tp.partition).leader
+            try:
+                if leader == NO_LEADER:
+                    raise NotLeader(f"{tp} has no leader")
+                if leader == self._node_id:
+                    return await here()
+                timeout_s = min(REQUEST_TIMEOUT_S, max(PAUSE_S, deadline - loop.time()))
+                answer = await self._nodes.ask(leader, verb, fields, timeout_s=timeout_s)
+                return _decoded(answer, decode)
+            except (NotLeader, NodeUnreachable, RequestTimedOut) as error:
+                gone = not isinstance(error, RequestTimedOut) or repeatable
+                if not gone or loop.time() >= deadline:
+                    raise
+            await asyncio.sleep(PAUSE_S)
+
+    async def _states_at(
+        self, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool
+    ) -> States:
+        if leader != self._node_id:
+            return await states_at(self._nodes, leader, tps, details=details)
+        try:
+            states = await self._here.states(tps, details=details)
+        except StreamlogError:
+            return {}
+        return _known(tps, states)
+
+    async def _size_at(self, node_id: NodeId) -> int:
+        if node_id == self._node_id:
+            return self._here.size_bytes()
+        try:
+            answer = await self._nodes.ask(node_id, "SIZE", {}, timeout_s=STATE_TIMEOUT_S)
+            return _decoded(answer, lambda it: int(it.fields["size_bytes"]))
+        except StreamlogError:
+            return 0
+
+
+async def states_at(
+    nodes: NodeRpc, leader: NodeId, tps: Sequence[TopicPartition], *, details: bool = False
+) -> States:
+    """Of those partitions that ``leader`` leads; of none if it does not answer."""
+    try:
+        fields = {"partitions": tps, "details": details}
+        answer = await nodes.ask(leader, "STATE", fields, timeout_s=STATE_TIMEOUT_S)
+        return _known(tps, _decoded(answer, _states_of))
+    except StreamlogError:
+        return {}
+
+
+def _known(tps: Sequence[TopicPartition], states: Sequence[LeaderPartitionState | None]) -> States:
+    return {tp: state for tp, state in zip(tps, states, strict=False) if state is not None}
+
+
+def _states_of(answer: NodeAnswer) -> list[LeaderPartitionState | None]:
+    return [fields and LeaderPartitionState.of_json(fields) for fields in answer.fields["states"]]
+
+
+def _decoded(answer: NodeAnswer, decode: Callable[[NodeAnswer], T]) -> T:
+    try:
+        return decode(answer)
+    except (KeyError, TypeError, ValueError) as error:
+        raise CorruptData(f"another node's answer does not decode: {error!r}") from None
+
+
+def _count_of(answer: NodeAnswer) -> int | None:
+    count = answer.fields["count"]
+    return None if count is None else int(count)
+
+
+def _fields(tp: TopicPartition) -> dict[str, Any]:
+    return {"stream": tp.stream, "partition": tp.partition}
+
+
+def _chunks(items: Sequence[T], size: int) -> list[list[T]]:
+    rest = iter(items)
+    return list(iter(lambda: list(islice(rest, size)), []))

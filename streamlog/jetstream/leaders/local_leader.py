@@ -1,0 +1,201 @@
+"""What a node answers about the partitions that it leads, and about no others."""
+
+import base64
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+from streamlog.errors import NotLeader, PartitionNotFound, StreamlogError
+from streamlog.jetstream.errors import BAD_REQUEST, ApiRefused
+from streamlog.jetstream.leaders.node_rpc import NodeAnswer
+from streamlog.jetstream.leaders.partition_state import (
+    LeaderPartitionState,
+    ShownPartition,
+    state_of,
+)
+from streamlog.jetstream.messages.message_deletes import ShrinkingPartition, delete, purge
+from streamlog.jetstream.messages.message_query import MessageQuery
+from streamlog.jetstream.messages.stored_messages import (
+    ReadablePartition,
+    StoredMessage,
+    find_message,
+)
+from streamlog.jetstream.requests.fields import Fields, number, text
+from streamlog.jetstream.verbs.subject_counts import CountedPartition, Part, count_subjects, part_of
+from streamlog.model import TopicPartition
+
+
+class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
+    """What is needed of ``partition.partition.Partition``."""
+
+    @property
+    def is_leader(self) -> bool: ...
+    @property
+    def may_serve_reads(self) -> bool: ...
+    @property
+    def high_watermark_known(self) -> bool: ...
+
+
+class Partitions(Protocol):
+    """What is needed of ``partition.replica_manager.ReplicaManager``."""
+
+    def partition(self, tp: TopicPartition) -> LedPartition: ...
+    def partitions(self) -> Iterator[LedPartition]: ...
+
+
+class Lease(Protocol):
+    """What is needed of ``metadata.nodes.lease.Lease``."""
+
+    @property
+    def held(self) -> bool: ...
+
+    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
+
+
+class LocalLeader:
+    """Called on the node itself, or by ``answer`` for another node. Raises NotLeader.
+
+    Without the lease another may lead already, so that what is here may be old: nothing is told.
+    """
+
+    def __init__(self, partitions: Partitions, lease: Lease | None) -> None:
+        self._partitions = partitions
+        self._lease = lease
+        self._verbs: dict[str, Callable[[Fields], Awaitable[NodeAnswer]]] = {
+            "STATE": self._state,
+            "SIZE": self._size,
+            "MSG": self._message,
+            "PURGE": self._purge,
+            "DELETE": self._delete,
+            "SUBJECTS": self._subjects,
+        }
+
+    async def answer(self, verb: str, fields: Fields) -> NodeAnswer:
+        """What another node asks. Raises Refused and errors of streamlog."""
+        answer = self._verbs.get(verb)
+        if answer is None:
+            raise ApiRefused(BAD_REQUEST)
+        return await answer(fields)
+
+    async def states(
+        self, tps: Iterable[TopicPartition], *, details: bool = False
+    ) -> list[LeaderPartitionState | None]:
+        """Of each; None for one that is not led here, or cannot be read. ``details``: with the
+        offsets that are erased.
+        """
+        return [await self._state_of(tp, details=details) for tp in tps]
+
+    def size_bytes(self) -> int:
+        """Of all that is led here."""
+        led = (partition for partition in self._partitions.partitions() if partition.is_leader)
+        return sum(partition.statistics().size_bytes for partition in led)
+
+    async def message(self, tp: TopicPartition, query: MessageQuery) -> StoredMessage:
+        """Raises Refused if there is none."""
+        return await find_message(self._informed(tp), query)
+
+    async def purge(self, tp: TopicPartition, *, sequence: int, keep: int, pattern: str) -> int:
+        """See ``removal.purge``."""
+        partition = self._informed(tp)
+        await partition.surplus.settle()
+        return await purge(partition, sequence=sequence, keep=keep, pattern=pattern)
+
+    async def delete(self, tp: TopicPartition, sequence: int) -> None:
+        """Erase one message. Raises Refused if there is none."""
+        await delete(self._informed(tp), sequence)
+
+    async def subjects(self, tp: TopicPartition, pattern: str, cursor: int) -> Part:
+        """See ``subjects.part_of``."""
+        partition = self._informed(tp)
+        await partition.surplus.settle()
+        return await part_of(partition, pattern, cursor)
+
+    async def subject_count(self, tp: TopicPartition) -> int | None:
+        """See ``subjects.count_subjects``."""
+        return count_subjects(self._informed(tp))
+
+    def readable(self, tp: TopicPartition) -> ReadablePartition:
+        """Also of a follower that is in sync, which may not know yet what was committed last."""
+        try:
+            partition = self._partitions.partition(tp)
+        except PartitionNotFound as error:
+            raise NotLeader(str(error)) from None
+        if partition.is_leader:
+            return self._informed(tp)
+        if not partition.may_serve_reads:
+            raise NotLeader(f"the replica of {tp} on this node is not in sync")
+        return partition
+
+    def _led(self, tp: TopicPartition) -> LedPartition:
+        try:
+            partition = self._partitions.partition(tp)
+        except PartitionNotFound as error:
+            raise NotLeader(str(error)) from None
+        if not partition.is_leader or (self._lease is not None and not self._lease.held):
+            raise NotLeader(f"{tp} is not led by this node")
+        return partition
+
+    def _informed(self, tp: TopicPartition) -> LedPartition:
+        """A leader so new that it does not know what is committed is none yet."""
+        partition = self._led(tp)
+        if not partition.high_watermark_known:
+            raise NotLeader(f"what is committed of {tp} is not known yet")
+        return partition
+
+    async def _state_of(self, tp: TopicPartition, *, details: bool) -> LeaderPartitionState | None:
+        """One that cannot be read must not hide the others."""
+        try:
+            return await state_of(self._led(tp), details=details)
+        except StreamlogError:
+            return None
+
+    # For other nodes
+
+    async def _state(self, fields: Fields) -> NodeAnswer:
+        tps = [TopicPartition(*tp) for tp in fields["partitions"]]
+        states = await self.states(tps, details=bool(fields.get("details")))
+        return NodeAnswer({"states": [state and state.json() for state in states]})
+
+    async def _size(self, _: Fields) -> NodeAnswer:
+        return NodeAnswer({"size_bytes": self.size_bytes()})
+
+    async def _message(self, fields: Fields) -> NodeAnswer:
+        found = await self.message(tp_of(fields), MessageQuery(**fields["query"]))
+        block = base64.b64encode(found.header_block).decode()
+        return NodeAnswer(
+            {
+                "subject": found.subject,
+                "sequence": found.sequence,
+                "timestamp_ms": found.timestamp_ms,
+                "header_block": block,
+            },
+            found.data,
+        )
+
+    async def _purge(self, fields: Fields) -> NodeAnswer:
+        sequence, keep = number(fields, "seq"), number(fields, "keep")
+        pattern = text(fields, "filter")
+        purged = await self.purge(tp_of(fields), sequence=sequence, keep=keep, pattern=pattern)
+        return NodeAnswer({"purged": purged})
+
+    async def _delete(self, fields: Fields) -> NodeAnswer:
+        await self.delete(tp_of(fields), number(fields, "seq"))
+        return NodeAnswer({})
+
+    async def _subjects(self, fields: Fields) -> NodeAnswer:
+        """Without a filter they are counted alone."""
+        pattern = text(fields, "filter")
+        if not pattern:
+            return NodeAnswer({"count": await self.subject_count(tp_of(fields))})
+        part = await self.subjects(tp_of(fields), pattern, number(fields, "cursor"))
+        return NodeAnswer(part._asdict())
+
+
+def message_of(answer: NodeAnswer) -> StoredMessage:
+    """What MSG answers. Raises KeyError, TypeError, ValueError for what is none."""
+    fields: dict[str, Any] = dict(answer.fields)
+    block = base64.b64decode(fields.pop("header_block"))
+    return StoredMessage(**fields, header_block=block, data=answer.data)
+
+
+def tp_of(fields: Fields) -> TopicPartition:
+    return TopicPartition(text(fields, "stream"), number(fields, "partition"))

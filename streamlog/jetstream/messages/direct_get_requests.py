@@ -1,0 +1,123 @@
+"""DIRECT.GET: from a request to its replies, by this node or by the one that leads."""
+
+import logging
+from collections.abc import Mapping
+from typing import Any, Final
+
+import nats.errors
+from nats.aio.msg import Msg
+
+from streamlog.acl.rules import Operation
+from streamlog.errors import StreamNotFound
+from streamlog.jetstream.connection import AdminConnection
+from streamlog.jetstream.dispatcher import RequestDispatcher, has_api_level
+from streamlog.jetstream.errors import ApiError, ApiRefused
+from streamlog.jetstream.leaders.leader_router import LeaderRouter
+from streamlog.jetstream.leaders.local_leader import LocalLeader, tp_of
+from streamlog.jetstream.messages.direct_get import (
+    LEVEL_MISSING,
+    DirectReply,
+    direct_replies,
+    no_responders,
+    status,
+)
+from streamlog.jetstream.messages.message_query import DirectQuery
+from streamlog.jetstream.messages.stored_messages import ReadablePartition
+from streamlog.jetstream.requests.fields import Fields, text
+
+logger = logging.getLogger(__name__)
+
+PREFIX: Final = "DIRECT.GET."
+TOO_LARGE: Final = ApiError(
+    500, 10051, "the message and its headers are larger than NATS lets through"
+)
+
+
+class DirectRequests:
+    """Answers any number of them side by side."""
+
+    def __init__(
+        self, leader: LocalLeader, leaders: LeaderRouter, verbs: RequestDispatcher
+    ) -> None:
+        self._leader = leader
+        self._leaders = leaders
+        self._verbs = verbs
+
+    async def answer(
+        self, connection: AdminConnection, message: Msg, verb: str, verbs: RequestDispatcher
+    ) -> None:
+        """``verb``: with the stream, and perhaps a subject, at its end; ``verbs``: the asker's."""
+        verbs.count()
+        name, dot, subject = verb.removeprefix(PREFIX).partition(".")
+        try:
+            if not await _allows(name, verbs):
+                await connection.send_block(message.reply, no_responders(message.subject))
+                return
+            query = _query(message, subject if dot else None)
+            partition = await self._leaders.direct(name, query, message.reply)
+        except Exception as error:
+            refused = status(self._verbs.failed(error, verb))
+            await connection.send_block(message.reply, refused.block)
+            return
+        if partition is not None:
+            await self._send(connection, message.reply, name, partition, query)
+
+    async def answer_for(self, connection: AdminConnection, message: Msg, fields: Fields) -> None:
+        """Another node's request: it hears at once whether it will be answered from here."""
+        tp, query = tp_of(fields), DirectQuery.of_travelled(_object(fields, "query"))
+        partition = self._leader.readable(tp)
+        await connection.publish(message.reply, b"{}\n")
+        await self._send(connection, text(fields, "reply"), tp.stream, partition, query)
+
+    async def _send(
+        self,
+        connection: AdminConnection,
+        reply: str,
+        stream: str,
+        partition: ReadablePartition,
+        query: DirectQuery,
+    ) -> None:
+        """What goes wrong half-way is told in the place of the rest."""
+        try:
+            async for found in direct_replies(stream, partition, query):
+                await _send_one(connection, reply, found)
+        except nats.errors.MaxPayloadError:
+            await _send_one(connection, reply, status(TOO_LARGE))
+        except nats.errors.Error:
+            raise
+        except Exception as error:
+            await _send_one(connection, reply, status(self._verbs.failed(error, "DIRECT.GET")))
+
+
+async def _allows(name: str, verbs: RequestDispatcher) -> bool:
+    """Raises TopicForbidden."""
+    try:
+        allowed = (await verbs.streams.stream(name)).config.allow_direct
+    except StreamNotFound:
+        return False
+    if allowed and verbs.access is not None:
+        verbs.access.check_topic(Operation.READ, name)
+    return allowed
+
+
+def _query(message: Msg, subject: str | None) -> DirectQuery:
+    """``subject``: at the end of the request's own. Raises Refused with a status."""
+    if not has_api_level(message.headers or {}):
+        raise ApiRefused(LEVEL_MISSING)
+    if subject is None:
+        return DirectQuery.of(message.data)
+    return DirectQuery.of_subject(subject, message.data)
+
+
+async def _send_one(connection: AdminConnection, reply: str, found: DirectReply) -> None:
+    if found.block:
+        await connection.send_block(reply, found.block, found.data)
+    else:
+        await connection.publish(reply, found.data)
+
+
+def _object(fields: Fields, key: str) -> Mapping[str, Any]:
+    value = fields[key]
+    if not isinstance(value, dict):
+        raise TypeError(f"{key}: not an object")
+    return value

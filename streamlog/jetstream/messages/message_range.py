@@ -1,0 +1,126 @@
+"""A passage of a stream: its messages from an offset on, in order, all or those of some subjects.
+
+Which ones match, the partition's index knows; of the log no more is read than has some of them.
+"""
+
+import asyncio
+from bisect import bisect_left
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Final
+
+from streamlog.errors import OffsetOutOfRange
+from streamlog.jetstream.messages.stored_messages import (
+    ReadablePartition,
+    StoredMessage,
+    stored_message,
+)
+from streamlog.log.segment.slice import FileSlice
+from streamlog.record.batch import batches
+from streamlog.record.codec import Record, iter_records
+from streamlog.record.pick import record_at
+
+READ_BYTES: Final = 1024 * 1024
+"""Read at once where the next messages are near."""
+NEAR: Final = 64
+"""So many offsets apart; what is farther is read by itself, with the rest of its batch."""
+NAMED_AT_ONCE: Final = 1_000
+"""Offsets that are known before they are read: what goes meanwhile is left out."""
+PICKED_BYTES_MAX: Final = 16 * 1024 * 1024
+"""What is held of one read: its batches may decompress to far more than was read."""
+RECORD_BYTES: Final = 300
+"""What a record takes beside its key, value and headers."""
+LOOKED_AT_ONCE: Final = 4_000_000
+"""Looked through, at about a nanosecond each, before others have their turn of the event loop."""
+
+
+async def messages_from(
+    partition: ReadablePartition, pattern: str, offset: int
+) -> AsyncIterator[StoredMessage]:
+    """All that are committed by now, from ``offset`` on, whose subject matches; "": all.
+
+    Raises Overloaded where subjects cannot be known, CorruptBatch, StorageFailed.
+    """
+    end = partition.high_watermark
+    offset = max(offset, partition.log_start_offset)
+    while offset < end:
+        wanted, offset = await _named(partition, pattern, offset, end)
+        async for records in _read_all(partition, wanted):
+            for record in records:
+                if record.offset not in partition.erased:
+                    yield stored_message(record)
+
+
+async def count_from(partition: ReadablePartition, pattern: str, offset: int) -> int:
+    """How many these are; without a pattern those that were compacted away count, too."""
+    offset, end = max(offset, partition.log_start_offset), partition.high_watermark
+    if not pattern:
+        return max(0, end - offset) - partition.erased.count(offset, end)
+    wanted, count = pattern.encode(), 0
+    for low in range(offset, end, LOOKED_AT_ONCE):
+        index = await partition.subjects.know()
+        count += index.message_total(wanted, min(low + LOOKED_AT_ONCE, end), low=low)
+        await asyncio.sleep(0)
+    return count
+
+
+async def _named(
+    partition: ReadablePartition, pattern: str, offset: int, end: int
+) -> tuple[Sequence[int], int]:
+    """The next offsets that are wanted, and where to go on."""
+    if not pattern:
+        return range(offset, end), end
+    index = await partition.subjects.know()
+    upper = min(offset + LOOKED_AT_ONCE, end)
+    found = index.offsets(pattern.encode(), offset, upper, limit=NAMED_AT_ONCE)
+    await asyncio.sleep(0)
+    return found, found[-1] + 1 if len(found) == NAMED_AT_ONCE else upper
+
+
+async def _read_all(
+    partition: ReadablePartition, wanted: Sequence[int]
+) -> AsyncIterator[list[Record]]:
+    """As far as they are there; some at a time."""
+    while wanted:
+        is_near = len(wanted) > 1 and wanted[1] - wanted[0] <= NEAR
+        try:
+            with await partition.read(wanted[0], READ_BYTES if is_near else 1) as part:
+                records, upper = await asyncio.to_thread(_picked, part, wanted)
+        except OffsetOutOfRange:
+            upper = partition.log_start_offset
+            if upper <= wanted[0]:
+                raise
+            records = []  # retention was quicker
+        yield records
+        wanted = wanted[bisect_left(wanted, upper) :]
+
+
+def _picked(part: FileSlice, wanted: Sequence[int]) -> tuple[list[Record], int]:
+    """Those of the wanted ones that are in the slice, and the end of what was looked at: of the
+    slice, or before it where they come to much. Of an empty slice that is the end of all.
+    """
+    found: list[Record] = []
+    left, upper = PICKED_BYTES_MAX, wanted[-1] + 1
+    for header, batch in batches(part.read()):
+        upper = header.next_offset
+        low, high = (bisect_left(wanted, it) for it in (header.base_offset, header.next_offset))
+        for record in _of_batch(batch, wanted[low:high]):
+            found.append(record)
+            left -= _size_of(record)
+            if left <= 0:
+                return found, record.offset + 1
+    return found, upper
+
+
+def _of_batch(batch: memoryview, wanted: Sequence[int]) -> Iterator[Record]:
+    if len(wanted) == 1:
+        record = record_at(batch, wanted[0])
+        if record is not None:
+            yield record
+    elif wanted:
+        chosen = set(wanted)
+        yield from (record for record in iter_records(batch) if record.offset in chosen)
+
+
+def _size_of(record: Record) -> int:
+    size = RECORD_BYTES + len(record.key or b"") + len(record.value or b"")
+    return size + sum(RECORD_BYTES + len(name) + len(it or b"") for name, it in record.headers)

@@ -1,0 +1,275 @@
+"""One message of a stream: by its sequence, from a time on, or the last or next one on a subject.
+
+Who has which subject the partition's index knows, so that no lookup reads more than one batch of
+the log; the first one by subject has the index made.
+"""
+
+import asyncio
+import base64
+from collections.abc import Callable, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from streamlog.errors import Overloaded
+from streamlog.jetstream.errors import NO_MESSAGE, ApiRefused
+from streamlog.jetstream.messages.message_query import MessageQuery
+from streamlog.jetstream.verbs.stream_info import rfc3339
+from streamlog.kafka.net.sendfile import read_warm
+from streamlog.log.segment.slice import FileSlice
+from streamlog.record.batch import BatchHeader, batches
+from streamlog.record.codec import Record
+from streamlog.record.compression import Buffer
+from streamlog.record.offset_set import OffsetSet
+from streamlog.record.opening import opened, opened_at_once
+from streamlog.record.pick import may_have, record_in
+from streamlog.record.subjects import NOTHING, SubjectIndex, is_pattern
+
+AT_ONCE_BYTES: Final = 64 * 1024
+"""A batch no larger than this, and in the page cache, is read on the event loop."""
+PATTERNS_MAX: Final = 4_096
+WILD_PATTERNS_MAX: Final = 100
+"""Of one lookup of the last message of many subjects. With wildcards, each is compared with each
+subject; without, it is found at once."""
+LOOKS_MAX: Final = 20_000_000
+"""Such comparisons in one lookup, of about 0.1 µs each."""
+LOOKS_AT_ONCE: Final = 20_000
+"""... before others have their turn of the event loop."""
+LOOKED_AT_ONCE: Final = 4_000_000
+"""Offsets looked through before others have their turn, at about a nanosecond each."""
+_WITHOUT_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
+TRIES_MAX: Final = 8
+"""Of one lookup: what the index named may have been taken away when it is read."""
+
+
+class KnownSubjects(Protocol):
+    """What is needed of ``partition.subjects.subjects.Subjects``."""
+
+    async def know(self) -> SubjectIndex: ...
+    def at_hand(self) -> SubjectIndex | None: ...
+
+
+class ReadablePartition(Protocol):
+    """What is needed of ``partition.partition.Partition``."""
+
+    @property
+    def log_start_offset(self) -> int: ...
+    @property
+    def high_watermark(self) -> int: ...
+    @property
+    def erased(self) -> OffsetSet: ...
+    @property
+    def subjects(self) -> KnownSubjects: ...
+    async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
+    async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class StoredMessage:
+    """A record as the NATS message that it was."""
+
+    subject: str
+    sequence: int
+    timestamp_ms: int
+    header_block: bytes
+    """From ``NATS/1.0`` to the empty line; b"" without headers."""
+    data: bytes
+
+    def json(self, *, headers: bool = True) -> dict[str, Any]:
+        message: dict[str, Any] = {
+            "subject": self.subject,
+            "seq": self.sequence,
+            "time": rfc3339(self.timestamp_ms),
+        }
+        if self.data:
+            message["data"] = base64.b64encode(self.data).decode()
+        if headers and self.header_block:
+            message["hdrs"] = base64.b64encode(self.header_block).decode()
+        return message
+
+
+def stored_message(record: Record) -> StoredMessage:
+    """The first header is the subject; a second called ``reply`` is the message's reply subject.
+
+    A Kafka producer's headers, and those of an envelope, are any bytes. Line ends in them become
+    blanks: they would begin headers of their own in a message of NATS, or end them all.
+    """
+    headers = list(record.headers)
+    subject = ""
+    if headers and headers[0][0] == "subject":
+        subject = _in_a_line(headers.pop(0)[1] or b"").decode(errors="replace")
+        if headers and headers[0][0] == "reply":
+            headers.pop(0)
+    block = b"".join(
+        b"%b: %b\r\n" % (_in_a_line(name.encode()), _in_a_line(value or b""))
+        for name, value in headers
+    )
+    return StoredMessage(
+        subject=subject,
+        sequence=record.offset + 1,
+        timestamp_ms=record.timestamp_ms,
+        header_block=b"NATS/1.0\r\n%b\r\n" % block if block else b"",
+        data=record.value or b"",
+    )
+
+
+def _in_a_line(text: bytes) -> bytes:
+    return text.translate(_WITHOUT_LINE_ENDS)
+
+
+async def find_message(partition: ReadablePartition, query: MessageQuery) -> StoredMessage:
+    """Raises Refused if there is none; Overloaded where subjects cannot be known."""
+    if query.last:
+        return await last_message(partition, query.last)
+    sequence = await first_sequence(partition, query)
+    if query.following:
+        return await next_message(partition, query.following, sequence)
+    return await message_at(partition, sequence)
+
+
+async def first_sequence(partition: ReadablePartition, query: MessageQuery) -> int:
+    """Where it begins, by sequence or by time; past the end where nothing is that late."""
+    if query.start_ms is None:
+        return query.sequence
+    found = await partition.offset_for_timestamp(query.start_ms)
+    return partition.high_watermark + 1 if found is None else found[0] + 1
+
+
+async def message_at(partition: ReadablePartition, sequence: int) -> StoredMessage:
+    """Raises Refused if there is none."""
+    offset = sequence - 1
+    if not partition.log_start_offset <= offset < partition.high_watermark:
+        raise ApiRefused(NO_MESSAGE)
+    if offset in partition.erased:
+        raise ApiRefused(NO_MESSAGE)
+    with await partition.read(offset, 1) as part:
+        data = read_warm(part) if len(part) <= AT_ONCE_BYTES else None
+        if data is None:
+            data = await asyncio.to_thread(part.read)
+    found = await _at(data, offset)
+    if found is None:
+        raise ApiRefused(NO_MESSAGE)
+    return found
+
+
+async def next_message(
+    partition: ReadablePartition, pattern: str, from_sequence: int
+) -> StoredMessage:
+    """The first message at or after ``from_sequence`` whose subject matches."""
+    wanted, offset = pattern.encode(), max(from_sequence - 1, 0)
+    return await _named(
+        partition, lambda index: index.next(wanted, offset, partition.high_watermark)
+    )
+
+
+async def last_message(partition: ReadablePartition, pattern: str) -> StoredMessage:
+    """The last message whose subject matches."""
+    wanted = pattern.encode()
+    return await _named(partition, lambda index: index.last(wanted, partition.high_watermark))
+
+
+async def last_of_many(
+    partition: ReadablePartition,
+    patterns: Sequence[str],
+    *,
+    up_to_sequence: int | None = None,
+    limit: int,
+) -> list[int] | None:
+    """The sequences of the last message of each subject that matches one of ``patterns``, in order,
+    as of when ``up_to_sequence`` was the last one. None: they are more than ``limit``, or too many
+    are looked for.
+    """
+    names = {pattern.encode() for pattern in patterns}
+    wild = [name for name in names if is_pattern(name)]
+    if len(names) > PATTERNS_MAX or len(wild) > WILD_PATTERNS_MAX:
+        return None
+    for _ in range(TRIES_MAX):
+        index, below = await partition.subjects.know(), partition.high_watermark
+        if up_to_sequence is not None:
+            below = min(below, up_to_sequence)
+        if len(wild) > 1 and len(wild) * index.number_end > LOOKS_MAX:
+            return None
+        numbers = await _numbers(partition, index, names.difference(wild), wild)
+        found = await _last_of_each(partition, index, numbers, below, limit)
+        if found is not None:
+            return None if len(found) > limit else sorted(offset + 1 for offset in found)
+    raise Overloaded("the index of subjects is made anew again and again")
+
+
+async def _numbers(
+    partition: ReadablePartition,
+    index: SubjectIndex,
+    names: AbstractSet[bytes],
+    wild: Sequence[bytes],
+) -> list[int] | None:
+    """Of subjects with these names, or that match one of the others. None: the index was made anew
+    meanwhile, and its numbers are others. Others have their turn of the event loop meanwhile.
+    """
+    numbers = {number for name in names if (number := index.number_of(name)) is not None}
+    step = max(1, LOOKS_AT_ONCE // max(1, len(wild)))
+    for low in range(0, index.number_end if wild else 0, step):
+        numbers.update(index.matching(wild, low=low, high=low + step))
+        await asyncio.sleep(0)
+        if await partition.subjects.know() is not index:
+            return None
+    return list(numbers)
+
+
+async def _last_of_each(
+    partition: ReadablePartition,
+    index: SubjectIndex,
+    numbers: Sequence[int] | None,
+    below: int,
+    limit: int,
+) -> list[int] | None:
+    """The offsets, or more than ``limit`` of them. None likewise."""
+    if numbers is None:
+        return None
+    found, rest, high = list[int](), numbers, below
+    while rest and len(found) <= limit:
+        low = high - LOOKED_AT_ONCE
+        some, rest = index.last_of_each(rest, low, high)
+        found += some
+        if low <= index.start_offset:
+            break
+        high = low
+        await asyncio.sleep(0)
+        if await partition.subjects.know() is not index:
+            return None
+    return found
+
+
+async def _named(
+    partition: ReadablePartition, name: Callable[[SubjectIndex], int]
+) -> StoredMessage:
+    for _ in range(TRIES_MAX):
+        offset = name(await partition.subjects.know())
+        if offset == NOTHING:
+            break
+        try:
+            return await message_at(partition, offset + 1)
+        except ApiRefused:
+            continue
+    raise ApiRefused(NO_MESSAGE)
+
+
+async def _at(data: Buffer, offset: int) -> StoredMessage | None:
+    """A batch that comes to much is opened and looked through in a thread."""
+    for header, batch in batches(data):
+        if offset < header.next_offset:
+            if not may_have(header, offset):
+                return None
+            body = opened_at_once(header, batch)
+            if body is not None and len(body) <= AT_ONCE_BYTES:
+                return _picked(body, header, offset)
+            return await asyncio.to_thread(_found, header, batch, offset)
+    return None
+
+
+def _found(header: BatchHeader, batch: Buffer, offset: int) -> StoredMessage | None:
+    return _picked(opened(header, batch), header, offset)
+
+
+def _picked(body: Buffer, header: BatchHeader, offset: int) -> StoredMessage | None:
+    record = record_in(body, header, offset)
+    return None if record is None else stored_message(record)

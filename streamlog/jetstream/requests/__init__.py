@@ -1,0 +1,1 @@
+"""A request's JSON: the fields of each request and their types. Pure."""

@@ -1,0 +1,1 @@
+"""What each request about streams, the cluster and the account comes to."""

@@ -1,0 +1,63 @@
+"""The verb about the account: there are no accounts, and what is used has no quota."""
+
+from typing import Any
+
+from streamlog.ingest.admission.publish_headers import API_LEVEL
+from streamlog.jetstream.leaders.leader_router import LeaderRouter
+from streamlog.jetstream.requests.fields import Fields
+from streamlog.jetstream.verbs.streams import Metadata
+from streamlog.metadata.stream.config import INTERNAL_STREAMS
+
+
+class AccountCounts:
+    """Of requests, whoever makes them."""
+
+    def __init__(self) -> None:
+        self.requests = 0
+        self.errors = 0
+
+
+class Account:
+    """As one asker sees it."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        leaders: LeaderRouter,
+        domain: str,
+        counts: AccountCounts,
+        *,
+        sees_all: bool,
+    ) -> None:
+        """``sees_all``: how much there is in all is told."""
+        self._metadata = metadata
+        self._leaders = leaders
+        self._domain = domain
+        self._counts = counts
+        self._sees_all = sees_all
+
+    async def info(self, _: str, __: Fields) -> dict[str, Any]:
+        return {
+            "memory": 0,
+            "storage": await self._leaders.size_bytes() if self._sees_all else 0,
+            "reserved_memory": 0,
+            "reserved_storage": 0,
+            "streams": len(set(self._metadata.image.streams) - INTERNAL_STREAMS),
+            "consumers": 0,
+            "limits": {
+                "max_memory": 0,
+                "max_storage": -1,
+                "max_streams": -1,
+                "max_consumers": 0,
+                "max_ack_pending": -1,
+                "memory_max_stream_bytes": -1,
+                "storage_max_stream_bytes": -1,
+                "max_bytes_required": False,
+            },
+            "domain": self._domain,
+            "api": {
+                "level": API_LEVEL,
+                "total": self._counts.requests,
+                "errors": self._counts.errors,
+            },
+        }

@@ -1,0 +1,35 @@
+"""How a node comes to know what has been decided by now, once for all who ask together."""
+
+import asyncio
+
+from streamlog.metadata.read_barrier import AskedController, catch_up
+
+
+class ReadBarrier:
+    """``catch_up``, and the image has all that the controller had decided before it was called."""
+
+    def __init__(self, metadata: AskedController) -> None:
+        self._metadata = metadata
+        self._next: asyncio.Future[None] | None = None
+        """The end of the round that has yet to begin: a question that is on its way may be older
+        than whoever comes now."""
+        self._round = asyncio.Lock()
+
+    async def catch_up(self) -> None:
+        """Whoever was told of a decision by another node finds it here.
+
+        Without a controller nothing is decided, and what there is will do.
+        """
+        if self._next is not None:
+            await asyncio.shield(self._next)
+            return
+        joined = self._next = asyncio.get_running_loop().create_future()
+        try:
+            async with self._round:
+                await asyncio.sleep(0)  # those that came together with this one join it
+                self._next = None
+                await catch_up(self._metadata)
+        finally:
+            if self._next is joined:
+                self._next = None
+            joined.set_result(None)

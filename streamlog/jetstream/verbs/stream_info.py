@@ -1,0 +1,127 @@
+"""What is answered about a stream: JetStream's StreamInfo."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from streamlog.jetstream.leaders.partition_state import LeaderPartitionState
+from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_to_json
+from streamlog.metadata.image.metadata_image import MetadataImage, PartitionImage, StreamImage
+from streamlog.model import NO_LEADER, NodeId
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+NO_TIME = "0001-01-01T00:00:00Z"
+
+
+def rfc3339(time_ms: int) -> str:
+    """In UTC, ending in ``Z``: some clients read nothing else."""
+    text = (_EPOCH + timedelta(milliseconds=time_ms)).isoformat(timespec="milliseconds")
+    return text.replace("+00:00", "Z")
+
+
+def node_name(node_id: int) -> str:
+    return f"node-{node_id}"
+
+
+def node_id_of(name: str) -> NodeId | None:
+    """The node that a request means: ``node-2``, or ``2``."""
+    number = name.removeprefix("node-")
+    return NodeId(int(number)) if number.isascii() and number.isdigit() else None
+
+
+def stream_info(
+    stream: StreamImage,
+    states: Sequence[LeaderPartitionState | None],
+    *,
+    image: MetadataImage,
+    domain: str,
+    now_ms: int,
+) -> dict[str, Any]:
+    """Config, state and cluster; of several partitions the sums, and the outermost sequences.
+
+    ``states`` of the partitions in order; None: nobody was there to tell.
+    """
+    config = config_to_json(stream.config)
+    if states and all(state is not None and state.is_auto_paused for state in states):
+        config["metadata"] = {**config.get("metadata", {}), AUTO_PAUSED: "true"}
+    return {
+        "config": config,
+        "created": rfc3339(stream.created_ms),
+        "state": _state([state for state in states if state is not None]),
+        "domain": domain,
+        "cluster": _cluster(stream, states[0] if states else None, image),
+        "ts": rfc3339(now_ms),
+    }
+
+
+def _state(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
+    first_ms = [state.first_ms for state in states if state.first_ms is not None]
+    last_ms = [state.last_ms for state in states if state.last_ms is not None]
+    last_seq = max((state.high_watermark for state in states), default=0)
+    return {
+        "messages": sum(state.message_count for state in states),
+        "bytes": sum(state.size_bytes for state in states),
+        "first_seq": min((state.log_start_offset + 1 for state in states), default=0)
+        if last_seq
+        else 0,
+        "first_ts": rfc3339(min(first_ms)) if first_ms else NO_TIME,
+        "last_seq": last_seq,
+        "last_ts": rfc3339(max(last_ms)) if last_ms else NO_TIME,
+        "consumer_count": 0,
+        **_deleted(states),
+    }
+
+
+def _deleted(states: Sequence[LeaderPartitionState]) -> dict[str, Any]:
+    """How many, and which where that was asked; of several partitions one after the other."""
+    deleted = [offset + 1 for state in states for offset in state.erased or ()]
+    told = {"num_deleted": sum(state.erased_count for state in states), "deleted": deleted}
+    return {name: value for name, value in told.items() if value}
+
+
+def _cluster(
+    stream: StreamImage, state: LeaderPartitionState | None, image: MetadataImage
+) -> dict[str, Any]:
+    """Of partition 0; its leader is not among the replicas, as JetStream has it."""
+    cluster: dict[str, Any] = {"name": image.cluster_id, "raft_group": f"{stream.name}-0"}
+    if not stream.partitions:
+        return {**cluster, "replicas": []}
+    partition = stream.partitions[0]
+    if partition.leader != NO_LEADER:
+        cluster["leader"] = node_name(partition.leader)
+    lags = {} if state is None else state.replica_lags
+    cluster["replicas"] = replicas_json(partition, lags, image, but=partition.leader)
+    return cluster
+
+
+def replicas_json(
+    partition: PartitionImage,
+    lags: Mapping[NodeId, int],
+    image: MetadataImage,
+    *,
+    but: NodeId | None,
+) -> list[dict[str, Any]]:
+    """All of a partition's replicas but one."""
+    return [
+        _replica(node_id, partition, lags, image)
+        for node_id in partition.replicas
+        if node_id != but
+    ]
+
+
+def _replica(
+    node_id: NodeId, partition: PartitionImage, lags: Mapping[NodeId, int], image: MetadataImage
+) -> dict[str, Any]:
+    """``current`` is: in sync. ``lag`` is left out where there is none, or nobody to tell."""
+    node, lag = image.nodes.get(node_id), lags.get(node_id, 0)
+    replica: dict[str, Any] = {
+        "name": node_name(node_id),
+        "current": node_id in partition.isr,
+        "active": 0,
+        "peer": node_name(node_id),
+    }
+    if node is None or node.fenced:
+        replica["offline"] = True
+    if lag:
+        replica["lag"] = lag
+    return replica

@@ -1,0 +1,265 @@
+"""The verbs about streams: a request's fields in; a reply's fields, Refused or our errors out."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from streamlog.authz.permissions import Permissions
+from streamlog.errors import StreamExists, StreamNotFound
+from streamlog.jetstream.auth.authorization import check_bindings, check_update
+from streamlog.jetstream.errors import (
+    BAD_REQUEST,
+    NAME_MISMATCH,
+    NO_PEERS,
+    PATH_IN_NAME,
+    REPLICAS,
+    ApiRefused,
+    invalid_config,
+    message_delete_failed,
+    purge_failed,
+)
+from streamlog.jetstream.leaders.leader_router import LeaderRouter
+from streamlog.jetstream.messages.message_query import MessageQuery
+from streamlog.jetstream.requests.fields import Fields, number, text
+from streamlog.jetstream.verbs.config_rules import check_creation, normalised
+from streamlog.jetstream.verbs.read_barrier import ReadBarrier
+from streamlog.jetstream.verbs.stream_config import config_from_json
+from streamlog.jetstream.verbs.stream_info import stream_info
+from streamlog.jetstream.verbs.subject_counts import page_of
+from streamlog.metadata.commands import Command
+from streamlog.metadata.controller.streams import LASTING
+from streamlog.metadata.forwarding import Granted
+from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.stream.config import (
+    StreamConfig,
+    check_writable_by_clients,
+    is_hidden,
+    is_internal,
+)
+from streamlog.metadata.stream.subjects import SUBJECT_BYTES_MAX
+from streamlog.metadata.stream.write_state import check_may_be_cut
+from streamlog.model import NodeId, TopicPartition
+
+NAMES_MAX: Final = 1024
+LIST_MAX: Final = 256
+LOOKED_AT_ONCE: Final = 2_000
+"""Streams and their subjects, before others have their turn of the event loop."""
+COUNTED_PARTITIONS_MAX: Final = 64
+"""Of a stream with more of them the number of subjects is not told."""
+
+
+class Metadata(Protocol):
+    """What is needed of ``metadata.service.MetadataService``."""
+
+    @property
+    def image(self) -> MetadataImage: ...
+    @property
+    def controller_id(self) -> NodeId | None: ...
+    async def create_stream(self, config: StreamConfig) -> tuple[StreamImage, bool]: ...
+    async def update_stream(
+        self, config: StreamConfig, seen: StreamConfig | None = None
+    ) -> StreamImage: ...
+    async def delete_stream(self, name: str) -> None: ...
+    async def request(self, command: Command) -> Granted: ...
+    async def take(self, command: Command, *, forwarded: bool) -> Granted: ...
+
+
+class Streams:
+    """Every method is one verb."""
+
+    def __init__(
+        self,
+        metadata: Metadata,
+        leaders: LeaderRouter,
+        *,
+        domain: str,
+        now_ms: Callable[[], int],
+        access: Permissions | None = None,
+        freshness: ReadBarrier | None = None,
+    ) -> None:
+        """``access``: of whoever asks; ``metadata`` is as that one sees it."""
+        self._metadata = metadata
+        self._access = access
+        self.freshness = freshness or ReadBarrier(metadata)
+        self._leaders = leaders
+        self._domain = domain
+        self._now_ms = now_ms
+
+    async def create(self, name: str, fields: Fields) -> dict[str, Any]:
+        if fields.get("name", "") != name:
+            raise ApiRefused(NAME_MISMATCH)
+        if "/" in name or "\\" in name:
+            raise ApiRefused(PATH_IN_NAME)
+        check_creation(fields)
+        config = self._honoured(normalised(fields))
+        if self._access is not None:
+            self._access.check_creation(name)
+            check_bindings(self._access, config)
+        stream, created = await self._metadata.create_stream(config)
+        if not created and self._access is not None and not self._access.sees(name):
+            raise StreamExists(f"stream {name!r} exists")
+        info = await self._info(stream)
+        return {**info, "did_create": True} if created else info
+
+    async def update(self, name: str, fields: Fields) -> dict[str, Any]:
+        asked = normalised(fields)
+        if asked["name"] != name:
+            raise ApiRefused(NAME_MISMATCH)
+        known = (await self.stream(name)).config
+        for lasting in LASTING:
+            if getattr(known, lasting.name) and not asked[lasting.jetstream]:
+                raise ApiRefused(invalid_config(lasting.told))
+        config = self._honoured(asked)
+        seen = None
+        if self._access is not None:
+            check_update(self._access, known, config)
+            seen = known
+        return await self._info(await self._metadata.update_stream(config, seen))
+
+    async def info(self, name: str, fields: Fields) -> dict[str, Any]:
+        pattern, offset = text(fields, "subjects_filter"), max(fields.get("offset", 0), 0)
+        details = bool(fields.get("deleted_details"))
+        await self.freshness.catch_up()
+        stream = self._known(name)
+        info: dict[str, Any] = {"total": 0, "offset": 0, "limit": 0}
+        info |= (await self._infos([stream], details=details))[0]
+        counts = await self._subject_counts(stream)
+        if None not in counts and any(counts):
+            info["state"]["num_subjects"] = sum(filter(None, counts))
+        if pattern:
+            page = await page_of(await self._subjects(stream, pattern), offset)
+            if page.subjects:
+                info["state"]["subjects"] = page.subjects
+            info |= page.json()
+        return info
+
+    async def _subject_counts(self, stream: StreamImage) -> list[int | None]:
+        """Of each partition, unless they are many."""
+        places = range(len(stream.partitions))
+        if len(places) > COUNTED_PARTITIONS_MAX:
+            return []
+        tps = [TopicPartition(stream.name, place) for place in places]
+        return await asyncio.gather(*(self._leaders.subject_count(tp) for tp in tps))
+
+    async def _subjects(self, stream: StreamImage, pattern: str) -> dict[str, int]:
+        """A subject may have messages in several partitions."""
+        totals: dict[str, int] = {}
+        for place in range(len(stream.partitions)):
+            tp = TopicPartition(stream.name, place)
+            for subject, count in (await self._leaders.subjects(tp, pattern)).items():
+                totals[subject] = totals.get(subject, 0) + count
+        return totals
+
+    async def delete(self, name: str, _: Fields) -> dict[str, Any]:
+        await self.stream(name)
+        await self._metadata.delete_stream(name)
+        return {"success": True}
+
+    async def names(self, _: str, fields: Fields) -> dict[str, Any]:
+        await self.freshness.catch_up()
+        names, page = await self._page(fields, NAMES_MAX)
+        return {**page, "streams": names}
+
+    async def list_streams(self, _: str, fields: Fields) -> dict[str, Any]:
+        await self.freshness.catch_up()
+        names, page = await self._page(fields, LIST_MAX)
+        streams = [self._metadata.image.streams[name] for name in names]
+        return {**page, "streams": await self._infos(streams)}
+
+    async def purge(self, name: str, fields: Fields) -> dict[str, Any]:
+        sequence, keep = number(fields, "seq"), number(fields, "keep")
+        if sequence and keep:
+            raise ApiRefused(BAD_REQUEST)
+        pattern = text(fields, "filter")
+        stream = await self.stream(name)
+        check_writable_by_clients(name)
+        check_may_be_cut(stream.config)
+        if stream.config.deny_purge:
+            raise ApiRefused(purge_failed("stream purge not permitted"))
+        count = len(stream.partitions)
+        if sequence and count > 1:
+            raise ApiRefused(purge_failed("seq: each partition has sequences of its own"))
+        purged = 0
+        for partition in range(count):
+            tp = TopicPartition(name, partition)
+            purged += await self._leaders.purge(tp, sequence=sequence, keep=keep, pattern=pattern)
+        return {"success": True, "purged": purged}
+
+    async def delete_message(self, name: str, fields: Fields) -> dict[str, Any]:
+        """Of partition 0, as ``message``."""
+        sequence = number(fields, "seq")
+        config = (await self.stream(name)).config
+        check_writable_by_clients(name)
+        check_may_be_cut(config)
+        if config.deny_delete:
+            raise ApiRefused(message_delete_failed("message delete not permitted"))
+        await self._leaders.delete(TopicPartition(name, 0), sequence)
+        return {"success": True}
+
+    async def message(self, name: str, fields: Fields) -> dict[str, Any]:
+        """Of partition 0."""
+        query = MessageQuery.of(fields)
+        await self.stream(name)
+        found = await self._leaders.message(name, query)
+        return {"message": found.json(headers=not query.no_headers)}
+
+    async def stream(self, name: str) -> StreamImage:
+        """Raises StreamNotFound, but not for one that this node is about to hear of."""
+        try:
+            return self._known(name)
+        except StreamNotFound:
+            await self.freshness.catch_up()
+        return self._known(name)
+
+    def _known(self, name: str) -> StreamImage:
+        """What is no business of NATS is not there; other internal streams may be read."""
+        if is_hidden(name):
+            raise StreamNotFound(f"{name!r} is an internal stream")
+        return self._metadata.image.stream(name)
+
+    def _honoured(self, asked: Fields) -> StreamConfig:
+        """Of a configuration that keeps JetStream's rules. Raises Refused, InvalidRequest."""
+        image = self._metadata.image
+        if asked["num_replicas"] > 1 and len(image.nodes) == 1:
+            raise ApiRefused(REPLICAS)
+        placement = asked.get("placement") or {}
+        if placement.get("tags") or placement.get("cluster", "") not in ("", image.cluster_id):
+            raise ApiRefused(NO_PEERS)  # no node has tags
+        return config_from_json(asked)
+
+    async def _info(self, stream: StreamImage) -> dict[str, Any]:
+        return (await self._infos([stream]))[0]
+
+    async def _infos(
+        self, streams: Sequence[StreamImage], *, details: bool = False
+    ) -> list[dict[str, Any]]:
+        """A leader that does not answer must not hide the streams."""
+        states = await self._leaders.states(streams, details=details)
+        return [
+            stream_info(
+                stream,
+                [states.get(TopicPartition(stream.name, n)) for n in range(len(stream.partitions))],
+                image=self._metadata.image,
+                domain=self._domain,
+                now_ms=self._now_ms(),
+            )
+            for stream in streams
+        ]
+
+    async def _page(self, fields: Fields, limit: int) -> tuple[list[str], dict[str, int]]:
+        """Sorted names from ``offset`` on, at most ``limit``; of those that watch ``subject``."""
+        pattern, streams = text(fields, "subject"), self._metadata.image.streams
+        if len(pattern) > SUBJECT_BYTES_MAX:
+            raise ApiRefused(BAD_REQUEST)  # it is compared with each stream's
+        names, looked = list[str](), 0
+        for name, stream in streams.items():
+            if not is_internal(name) and (not pattern or stream.config.hears(pattern)):
+                names.append(name)
+            looked += 1 + (len(stream.config.subjects) if pattern else 0)
+            if looked >= LOOKED_AT_ONCE:
+                looked = 0
+                await asyncio.sleep(0)
+        names.sort()
+        offset = min(max(fields.get("offset", 0), 0), len(names))
+        page = {"total": len(names), "offset": offset, "limit": limit}
+        return names[offset : offset + limit], page
