@@ -7,12 +7,12 @@ from prometheus_client import ProcessCollector
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
-from streamlog.console.group_gauges import GroupGauges
-from streamlog.console.lag_gauges import LagGauges
-from streamlog.console.machine_gauges import MachineGauges
-from streamlog.console.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
 from streamlog.groups.service import GroupStatistics
+from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.http.gauges.group_gauges import GroupGauges
+from streamlog.http.gauges.lag_gauges import LagGauges
+from streamlog.http.gauges.machine_gauges import MachineGauges
+from streamlog.http.gauges.partition_gauges import EachPartition, PartitionGauges, PartitionTotals
 from streamlog.metrics import NodeMetrics
 
 

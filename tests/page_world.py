@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from immutables import Map
 
-from streamlog.console.page.moment import Kept, Moment
+from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.metadata.image.metadata_image import (
     MetadataImage,
     NodeImage,
@@ -61,8 +61,8 @@ class LocalPartitions:
         self.elsewhere = set(elsewhere)
         self.asked = 0
 
-    def kept(self, tp: TopicPartition) -> Kept | None:
-        return None if tp in self.elsewhere else Kept(0, 10, 1000)
+    def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
+        return None if tp in self.elsewhere else LocalReplicaState(0, 10, 1000)
 
     def statistics(self, tp: TopicPartition) -> Statistics | None:
         self.asked += 1
@@ -100,8 +100,8 @@ def image(*streams: StreamImage, offset: int = 7, **nodes: Any) -> MetadataImage
     )  # fmt: skip
 
 
-def moment(of: MetadataImage, **changes: Any) -> Moment:
-    well = Moment(
+def moment(of: MetadataImage, **changes: Any) -> ClusterSnapshot:
+    well = ClusterSnapshot(
         node_id=ONE,
         version="0",
         now_ms=time.time_ns() // 1_000_000,

@@ -12,8 +12,8 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import Settings
-from streamlog.console.access import HttpAccess, LogIn
 from streamlog.errors import AuthenticationFailed, ConfigError
+from streamlog.http.access import HttpAccess, LogIn
 from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
 from streamlog.kafka.auth.authenticator import Authenticator
 from streamlog.kafka.auth.login_rate_limit import LoginRateLimit

@@ -26,21 +26,25 @@ from streamlog.app.status import NodeStatus
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import Security
 from streamlog.config import Settings
-from streamlog.console.access import may_read, may_stay
-from streamlog.console.cluster_gauges import ClusterGauges, ClusterStatistics
-from streamlog.console.group_gauges import GroupGauges
-from streamlog.console.lag_gauges import LagGauges
-from streamlog.console.log_ends import LogEnds
-from streamlog.console.machine_gauges import MachineGauges
-from streamlog.console.page.page import Page
-from streamlog.console.partition_gauges import PartitionGauges, PartitionStatistics, PartitionTotals
-from streamlog.console.partition_scrape import PartitionScrape
-from streamlog.console.readiness import Readiness
-from streamlog.console.site import Site
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.groups.progress import GroupProgress
 from streamlog.groups.service import GroupService
+from streamlog.http.access import may_read, may_stay
+from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
+from streamlog.http.gauges.group_gauges import GroupGauges
+from streamlog.http.gauges.lag_gauges import LagGauges
+from streamlog.http.gauges.log_ends import LogEnds
+from streamlog.http.gauges.machine_gauges import MachineGauges
+from streamlog.http.gauges.partition_gauges import (
+    PartitionGauges,
+    PartitionStatistics,
+    PartitionTotals,
+)
+from streamlog.http.gauges.partition_scrape import PartitionScrape
+from streamlog.http.readiness import Readiness
+from streamlog.http.site import Site
+from streamlog.http.status_page.page import StatusPage
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.kafka.auth.authenticator import Authenticator
@@ -212,7 +216,7 @@ class Node:
         )
         return source, admin
 
-    def _status_page(self, security: Security) -> Page:
+    def _status_page(self, security: Security) -> StatusPage:
         status = NodeStatus(
             node_id=self._data_dir.node_id,
             settings=self._settings,
@@ -226,7 +230,7 @@ class Node:
             loop_lag=self._loop_lag,
             is_guarded=self._admission.http.is_closed,
         )
-        return Page(
+        return StatusPage(
             node_id=self._data_dir.node_id,
             settings=self._settings.http,
             moment=status.moment,

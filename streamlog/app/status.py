@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamlog import __version__
 from streamlog.app.loop_lag import LoopLag
 from streamlog.config import HttpSection, Settings
-from streamlog.console.page.groups_elsewhere import Elsewhere
-from streamlog.console.page.moment import Moment
-from streamlog.console.readiness import Readiness
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
+from streamlog.http.readiness import Readiness
+from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
+from streamlog.http.status_page.remote_groups import RemoteGroupSource
 from streamlog.ingest.service import IngestService
 from streamlog.jetstream.api import ManagementApi
 from streamlog.metadata.nodes.node_condition import Trouble
@@ -21,7 +21,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 
 if TYPE_CHECKING:
-    from streamlog.console.page.page import Page
+    from streamlog.http.status_page.page import StatusPage
 
 FRESH_MS: Final = 500
 """What takes a look at every partition or group is looked at no more often."""
@@ -33,7 +33,7 @@ class _Survey(NamedTuple):
     at_ms: int
     failures: dict[TopicPartition, str]
     damaged: tuple[TopicPartition, ...]
-    groups: list[Elsewhere]
+    groups: list[RemoteGroupSource]
     hidden: int
 
 
@@ -68,12 +68,12 @@ class NodeStatus:
         self._loop_lag = loop_lag
         self._last = _Survey(-FRESH_MS, {}, (), [], 0)
 
-    def moment(self, page: "Page") -> Moment:
+    def moment(self, page: "StatusPage") -> ClusterSnapshot:
         """With what the last survey found."""
         metadata, now_ms = self._metadata, time.time_ns() // 1_000_000
         is_open, survey = metadata.is_open, self._last
         complaint = self._source.complaint or self._admin.complaint
-        return Moment(
+        return ClusterSnapshot(
             node_id=self._node_id,
             version=__version__,
             now_ms=now_ms,
@@ -115,12 +115,14 @@ class NodeStatus:
             began_ms,
             failures,
             tuple(damaged),
-            [Elsewhere(*it, self._node_id) for it in shown],
+            [RemoteGroupSource(*it, self._node_id) for it in shown],
             max(0, known - len(shown)),
         )
 
 
-def _each_once(here: list[Elsewhere], elsewhere: list[Elsewhere]) -> list[Elsewhere]:
+def _each_once(
+    here: list[RemoteGroupSource], elsewhere: list[RemoteGroupSource]
+) -> list[RemoteGroupSource]:
     """While a group's coordinator moves, two may tell of it."""
     return list({it.group_id: it for it in (*elsewhere, *here)}.values())
 

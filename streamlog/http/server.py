@@ -7,7 +7,7 @@ from collections.abc import Callable
 from aiohttp import web
 
 from streamlog.config import HttpSection
-from streamlog.http.porter import Porter
+from streamlog.http.connection_limits import ConnectionLimits
 from streamlog.http.server_log import logger
 from streamlog.http.unbound import unbound
 from streamlog.tls.following import following
@@ -40,7 +40,7 @@ class HttpServer:
 
     async def start(self, app: web.Application) -> None:
         """Listen. Raises ConfigError when the address cannot be had."""
-        porter = Porter(self._limits)
+        porter = ConnectionLimits(self._limits)
         app.middlewares.insert(0, porter.middleware)
         runner = web.AppRunner(
             app, access_log=None, shutdown_timeout=SHUTDOWN_TIMEOUT_S, logger=logger
@@ -54,7 +54,7 @@ class HttpServer:
         self._runner = runner
         self.port = int(self._server.sockets[0].getsockname()[1])
 
-    async def _listen(self, runner: web.AppRunner, porter: Porter) -> asyncio.Server:
+    async def _listen(self, runner: web.AppRunner, porter: ConnectionLimits) -> asyncio.Server:
         make = runner.server
         assert make is not None
         context = following(self._tls)

@@ -26,13 +26,13 @@ from streamlog.authn.session import Session
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.config import HttpSection
-from streamlog.console.page.page import Page
-from streamlog.console.partition_gauges import PartitionGauges, PartitionTotals
-from streamlog.console.partition_scrape import PartitionScrape
-from streamlog.console.readiness import Readiness
-from streamlog.console.site import Site
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.fairness import cooperatively
+from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionTotals
+from streamlog.http.gauges.partition_scrape import PartitionScrape
+from streamlog.http.readiness import Readiness
+from streamlog.http.site import Site
+from streamlog.http.status_page.page import StatusPage
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
 from streamlog.sections import AccessSection
@@ -467,7 +467,7 @@ async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
         return [PartitionGauges(totals, offline=0)]
 
     nobody: Any = SimpleNamespace(partitions=tuple, partition=_nowhere)
-    page = Page(
+    page = StatusPage(
         node_id=NodeId(1),
         settings=HttpSection(),
         moment=lambda _: moment(known),

@@ -13,7 +13,7 @@ import streamlog
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.cluster import Cluster
 from streamlog.client.reader import PartitionReader
-from streamlog.console.page.tailed import AtLeader, Here
+from streamlog.http.status_page.tail_source import LeaderTail, LocalTail
 from streamlog.jetstream.messages.message_range import PICKED_BYTES_MAX, messages_from
 from streamlog.jetstream.messages.stored_messages import message_at
 from streamlog.ledger.consumer import RUN_RECORDS_MAX, StreamConsumer, StreamPlace
@@ -146,7 +146,7 @@ class Bombs(ReadablePartition):
 
 async def test_a_tail_keeps_what_it_shows(peak: Callable[[], int]) -> None:
     partition: Any = Bombs()
-    records = await Here(partition).read(0, 25)
+    records = await LocalTail(partition).read(0, 25)
     assert [record["offset"] for record in records] == list(range(BATCHES))
     assert {record["value"]["size_bytes"] for record in records} == {BATCH_BYTES}
     assert peak() < 5 * BATCH_BYTES
@@ -156,7 +156,7 @@ async def test_a_tail_of_another_nodes_partition_keeps_what_it_shows(
     node: KafkaNode, peak: Callable[[], int]
 ) -> None:
     await filled(node, BATCHES, BATCH_BYTES)
-    tailed = AtLeader(cluster_of(node), TP)
+    tailed = LeaderTail(cluster_of(node), TP)
     records = await tailed.read(0, 25)
     tailed.close()
     assert len(records) == BATCHES

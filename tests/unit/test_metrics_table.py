@@ -79,9 +79,9 @@ def test_names_follow_the_conventions_of_prometheus(name: str) -> None:
 
 
 def test_a_scrape_does_not_grow_with_the_partitions() -> None:
-    from streamlog.console.partition_gauges import PartitionGauges, PartitionTotals
+    from streamlog.http.gauges.partition_gauges import PartitionGauges, PartitionTotals
     from streamlog.model import TopicPartition
-    from tests.unit.console.test_site import Statistics
+    from tests.unit.http.test_site import Statistics
 
     def samples(count: int) -> int:
         totals = PartitionTotals()

@@ -10,12 +10,12 @@ import pytest
 
 from streamlog.app.status import NodeStatus
 from streamlog.config import Settings
-from streamlog.console.log_ends import LogEnds
-from streamlog.console.partition_gauges import PartitionTotals
 from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
 from streamlog.groups.progress import progress_of
 from streamlog.groups.records import Committed
+from streamlog.http.gauges.log_ends import LogEnds
+from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.model import NodeId, TopicPartition
 from tests.page_world import Statistics

@@ -17,9 +17,9 @@ from prometheus_client import CollectorRegistry
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.authority import Authority
-from streamlog.console.access import HttpAccess
-from streamlog.console.readiness import Readiness
-from streamlog.console.site import Site
+from streamlog.http.access import HttpAccess
+from streamlog.http.readiness import Readiness
+from streamlog.http.site import Site
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpDoor, LedgerSite

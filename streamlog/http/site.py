@@ -1,0 +1,89 @@
+"""The HTTP server: metrics, health, and the pages that it is given; by TLS with a certificate."""
+
+import asyncio
+import ssl
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+from aiohttp import web
+from aiohttp.typedefs import Middleware
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+from prometheus_client.registry import Collector
+
+from streamlog.config import HttpSection
+from streamlog.http.access import HttpAccess
+from streamlog.http.hosts import refuse_other_names
+from streamlog.http.readiness import Readiness
+from streamlog.http.server import HttpServer
+from streamlog.http.status_page.security_headers import add_headers, refuse_other_sites
+
+
+class Site:
+    """Serves what others know."""
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        *,
+        registry: CollectorRegistry,
+        gauges: Callable[[], Awaitable[Sequence[Collector]]],
+        readiness: Readiness,
+        loop_lag_s: Callable[[], float],
+        pages: Callable[[], Sequence[web.RouteDef]] = tuple,
+        limits: HttpSection | None = None,
+        tls: Callable[[], ssl.SSLContext | None] = lambda: None,
+        access: HttpAccess | None = None,
+    ) -> None:
+        """``access``: None: everything is open to everybody."""
+        self._registry = registry
+        self._gauges = gauges  # made anew for each scrape
+        self._readiness = readiness
+        self._loop_lag_s = loop_lag_s
+        self._pages = pages
+        self._access = access
+        self._server = HttpServer(host, port, keys="http.", limits=limits, tls=tls)
+
+    @property
+    def port(self) -> int:
+        """The port that was asked for; once started, the one that was got."""
+        return self._server.port
+
+    async def start(self) -> None:
+        """Listen. Raises ConfigError when the address cannot be had."""
+        middlewares: list[Middleware] = [refuse_other_sites, refuse_other_names]
+        if self._access is not None:
+            self._access.check()
+            middlewares.append(self._access.middleware)
+        app = web.Application(middlewares=middlewares)
+        app.on_response_prepare.append(add_headers)
+        app.add_routes(
+            [
+                *self._pages(),
+                web.get("/metrics", self._metrics),
+                web.get("/healthz", self._healthz),
+                web.get("/readyz", self._readyz),
+            ]
+        )
+        await self._server.start(app)
+
+    async def stop(self) -> None:
+        """Close the socket and what is open on it."""
+        await self._server.stop()
+
+    async def _metrics(self, request: web.Request) -> web.Response:
+        sources = (self._registry, *await self._gauges())
+        text = await asyncio.to_thread(lambda: b"".join(map(generate_latest, sources)))
+        return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+    async def _healthz(self, request: web.Request) -> web.Response:
+        lag_s = round(self._loop_lag_s(), 6)
+        now_ms = time.time_ns() // 1_000_000
+        answer = {"alive": True, "event_loop_lag_seconds": lag_s, "time_ms": now_ms}
+        return web.json_response(answer)
+
+    async def _readyz(self, request: web.Request) -> web.Response:
+        reasons = self._readiness.reasons()
+        answer = {"ready": not reasons, "reasons": reasons}
+        return web.json_response(answer, status=503 if reasons else 200)

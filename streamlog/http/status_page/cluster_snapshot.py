@@ -1,0 +1,76 @@
+"""What the page knows about the node and its cluster at one moment; made by whoever runs them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
+
+from streamlog.http.gauges.lag_gauges import GroupProgress
+from streamlog.http.gauges.partition_gauges import PartitionStatistics
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.node_condition import Trouble
+from streamlog.model import NodeId, TopicPartition
+
+
+class GroupElsewhere(GroupProgress, Protocol):
+    """A group, and who coordinates it."""
+
+    @property
+    def coordinator(self) -> NodeId: ...
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSnapshot:
+    """Immutable; the image is the only part that grows with the cluster, and it is shared."""
+
+    node_id: NodeId
+    version: str
+    now_ms: int
+    image: MetadataImage
+    role: str
+    """What this node is to the metadata quorum."""
+    quorum_epoch: int
+    controller: NodeId | None
+    voters: tuple[NodeId, ...]
+    lease_held: bool
+    reasons: Mapping[str, str]
+    """Why the node is not ready, by the part that is not."""
+    nats_remedy: str = ""
+    loop_lag_s: float = 0.0
+    troubles: Sequence[Trouble] = ()
+    """What keeps this node from its work, as ``metadata.condition`` judges it."""
+    failures: Mapping[TopicPartition, str] | None = None
+    """Partitions that cannot be written to here, and why."""
+    damaged: tuple[TopicPartition, ...] = ()
+    answers: Mapping[NodeId, bool] = field(default_factory=dict)
+    """Where there is no controller: which of the others answer this node; else empty."""
+    groups: Sequence[GroupElsewhere] = ()
+    groups_hidden: int = 0
+    """Beyond the limit; not shown."""
+    tail_refused: str = ""
+    """Why the page shows no payloads; empty where it does."""
+
+    @property
+    def silent(self) -> frozenset[NodeId]:
+        """Nodes that count as alive for want of a controller, and do not answer."""
+        return frozenset(node_id for node_id, answers in self.answers.items() if not answers)
+
+    @property
+    def cluster_id(self) -> str:
+        return self.image.cluster_id
+
+
+class LocalReplicaState(NamedTuple):
+    """A partition on this node, as cheaply as can be: a stream's row asks for all that it has."""
+
+    log_start_offset: int
+    high_watermark: int
+    size_bytes: int
+
+
+class Local(Protocol):
+    """What this node keeps; asked for the rows that are shown, and no others."""
+
+    def kept(self, tp: TopicPartition) -> LocalReplicaState | None: ...
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None: ...
+    def end(self, tp: TopicPartition) -> int | None:
+        """The high watermark, wherever it is led, as far as it is known just now."""

@@ -1,0 +1,209 @@
+"""The status page as a whole: what it is made of, and what of it runs."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import Final, Protocol
+
+from aiohttp import web
+
+from streamlog.client.cluster import Cluster
+from streamlog.client.security import NO_SECURITY, Security
+from streamlog.config import HttpSection
+from streamlog.errors import StreamlogError
+from streamlog.fairness import cooperatively
+from streamlog.http.gauges.log_ends import LogEnds
+from streamlog.http.gauges.partition_gauges import PartitionStatistics
+from streamlog.http.status_page.assets import Assets
+from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
+from streamlog.http.status_page.event_log import EventLog
+from streamlog.http.status_page.live import Live
+from streamlog.http.status_page.node_probe import NodeProbe
+from streamlog.http.status_page.rates import Rates
+from streamlog.http.status_page.remote_groups import RemoteGroups
+from streamlog.http.status_page.sse import MayStay, anybody
+from streamlog.http.status_page.tail import MayRead, Tail, Tailed, everybody
+from streamlog.http.status_page.tail_source import LeaderTail, LocalTail, Partition
+from streamlog.http.status_page.view import View
+from streamlog.http.status_page.watched_partitions import WatchedPartitions
+from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.model import NodeId, TopicPartition
+
+logger = logging.getLogger(__name__)
+
+ENDS_PERIOD_S: Final = 1.0
+TIMEOUT_MS: Final = 2_000
+PAUSE_S: Final = 5.0
+"""Before what failed is begun again."""
+
+
+class LocalPartition(Partition, Protocol):
+    """A partition that this node keeps: ``partition.partition.Partition``."""
+
+    @property
+    def tp(self) -> TopicPartition: ...
+    @property
+    def may_serve_reads(self) -> bool: ...
+    @property
+    def high_watermark_known(self) -> bool: ...
+    @property
+    def size_bytes(self) -> int: ...
+    def statistics(self) -> PartitionStatistics: ...
+
+
+class Partitions(Protocol):
+    """``partition.replica_manager.ReplicaManager``."""
+
+    def partition(self, tp: TopicPartition) -> LocalPartition:
+        """Raises StreamlogError where there is none."""
+
+    def partitions(self) -> Iterable[LocalPartition]: ...
+
+
+class StatusPage:
+    """``run`` as a task, ``apply`` at each change of the image; ``routes`` for the site."""
+
+    def __init__(
+        self,
+        *,
+        node_id: NodeId,
+        settings: HttpSection,
+        moment: Callable[["StatusPage"], ClusterSnapshot],
+        survey: Callable[[], Awaitable[None]],
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        may_read: MayRead = everybody,
+        may_stay: MayStay = anybody,
+        security: Security = NO_SECURITY,
+        has_controller: Callable[[], bool] = lambda: True,
+    ) -> None:
+        """``moment`` is asked at each look; ``groups`` of this page are to be in it, and what
+        ``silence`` knows. ``survey`` is awaited before, by which it may look at every partition in
+        turns. ``may_read``: whether who asks may see what is in a stream; ``may_stay``: whether who
+        watches would still be let in.
+        """
+        self._partitions = partitions
+        self._image = image
+        self._rates = Rates()
+        self._interest = WatchedPartitions()
+        chronicle = EventLog()
+        self._security = security
+        self.groups = RemoteGroups(
+            node_id=node_id, image=image, is_watched=self._is_watched, security=security
+        )
+        self.silence = NodeProbe(
+            node_id=node_id, image=image, has_controller=has_controller, security=security
+        )
+        self._ends = LogEnds(
+            wanted=self._wanted_now,
+            local=partitions.partition,
+            image=image,
+            period_s=ENDS_PERIOD_S,
+            security=security,
+        )
+        self._live = Live(
+            moment=lambda: moment(self),
+            ends=self._all_ends,
+            survey=survey,
+            view=View(self, self._rates, chronicle),
+            rates=self._rates,
+            chronicle=chronicle,
+            interest=self._interest,
+            clients_max=settings.live_clients_max,
+            may_stay=may_stay,
+        )
+        self._tail = Tail(
+            open_partition=self._open,
+            clients_max=settings.tail_clients_max,
+            refused=lambda: moment(self).tail_refused,
+            may_read=may_read,
+            may_stay=may_stay,
+        )
+        self._assets = Assets()
+
+    def routes(self) -> list[web.RouteDef]:
+        return [*self._assets.routes(), *self._live.routes(), *self._tail.routes()]
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as group:
+            for service in (
+                self._live.run,
+                self._ends.run,
+                self.groups.run,
+                self.silence.run,
+            ):
+                group.create_task(_steadily(service))
+
+    def apply(self, old: MetadataImage, new: MetadataImage) -> None:
+        try:
+            self._live.changed(old, new)
+        except Exception:
+            logger.exception("the status page was not told of a change")
+
+    def close(self) -> None:
+        """Whoever watches is let go, before the site stops."""
+        self._live.close()
+        self._tail.close()
+
+    # What the view asks of this node
+
+    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
+        try:
+            return self._partitions.partition(tp).statistics()
+        except StreamlogError:
+            return None
+
+    def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
+        try:
+            it = self._partitions.partition(tp)
+        except StreamlogError:
+            return None
+        return LocalReplicaState(it.log_start_offset, it.high_watermark, it.size_bytes)
+
+    def end(self, tp: TopicPartition) -> int | None:
+        return self._ends.end(tp)
+
+    async def _all_ends(self) -> Mapping[TopicPartition, int]:
+        found = await self._ends.known(self._wanted())
+        async for it in cooperatively(self._partitions.partitions()):
+            found[it.tp] = it.high_watermark
+        return found
+
+    def _wanted(self) -> set[TopicPartition]:
+        """Ends that are shown: of the rows looked at, and of what groups elsewhere read."""
+        committed = {tp for group in self.groups.groups for tp in group.committed}
+        return self._interest.partitions(_now_ms()) | committed
+
+    async def _wanted_now(self) -> set[TopicPartition]:
+        return self._wanted()
+
+    def _is_watched(self) -> bool:
+        return self._live.is_watched(_now_ms())
+
+    def _open(self, tp: TopicPartition) -> Tailed:
+        """Raises StreamNotFound, PartitionNotFound."""
+        image = self._image()
+        image.stream(tp.stream).partition(tp.partition)
+        try:
+            partition = self._partitions.partition(tp)
+            if partition.may_serve_reads and partition.high_watermark_known:
+                return LocalTail(partition)
+        except StreamlogError:
+            pass  # its leader may serve it
+        servers = [(it.host, it.port) for it in image.nodes.values() if not it.fenced]
+        return LeaderTail(Cluster(servers, timeout_ms=TIMEOUT_MS, security=self._security), tp)
+
+
+async def _steadily(service: Callable[[], Awaitable[None]]) -> None:
+    """A page is no reason for a node to end: what fails is begun again, and said."""
+    while True:
+        try:
+            await service()
+        except Exception:
+            logger.exception("a part of the status page failed")
+        await asyncio.sleep(PAUSE_S)
+
+
+def _now_ms() -> int:
+    return time.time_ns() // 1_000_000

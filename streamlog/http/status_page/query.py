@@ -1,0 +1,62 @@
+"""What a watcher wants to see: one list, filtered, a page of it. Pure."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Self
+
+from streamlog.errors import InvalidRequest
+from streamlog.http.status_page.counts import WANTS as PARTITION_WANTS
+
+LISTS: Final = ("streams", "partitions", "groups", "events")
+LED_HERE: Final = "led_here"
+WANTS: Final = (*PARTITION_WANTS, LED_HERE)
+
+ROWS: Final = 50
+ROWS_MAX: Final = 200
+TEXT_MAX: Final = 256
+PAGE_MAX: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """``only``: one of ``WANTS``, or empty for all; ``stream``: exactly that one, or any."""
+
+    show: str = "streams"
+    filter: str = ""
+    stream: str = ""
+    only: str = ""
+    page: int = 0
+    size: int = ROWS
+
+    @classmethod
+    def of(cls, given: Mapping[str, str], *, show: str | None = None) -> Self:
+        """From a URL. Raises InvalidRequest, in one line that says what may stand there."""
+        shown = show or given.get("show", "streams")
+        only = given.get("only", "")
+        if shown not in LISTS:
+            raise InvalidRequest(f"show: one of {', '.join(LISTS)}")
+        if only and only not in WANTS:
+            raise InvalidRequest(f"only: one of {', '.join(WANTS)}")
+        return cls(
+            shown,
+            _text(given, "filter"),
+            _text(given, "stream"),
+            only,
+            number(given, "page", 0, PAGE_MAX),
+            number(given, "size", ROWS, ROWS_MAX, least=1),
+        )
+
+
+def number(given: Mapping[str, str], name: str, default: int, most: int, *, least: int = 0) -> int:
+    """Raises InvalidRequest unless it is one from ``least`` to ``most``."""
+    text = given.get(name, str(default))
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and least <= int(text) <= most):
+        raise InvalidRequest(f"{name}: a number from {least} to {most}")
+    return int(text)
+
+
+def _text(given: Mapping[str, str], name: str) -> str:
+    text = given.get(name, "")
+    if len(text) > TEXT_MAX:
+        raise InvalidRequest(f"{name}: at most {TEXT_MAX} characters")
+    return text

@@ -1,0 +1,55 @@
+"""What a scrape tells of consumer groups."""
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from prometheus_client.exposition import generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+
+from streamlog.http.gauges.lag_gauges import LagGauges
+from streamlog.model import TopicPartition
+
+A0, B0 = TopicPartition("a", 0), TopicPartition("b", 0)
+
+
+class Progress(NamedTuple):
+    group_id: str
+    committed: Mapping[TopicPartition, int]
+    state: str = "Stable"
+    member_count: int = 2
+
+
+LABELS = ("group", "stream", "partition", "state")
+
+
+def samples(gauges: LagGauges) -> dict[tuple[str, ...], float]:
+    text = generate_latest(gauges).decode()  # type: ignore[arg-type]
+    return {
+        (sample.name.removeprefix("streamlog_"), *named(sample.labels)): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+def named(labels: Mapping[str, str]) -> list[str]:
+    return [labels[name] for name in LABELS if name in labels]
+
+
+def test_offsets_lags_members_and_states() -> None:
+    groups = [Progress("x", {A0: 7, B0: 3}), Progress("y", {}, "Empty", 0)]
+    found = samples(LagGauges(groups, hidden=3, ends={A0: 10}))
+    assert found["group_committed_offset", "x", "a", "0"] == 7
+    assert found["group_lag", "x", "a", "0"] == 3
+    assert found["group_committed_offset", "x", "b", "0"] == 3
+    assert ("group_lag", "x", "b", "0") not in found, "its end is not known"
+    assert found["group_state", "x", "Stable"] == 1
+    assert ("group_state", "x", "Empty") not in found
+    assert found["group_members", "x"] == 2
+    assert found["group_members", "y"] == 0
+    assert found["groups_hidden",] == 3
+
+
+def test_a_lag_is_never_negative() -> None:
+    """A follower's high watermark is a fetch behind that which the consumer was told."""
+    gauges = LagGauges([Progress("x", {A0: 7})], hidden=0, ends={A0: 5})
+    assert samples(gauges)["group_lag", "x", "a", "0"] == 0

@@ -1,0 +1,165 @@
+"""Pages of lists: small, whatever there is in the cluster."""
+
+import json
+import time
+
+import pytest
+
+from streamlog.errors import InvalidRequest
+from streamlog.http.status_page.cluster_snapshot import LocalReplicaState
+from streamlog.http.status_page.event_log import EventLog
+from streamlog.http.status_page.query import ROWS_MAX, Query
+from streamlog.http.status_page.rates import Rates
+from streamlog.http.status_page.view import SUMMED_MAX, View
+from streamlog.model import NodeId, TopicPartition
+from tests.page_world import LocalPartitions, Progress, image, moment, partition, stream
+
+S0, S1, T0 = TopicPartition("s", 0), TopicPartition("s", 1), TopicPartition("t", 0)
+
+
+def view(local: LocalPartitions | None = None) -> View:
+    return View(local or LocalPartitions(), Rates(), EventLog())
+
+
+def test_streams_in_order_with_what_they_want() -> None:
+    it = moment(image(stream("t", partition()), stream("s", partition(leader=-1), partition())))
+    found = view().list(it, Query())
+    assert [row["name"] for row in found.rows] == ["s", "t"]
+    assert (found.rows[0]["leaderless"], found.rows[0]["partitions"]) == (1, 2)
+    assert (found.rows[0]["records"], found.rows[0]["size_bytes"]) == (20, 2000)
+    assert [row["name"] for row in view().list(it, Query(only="leaderless")).rows] == ["s"]
+    assert view().list(it, Query(filter="x")).total == 0
+
+
+def test_partitions_by_stream_by_state_and_by_leader() -> None:
+    streams = stream("s", partition(), partition(leader=2, isr=(2,))), stream("t", partition())
+    it, shown = moment(image(*streams)), view(LocalPartitions([S1]))
+
+    def listed(**query: str) -> list[str]:
+        rows = shown.list(it, Query(show="partitions", **query)).rows
+        return [f"{row['stream']}/{row['partition']}" for row in rows]
+
+    assert listed() == ["s/0", "s/1", "t/0"]
+    assert listed(stream="s") == ["s/0", "s/1"]
+    assert listed(only="under_min_isr") == listed(only="under_replicated") == ["s/1"]
+    assert listed(only="led_here") == ["s/0", "t/0"]
+    here, away, _ = shown.list(it, Query(show="partitions")).rows
+    assert (here["high_watermark"], here["lag"], here["kept_here"]) == (10, 2, True)
+    assert (away["high_watermark"], away["kept_here"], away["wants"]) == (
+        None, False, ["under_min_isr", "under_replicated"],
+    )  # fmt: skip
+
+
+def test_a_page_of_ten_thousand_partitions_is_small_and_quick() -> None:
+    local = LocalPartitions()
+    shown, it = view(local), moment(image(stream("s", *[partition()] * 10_000)))
+    query = Query(show="partitions", page=3, size=ROWS_MAX, filter="s")
+    found = shown.list(it, query)
+    assert (found.total, found.rows[0]["partition"], len(found.rows)) == (10_000, 600, ROWS_MAX)
+    assert local.asked == ROWS_MAX, "none but those shown are looked at"
+    assert len(json.dumps(found.rows)) < 100_000
+    shown.summary(it)
+    began = time.process_time()
+    for _ in range(10):
+        shown.whole(it, query)
+    assert time.process_time() - began < 0.5, "an image that has not changed is not walked again"
+
+
+def test_groups_with_what_they_have_to_read() -> None:
+    groups = [Progress("b", {S0: 4, S1: 1, T0: 10}), Progress("a", {S1: 3}, "Empty", 0, NodeId(3))]
+    it = moment(
+        image(stream("s", partition(), partition()), stream("t", partition())), groups=groups
+    )
+    a, b = view(LocalPartitions([T0])).list(it, Query(show="groups")).rows
+    assert (a["group"], a["lag"], a["coordinator"], a["state"]) == ("a", 7, 3, "Empty")
+    assert (b["lag"], b["lag_unknown"], b["partitions"]) == (15, 1, 3)
+    assert b["furthest"][0] == {"stream": "s", "partition": 1, "offset": 1, "lag": 9}
+
+
+def test_the_summary_says_who_is_who() -> None:
+    it = moment(image(node_2={"fenced": True}, node_3={"draining": True, "full": True}))
+    summary = view().summary(it)
+    one, two, three = summary["nodes"]
+    assert (one["this"], one["controller"], one["states"]) == (True, False, ["alive"])
+    assert (two["controller"], two["alive"], two["states"]) == (True, False, ["gone"])
+    assert three["states"] == ["full", "draining"]
+    assert summary["cluster"]["node"] == 1
+    assert summary["findings_total"] == len(summary["findings"]) > 0
+    json.dumps(summary)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"show": "secrets"},
+        {"only": "all"},
+        {"page": "-1"},
+        {"page": "1e3"},
+        {"page": "9" * 30},
+        {"page": "²"},
+        {"size": "0"},
+        {"size": str(ROWS_MAX + 1)},
+        {"filter": "x" * 257},
+    ],
+)
+def test_a_wrong_question_is_refused(given: dict[str, str]) -> None:
+    with pytest.raises(InvalidRequest, match=next(iter(given))):
+        Query.of(given)
+
+
+def test_what_is_asked_for() -> None:
+    given = {"show": "partitions", "filter": "a", "only": "led_here", "page": "2", "size": "7"}
+    assert Query.of(given) == Query("partitions", "a", "", "led_here", 2, 7)
+    assert Query.of({}, show="events").show == "events"
+
+
+class Rows(LocalPartitions):
+    """Counts what is asked of each partition."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.kept_asked = self.ends_asked = 0
+
+    def kept(self, tp: TopicPartition) -> LocalReplicaState | None:
+        self.kept_asked += 1
+        return super().kept(tp)
+
+    def end(self, tp: TopicPartition) -> int | None:
+        self.ends_asked += 1
+        return super().end(tp)
+
+
+def test_what_large_streams_and_groups_hold_is_added_up_in_turns() -> None:
+    local = Rows()
+    tps = [TopicPartition("s", number) for number in range(10_000)]
+    group = Progress("g", dict.fromkeys(tps, 4))
+    it = moment(image(stream("s", *[partition()] * 10_000)), groups=[group])
+    shown = view(local)
+    for query in (Query(), Query(show="groups")):
+        longest, before = 0, local.kept_asked + local.ends_asked
+        for _ in shown.prepare(it, query):
+            asked = local.kept_asked + local.ends_asked
+            longest, before = max(longest, asked - before), asked
+        assert longest == SUMMED_MAX
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000)
+    assert shown.list(it, Query()).rows[0]["records"] == 100_000
+    assert shown.list(it, Query(show="groups")).rows[0]["lag"] == 60_000
+    assert (local.kept_asked, local.ends_asked) == (10_000, 10_000), "it was known by now"
+
+
+def test_pages_of_partitions_begin_where_the_last_one_ended() -> None:
+    well, unwell = partition(), partition(isr=(1,))
+    streams = [
+        stream(f"s{n}", *(unwell if (n + p) % 3 else well for p in range(n + 1))) for n in range(7)
+    ]
+    it, shown = moment(image(*streams)), view()
+    for only in ("", "under_replicated", "led_here", "leaderless"):
+        whole = shown.list(it, Query(show="partitions", only=only, size=200))
+        assert whole.total == len(whole.rows)
+        for size in (1, 2, 3, 5, 200):
+            rows = []
+            for page in range(whole.total // size + 2):
+                rows += shown.list(
+                    it, Query(show="partitions", only=only, page=page, size=size)
+                ).rows
+            assert rows == whole.rows

@@ -1,0 +1,68 @@
+"""Who was let in over HTTP, and would not be any more."""
+
+import base64
+from pathlib import Path
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
+
+from streamlog.acl.rulebook import RuleBook
+from streamlog.authn.principal import Principal
+from streamlog.authn.session import Session
+from streamlog.authz.audit import Audit
+from streamlog.authz.authority import Authority
+from streamlog.errors import AuthenticationFailed
+from streamlog.http.access import HttpAccess, may_stay
+from streamlog.sections import AccessSection
+
+pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
+
+TOKEN = "a-token-of-some-length"
+BASIC = "Basic " + base64.b64encode(b"bob:secret").decode()
+
+
+class World:
+    """Bob is a super user for as long as his password is known."""
+
+    def __init__(self, tokens: Path) -> None:
+        tokens.write_text(f"{TOKEN}\n")
+        self.tokens = tokens
+        self.passwords = {"bob": "secret"}
+        settings = AccessSection(super_users=("User:bob",))
+        authority = Authority(settings, RuleBook, Audit(), enforced=True)
+        self.access = HttpAccess(authority, token_file=tokens, log_in=self.log_in)
+        self.request: web.Request | None = None
+
+    async def log_in(self, user: str, password: str, host: str) -> Session:
+        if self.passwords.get(user) != password:
+            raise AuthenticationFailed("wrong user or password")
+        return Session(Principal.user(user), host=host)
+
+    async def answer(self, request: web.Request) -> web.Response:
+        self.request = request
+        return web.Response()
+
+    async def stays(self) -> bool:
+        assert self.request is not None
+        return await may_stay(self.request)
+
+
+@pytest.mark.parametrize("way", ["token", "password"])
+async def test_who_was_let_in_stays_as_long_as_a_new_request_would_be(
+    tmp_path: Path, way: str
+) -> None:
+    world = World(tmp_path / "tokens")
+    app = web.Application(middlewares=[world.access.middleware])
+    app.add_routes([web.get("/", world.answer), web.get("/healthz", world.answer)])
+    shown = f"Bearer {TOKEN}" if way == "token" else BASIC
+    async with TestClient(TestServer(app)) as client:
+        async with client.get("/", headers={"Authorization": shown}) as answer:
+            assert answer.status == 200
+        assert await world.stays()
+        world.tokens.write_text("another-token-of-some-length\n")
+        world.passwords["bob"] = "changed"
+        assert not await world.stays()
+        async with client.get("/healthz") as answer:
+            assert answer.status == 200
+        assert await world.stays(), "nobody is asked there"
