@@ -11,7 +11,7 @@ import time
 from collections.abc import Mapping
 
 from streamlog.client.blocking.connection import Connection
-from streamlog.client.login import Login
+from streamlog.client.login import ClientLogin
 
 WARM_UP: int = 5
 
@@ -26,7 +26,7 @@ def connect(server: str, settings: Mapping[str, str], count: int) -> dict[str, f
             context.load_cert_chain(cert, settings["ssl.key.location"])
     login = None
     if user := settings.get("sasl.username"):
-        login = Login(settings["sasl.mechanisms"], user, lambda: settings["sasl.password"])
+        login = ClientLogin(settings["sasl.mechanisms"], user, lambda: settings["sasl.password"])
     for _ in range(WARM_UP):
         Connection.open(host, int(port), tls=context, login=login).close()
     start, cpu = time.perf_counter(), time.process_time()

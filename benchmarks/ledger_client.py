@@ -18,7 +18,7 @@ from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.publisher import CHUNK, Load, payload, publish, writes
 from streamlog.errors import StreamlogError
 from streamlog.ledger.api import LedgerClient
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 
 POLL_S: Final = 0.002
 STALL_S: Final = 30.0
@@ -63,7 +63,7 @@ def _wait_height(nats: str, channel: str, height: int) -> None:
 
 async def run_deliver(nats: str, channel: str, *, verify: bool) -> dict[str, float]:
     """Rate from the request to the last block."""
-    verifier, records, size_bytes = Verifier(channel=channel), 0, 0
+    verifier, records, size_bytes = ChainVerifier(channel=channel), 0, 0
     async with LedgerClient(f"nats://{nats}") as ledger:
         started = time.perf_counter()
         async for found in ledger.deliver(channel, stop="newest"):

@@ -22,7 +22,7 @@ from demo.servers import Servers, running_servers
 from streamlog.cli.child import Child
 from streamlog.errors import StreamlogError
 from streamlog.ledger.api import LedgerClient
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 
 CHANNEL: Final = "flights"
 NODES: Final = ("one", "two")
@@ -96,7 +96,7 @@ async def _ordered(ledger: LedgerClient, node: str, count: int) -> None:
 
 async def _compare(ledger: LedgerClient, flights: Flights) -> str:
     """Each block's hashes, and each flight: its payload, its subject, its place."""
-    verifier, number, started = Verifier(channel=CHANNEL), 0, time.monotonic()
+    verifier, number, started = ChainVerifier(channel=CHANNEL), 0, time.monotonic()
     async for found in ledger.deliver(CHANNEL, stop="newest", node=NODES[1]):
         verifier.take_block(found.block)
         if found.block.is_configuration:

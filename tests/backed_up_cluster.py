@@ -6,9 +6,15 @@ Streams are read by their names, as from real nodes: what has a name may be anot
 from collections.abc import AsyncGenerator, Callable
 from uuid import UUID
 
-from streamlog.backup.source import Batch, Extent
+from streamlog.backup.source import BackupExtent, Batch
 from streamlog.errors import OffsetOutOfRange, StreamNotFound
-from streamlog.groups.records import Committed, KeptGroup, OffsetKey, group_record, offset_record
+from streamlog.groups.records import (
+    CommittedOffset,
+    KeptGroup,
+    OffsetKey,
+    group_record,
+    offset_record,
+)
 from streamlog.metadata import commands as c
 from streamlog.metadata.image.image_types import StreamImage
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -49,7 +55,7 @@ class BackedUpCluster(World):
     def commit(self, name: str, number: int) -> None:
         """A group has read all of a partition; it has a member of generation 7."""
         place = self._place(name, number)
-        committed = Committed(self.end(place), 0, "", 1, topic_id=place[0])
+        committed = CommittedOffset(self.end(place), 0, "", 1, topic_id=place[0])
         offsets = self._place(OFFSETS_STREAM, 0)
         for record in (
             group_record(GROUP, KeptGroup("consumer", 7, None, None, 1, ())),
@@ -107,10 +113,10 @@ class Watched:
     async def is_sealed(self, stream: StreamImage) -> bool:
         return False
 
-    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
         self._meanwhile()
         place = self._cluster.named(tp.stream, tp.partition)
-        return Extent(self._cluster.starts.get(place, 0), self._cluster.end(place))
+        return BackupExtent(self._cluster.starts.get(place, 0), self._cluster.end(place))
 
     async def confirm(self, stream: StreamImage) -> None:
         self._meanwhile()

@@ -9,23 +9,23 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.effects import NONE, Answer, Effect, Now, Write
+from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.records import KeptRecord
 from streamlog.groups.replay import Replay
 from streamlog.groups.requests import (
-    Caller,
     CommitRequest,
     FoundOffset,
+    GroupCaller,
     Joined,
     JoinRequest,
     OffsetToCommit,
     PartitionId,
-    Synced,
+    SyncedMember,
     SyncRequest,
 )
 
 TOPIC_ID = UUID(int=7)
-ANYBODY = Caller("")
+ANYBODY = GroupCaller("")
 """Who assigns partitions itself."""
 WALL_MS = 1_700_000_000_000
 NO_DELAY = GroupsSection(initial_rebalance_delay_ms=0)
@@ -93,7 +93,7 @@ class GroupWorld:
         todo = list(effects)
         while todo:
             effect = todo.pop(0)
-            if isinstance(effect, Answer):
+            if isinstance(effect, SendReply):
                 assert isinstance(effect.token, Token)
                 assert not effect.token.results, f"{effect.token} is answered twice"
                 effect.token.results.append(effect.result)
@@ -146,7 +146,7 @@ class GroupWorld:
     ) -> Token:
         token = Token(f"join {member_id}")
         request = JoinRequest(
-            group, Caller(member_id, instance_id), "client", "/host", session_ms, rebalance_ms,
+            group, GroupCaller(member_id, instance_id), "client", "/host", session_ms, rebalance_ms,
             protocol_type, protocols, needs_known_id, may_skip,
         )  # fmt: skip
         self.carry_out(self.coordinator.join(request, token, self.now))
@@ -162,7 +162,7 @@ class GroupWorld:
         protocol: str | None = None,
     ) -> Token:
         token = Token(f"sync {joined.member_id}")
-        caller = Caller(joined.member_id, instance_id, joined.generation)
+        caller = GroupCaller(joined.member_id, instance_id, joined.generation)
         request = SyncRequest(group, caller, None, protocol, assignments or {})
         self.carry_out(self.coordinator.sync(request, token, self.now))
         return token
@@ -170,10 +170,10 @@ class GroupWorld:
     def beat(
         self, joined: Joined, *, group: str = "g", instance_id: str | None = None
     ) -> ErrorCode:
-        caller = Caller(joined.member_id, instance_id, joined.generation)
+        caller = GroupCaller(joined.member_id, instance_id, joined.generation)
         return self.coordinator.heartbeat(group, caller, self.now)
 
-    def leave(self, *callers: Caller, group: str = "g") -> list[ErrorCode]:
+    def leave(self, *callers: GroupCaller, group: str = "g") -> list[ErrorCode]:
         token = Token("leave")
         self.carry_out(self.coordinator.leave(group, callers, token, self.now))
         found: list[ErrorCode] = token.result
@@ -182,7 +182,7 @@ class GroupWorld:
     def commit(
         self,
         offset: int,
-        caller: Caller = ANYBODY,
+        caller: GroupCaller = ANYBODY,
         *,
         group: str = "g",
         place: PartitionId = ("t", 0),
@@ -231,7 +231,7 @@ class GroupWorld:
         parts = {it.member_id: it.member_id.encode() for it in leader.members}
         synced = [self.sync(it, parts if it is leader else None) for it in joined]
         assert [it.result for it in synced] == [
-            Synced(NONE, leader.protocol_type, leader.protocol, parts[it.member_id])
+            SyncedMember(NONE, leader.protocol_type, leader.protocol, parts[it.member_id])
             for it in joined
         ]
         return joined

@@ -6,7 +6,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from streamlog.ledger.assembly import DeliveredBlock
-from streamlog.ledger.broadcast import Ack, Broadcaster
+from streamlog.ledger.broadcast import BroadcastAck, Broadcaster
 from streamlog.ledger.channel import Channel, Follow
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig
 from streamlog.ledger.core.encoding import decode_block
@@ -104,13 +104,13 @@ class ServedChannel:
         await self.until(lambda: self.channel.is_halted)
         return self.channel.problem
 
-    async def broadcast(self, value: bytes, signer: Signer | None = None) -> Ack:
+    async def broadcast(self, value: bytes, signer: Signer | None = None) -> BroadcastAck:
         message = Message(None, value)
         if signer is not None:
             message = signed(message, self.channel.name, signer)
         return await self._broadcaster.broadcast(self.channel, message)
 
-    async def configure(self, config: ChannelConfig, signer: Signer | None = None) -> Ack:
+    async def configure(self, config: ChannelConfig, signer: Signer | None = None) -> BroadcastAck:
         return await self._broadcaster.broadcast(self.channel, configuration(config, signer))
 
     async def blocks(self, **request: Any) -> list[DeliveredBlock]:

@@ -18,7 +18,7 @@ from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.replicas import Replicas
 from pyspark_streamlog.servers import id_bytes, open_cluster
 from streamlog.client.blocking.cluster import Cluster
-from streamlog.client.blocking.patience import BACKOFF_MS
+from streamlog.client.blocking.retry import BACKOFF_MS
 from streamlog.errors import (
     CorruptBatch,
     FencedLeaderEpoch,

@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 from kio.schema.errors import ErrorCode
 
 from streamlog.client.blocking.cluster import Cluster
-from streamlog.client.blocking.patience import patiently
+from streamlog.client.blocking.retry import with_retries
 from streamlog.errors import (
     OffsetOutOfRange,
     ProducerRefused,
@@ -59,19 +59,19 @@ class ClusterLeaders:
             return len(self._cluster.topic(stream).partitions)
 
         try:
-            return patiently(ask, self._patience_ms, about=stream)
+            return with_retries(ask, self._patience_ms, about=stream)
         except StreamNotFound:
             raise StreamNotFound(f"there is no stream {stream!r}; create it first") from None
 
     def produce(self, tp: TopicPartition, batch: bytes) -> int:
-        return patiently(lambda: self._produce(tp, batch), self._patience_ms, about=str(tp))
+        return with_retries(lambda: self._produce(tp, batch), self._patience_ms, about=str(tp))
 
     def committed(self, tp: TopicPartition, offset: int) -> Iterator[Batch]:
-        end = patiently(lambda: self._end(tp), self._patience_ms, about=str(tp))
+        end = with_retries(lambda: self._end(tp), self._patience_ms, about=str(tp))
         while offset < end:
             start = offset
             try:
-                records = patiently(
+                records = with_retries(
                     lambda at=offset: self._fetch(tp, at),  # type: ignore[misc]
                     self._patience_ms,
                     about=str(tp),

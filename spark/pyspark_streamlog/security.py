@@ -15,7 +15,7 @@ from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
-    from streamlog.client.login import Login
+    from streamlog.client.login import ClientLogin
 
 
 @dataclass(frozen=True)
@@ -60,14 +60,14 @@ class Security:
             *_login(given),
         )
 
-    def login(self) -> "Login | None":
+    def login(self) -> "ClientLogin | None":
         """None: nobody says who they are, but for a certificate."""
-        from streamlog.client.login import Login, secret_in
+        from streamlog.client.login import ClientLogin, secret_in
 
         if self.mechanism is None:
             return None
         secret = secret_in(Path(self.secret_file), self.secret_option)
-        return Login(self.mechanism, self.user, secret)
+        return ClientLogin(self.mechanism, self.user, secret)
 
     def context(self) -> ssl.SSLContext | None:
         """None: in the clear. Raises ConfigError where a file is missing or of no use."""

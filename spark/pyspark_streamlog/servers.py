@@ -10,7 +10,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
 from streamlog.client.blocking.cluster import Cluster
-from streamlog.client.blocking.patience import patiently
+from streamlog.client.blocking.retry import with_retries
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound
 from streamlog.model import TopicPartition
@@ -133,7 +133,7 @@ class ServersPlace:
         return self._patiently(lambda: self._cluster.list_offsets(names, timestamp))
 
     def _patiently(self, ask: Callable[[], T]) -> T:
-        return patiently(ask, self._patience_ms, about=self._servers)
+        return with_retries(ask, self._patience_ms, about=self._servers)
 
 
 def id_bytes(stream_id: str) -> bytes:

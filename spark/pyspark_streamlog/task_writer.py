@@ -9,7 +9,7 @@ from pyspark_streamlog.leaders import Leaders
 from pyspark_streamlog.partition_writer import PartitionWriter
 from pyspark_streamlog.rows import NO_PARTITION, Row, Rows
 from pyspark_streamlog.writer_options import WriteOptions
-from streamlog.client.blocking.patience import patiently
+from streamlog.client.blocking.retry import with_retries
 from streamlog.errors import (
     InvalidProducerEpoch,
     InvalidRequest,
@@ -148,7 +148,7 @@ class TaskWriter:
             raise InvalidProducerEpoch(text)
 
     def _patiently(self, look: Callable[[], T], tp: TopicPartition) -> T:
-        return patiently(look, self._options.delivery_timeout_ms, about=str(tp))
+        return with_retries(look, self._options.delivery_timeout_ms, about=str(tp))
 
     def _report(self) -> None:
         for (stream, partition), writer in self._writers.items():

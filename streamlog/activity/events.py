@@ -38,7 +38,7 @@ class Known(Protocol):
     def partition(self, stream: str, number: int) -> PartitionImage | None: ...
 
 
-class Event(NamedTuple):
+class ActivityEvent(NamedTuple):
     """One record of ``__activity``."""
 
     metadata_offset: int
@@ -81,7 +81,7 @@ def event_of(
     offset: int,
     epoch: int,
     time_ms: int,
-) -> Event:
+) -> ActivityEvent:
     """``record`` stands at ``offset`` of the metadata log ``log_id``, was written in that epoch of
     the quorum, and decided at that time.
     """
@@ -89,7 +89,9 @@ def event_of(
     return _event(kind, fields, log_id=log_id, offset=offset, epoch=epoch, time_ms=time_ms)
 
 
-def gap_event(told: Told, end: int, *, log_id: str | None, epoch: int, time_ms: int) -> Event:
+def gap_event(
+    told: Told, end: int, *, log_id: str | None, epoch: int, time_ms: int
+) -> ActivityEvent:
     """What follows ``told``, below ``end``, is not told one by one. The metadata log has let go of
     it, and a snapshot stands for it; or another log was told last, and its end is lost.
     """
@@ -117,7 +119,7 @@ def told_by(value: bytes) -> Told:
 
 def _event(
     kind: str, fields: Fields, *, log_id: str | None, offset: int, epoch: int, time_ms: int
-) -> Event:
+) -> ActivityEvent:
     head = {
         "version": VERSION,
         "kind": kind,
@@ -128,7 +130,7 @@ def _event(
     }
     said = json.dumps({**head, **fields}, ensure_ascii=False)
     about = str(fields.get("stream") or fields.get("node") or "")
-    return Event(offset, kind, about, fields.get("stream"), said.encode())
+    return ActivityEvent(offset, kind, about, fields.get("stream"), said.encode())
 
 
 def _told(record: facts.MetadataRecord, before: Known) -> tuple[str, Fields]:

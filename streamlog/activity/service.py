@@ -6,7 +6,7 @@ from functools import partial
 from typing import Protocol
 
 from streamlog.activity.activity_stream import config_of
-from streamlog.activity.publisher import History, Publisher
+from streamlog.activity.writer import ActivityWriter, History
 from streamlog.config import ActivitySection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -58,7 +58,7 @@ class ActivityService:
         """Of the leadership of this node; None where it has none."""
         self._changed = asyncio.Event()
         """The leadership has."""
-        self._publisher: Publisher | None = None
+        self._publisher: ActivityWriter | None = None
         self._stopping = False
 
     @property
@@ -106,7 +106,7 @@ class ActivityService:
             self._epoch = epoch
             self._changed.set()
 
-    def _begun(self, epoch: int | None) -> Publisher | None:
+    def _begun(self, epoch: int | None) -> ActivityWriter | None:
         if epoch is None:
             return None
         try:
@@ -119,4 +119,4 @@ class ActivityService:
             return None
         if not partition.is_leader or partition.leader_epoch != epoch:
             return None  # its log is being cut
-        return Publisher(partition, epoch, self._metadata.history)
+        return ActivityWriter(partition, epoch, self._metadata.history)

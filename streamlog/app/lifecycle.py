@@ -11,7 +11,7 @@ from streamlog.errors import StreamlogError
 logger = logging.getLogger(__name__)
 
 
-class Step(NamedTuple):
+class LifecycleStep(NamedTuple):
     """A part of the node, and what is to be called; awaited before the next step begins."""
 
     part: str
@@ -21,7 +21,9 @@ class Step(NamedTuple):
 class Lifecycle:
     """Knows which parts have begun to start; only those are stopped."""
 
-    def __init__(self, start_order: Sequence[Step], stop_order: Sequence[Step]) -> None:
+    def __init__(
+        self, start_order: Sequence[LifecycleStep], stop_order: Sequence[LifecycleStep]
+    ) -> None:
         self.starting: str | None = "node"
         """The part that is about to start; None when all have."""
         self._start_order = start_order

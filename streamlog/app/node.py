@@ -15,13 +15,13 @@ from prometheus_client.registry import Collector
 from streamlog import __version__
 from streamlog.acl.rulebook import NO_RULES, RuleBook
 from streamlog.activity.service import ActivityService
-from streamlog.app.admission import Admission
-from streamlog.app.identity import build_authenticator, to_nodes
-from streamlog.app.lifecycle import Lifecycle, Step
+from streamlog.app.certificate_reload import CertificateReload
+from streamlog.app.inter_node_auth import build_authenticator, to_nodes
+from streamlog.app.lifecycle import Lifecycle, LifecycleStep
 from streamlog.app.logs import summarise_logs
 from streamlog.app.loop_lag import LoopLag
 from streamlog.app.quorum import build_metadata
-from streamlog.app.renewal import Renewal
+from streamlog.app.security import NodeSecurity
 from streamlog.app.status import NodeStatus
 from streamlog.app.tracing import traced, tracing_of
 from streamlog.client.security import Security
@@ -102,7 +102,7 @@ class Node:
         self._incarnation = incarnation
         metrics = NodeMetrics()
         self._certificates = Certificates(settings)
-        self.renewal = Renewal(self._certificates, metrics, settings.tls.reload_check_ms)
+        self.renewal = CertificateReload(self._certificates, metrics, settings.tls.reload_check_ms)
         security = to_nodes(settings, self._certificates)
         reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
@@ -136,7 +136,7 @@ class Node:
         authenticator = build_authenticator(
             settings, lambda: self._metadata.image, self._certificates
         )
-        self._admission = Admission(settings, self._rules, authenticator, metrics)
+        self._admission = NodeSecurity(settings, self._rules, authenticator, metrics)
         self._listener = self._server(metrics, authenticator)
         self._source, self._admin = self._nats_side(metrics)
         self._watched_by(metrics, security)
@@ -249,32 +249,32 @@ class Node:
         """Whatever answers others starts after what it needs, and stops before it."""
         return Lifecycle(
             start_order=(
-                Step("access", self._start_access),
-                Step("console", self._start_console),
-                Step("metadata", self._metadata.open),
-                Step("server", self._start_server),
-                Step("quorum", self._start_quorum),
-                Step("registration", self._register),
-                Step("partitions", self._start_partitions),
-                Step("groups", self._start_groups),
-                Step("page", self._start_page),
-                Step("activity", self._start_activity),
-                Step("ingest", self._start_ingest),
-                Step("membership", self._start_membership),
-                Step("admin", self._start_admin),
+                LifecycleStep("access", self._start_access),
+                LifecycleStep("console", self._start_console),
+                LifecycleStep("metadata", self._metadata.open),
+                LifecycleStep("server", self._start_server),
+                LifecycleStep("quorum", self._start_quorum),
+                LifecycleStep("registration", self._register),
+                LifecycleStep("partitions", self._start_partitions),
+                LifecycleStep("groups", self._start_groups),
+                LifecycleStep("page", self._start_page),
+                LifecycleStep("activity", self._start_activity),
+                LifecycleStep("ingest", self._start_ingest),
+                LifecycleStep("membership", self._start_membership),
+                LifecycleStep("admin", self._start_admin),
             ),
             stop_order=(
-                Step("admin", self._admin.stop),
-                Step("ingest", self._source.stop),
-                Step("membership", self._metadata.leave),
-                Step("activity", self._activity.stop),
-                Step("groups", self._groups.stop),
-                Step("server", self._listener.stop),
-                Step("metadata", self._metadata.close),
-                Step("partitions", self._registry.close),
-                Step("tracing", self._stop_tracing),
-                Step("console", self._stop_console),
-                Step("access", self._admission.close),
+                LifecycleStep("admin", self._admin.stop),
+                LifecycleStep("ingest", self._source.stop),
+                LifecycleStep("membership", self._metadata.leave),
+                LifecycleStep("activity", self._activity.stop),
+                LifecycleStep("groups", self._groups.stop),
+                LifecycleStep("server", self._listener.stop),
+                LifecycleStep("metadata", self._metadata.close),
+                LifecycleStep("partitions", self._registry.close),
+                LifecycleStep("tracing", self._stop_tracing),
+                LifecycleStep("console", self._stop_console),
+                LifecycleStep("access", self._admission.close),
             ),
         )
 

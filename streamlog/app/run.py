@@ -12,12 +12,12 @@ from uuid import uuid4
 
 from prometheus_client import disable_created_metrics
 
-from streamlog.app.exposure import check_exposure
 from streamlog.app.extensions import PACKAGE, stale_extensions
-from streamlog.app.identity import warn_of_no_secret
-from streamlog.app.limits import allow_open_files, collect_seldom
+from streamlog.app.inter_node_auth import warn_of_no_secret
+from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
+from streamlog.app.process_limits import allow_open_files, collect_seldom
 from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends, too_far
-from streamlog.backup.kept_metadata import image_in
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
+from streamlog.backup.metadata_image import image_in
 from streamlog.backup.piece import check_piece, opener_of
 from streamlog.backup.restored_groups import groups_of
 from streamlog.errors import EncryptionKeyMissing, StreamlogError
@@ -16,7 +16,7 @@ from streamlog.metadata.stream.config import OFFSETS_STREAM
 
 
 @dataclass
-class Checked:
+class CheckedBackup:
     """What was read, and what is wrong with it."""
 
     files: int = 0
@@ -30,9 +30,9 @@ class Checked:
     """
 
 
-def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> Checked:
+def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> CheckedBackup:
     """Every file that the manifest names; what is encrypted by one of ``keys`` is decrypted."""
-    checked = Checked()
+    checked = CheckedBackup()
     _metadata(folder, checked)
     for stream in folder.manifest.streams:
         for partition in stream.partitions:
@@ -42,7 +42,7 @@ def verify_backup(folder: BackupFolder, keys: KeyRing | None = None) -> Checked:
     return checked
 
 
-def _groups(folder: BackupFolder, checked: Checked, keys: KeyRing) -> None:
+def _groups(folder: BackupFolder, checked: CheckedBackup, keys: KeyRing) -> None:
     """Those of a cluster that would be made of this backup: what else is here is of no stream in
     it any more.
     """
@@ -61,7 +61,7 @@ def _groups(folder: BackupFolder, checked: Checked, keys: KeyRing) -> None:
         checked.too_far += map(str, too_far(groups, Ends(streams.values())))
 
 
-def _metadata(folder: BackupFolder, checked: Checked) -> None:
+def _metadata(folder: BackupFolder, checked: CheckedBackup) -> None:
     metadata = folder.manifest.metadata
     if metadata is None:
         return
@@ -82,7 +82,7 @@ def _partition(
     folder: BackupFolder,
     stream: StreamBackup,
     partition: PartitionBackup,
-    checked: Checked,
+    checked: CheckedBackup,
     keys: KeyRing,
 ) -> None:
     next_offset = partition.start_offset

@@ -13,8 +13,8 @@ from typing import Final
 
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.group_offsets import Ends
-from streamlog.backup.kept_metadata import image_in
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
+from streamlog.backup.metadata_image import image_in
 from streamlog.backup.piece import batches_of, check_piece
 from streamlog.backup.placement import directory_id, node_file, placements, restored_image
 from streamlog.backup.restored_groups import carried_on, groups_of

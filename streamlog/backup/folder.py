@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final, Self
 
 from streamlog import __version__
-from streamlog.backup.manifest import Manifest, StreamBackup, decode_manifest, encode_manifest
+from streamlog.backup.manifest import BackupManifest, StreamBackup, decode_manifest, encode_manifest
 from streamlog.errors import InvalidRequest
 from streamlog.log.layout import KEY_SUFFIX, LOG_SUFFIX
 from streamlog.log.storage.disk import OsDisk, storage_errors
@@ -23,7 +23,7 @@ _OWN: Final = frozenset({LOCK, f"{MANIFEST}.tmp", "streams", "metadata"})
 class BackupFolder:
     """Locked until ``close``; ``manifest`` is what is on the disk."""
 
-    def __init__(self, path: Path, manifest: Manifest, lock: FolderLock | None) -> None:
+    def __init__(self, path: Path, manifest: BackupManifest, lock: FolderLock | None) -> None:
         self.path = path
         self.manifest = manifest
         self._lock = lock
@@ -44,7 +44,7 @@ class BackupFolder:
                 " folder, or one that is"
             )
         if MANIFEST not in names:
-            new = Manifest(backup_id=uuid.uuid4(), written_by=f"streamlog {__version__}")
+            new = BackupManifest(backup_id=uuid.uuid4(), written_by=f"streamlog {__version__}")
             with storage_errors(str(path)):
                 OsDisk().write_small(str(path / MANIFEST), encode_manifest(new))
         return cls.open(path, writable=True)
@@ -83,7 +83,7 @@ class BackupFolder:
     def partition(self, stream: StreamBackup, number: int) -> Path:
         return self.path / "streams" / stream.folder / str(number)
 
-    def commit(self, manifest: Manifest) -> None:
+    def commit(self, manifest: BackupManifest) -> None:
         """What it names is on the disk; from here on it holds. Raises Unavailable."""
         with storage_errors(str(self.path)):
             self._disk.write_small(str(self.path / MANIFEST), encode_manifest(manifest))

@@ -13,7 +13,7 @@ from streamlog.backup.manifest import StreamBackup
 from streamlog.groups.group import Group
 from streamlog.groups.records import (
     NO_TOPIC_ID,
-    Committed,
+    CommittedOffset,
     KeptGroup,
     KeptRecord,
     OffsetKey,
@@ -30,7 +30,7 @@ class TooFar(NamedTuple):
     """A committed offset that is above the end of the records."""
 
     key: OffsetKey
-    committed: Committed
+    committed: CommittedOffset
     end_offset: int
 
     def __str__(self) -> str:
@@ -50,7 +50,7 @@ class Ends:
             for it in streams
         }
 
-    def of(self, key: OffsetKey, committed: Committed) -> int | None:
+    def of(self, key: OffsetKey, committed: CommittedOffset) -> int | None:
         """None: the offset is not of a stream that is here; its coordinator forgets it."""
         stream_id, ends = self._streams.get(key.topic, (NO_TOPIC_ID, {}))
         if committed.topic_id not in (NO_TOPIC_ID, stream_id):

@@ -126,7 +126,7 @@ class MetadataBackup(_Part):
     epoch: int
 
 
-class Manifest(_Part):
+class BackupManifest(_Part):
     """The whole of a backup."""
 
     format: int = FORMAT
@@ -155,13 +155,13 @@ class Manifest(_Part):
     def by_id(self, stream_id: UUID) -> StreamBackup | None:
         return next((it for it in self.streams if it.stream_id == stream_id), None)
 
-    def with_stream(self, stream: StreamBackup) -> "Manifest":
+    def with_stream(self, stream: StreamBackup) -> "BackupManifest":
         others = [it for it in self.streams if it.stream_id != stream.stream_id]
         ordered = sorted((*others, stream), key=lambda it: (it.name, it.created_ms))
         return self.model_copy(update={"streams": tuple(ordered)})
 
 
-def encode_manifest(manifest: Manifest) -> bytes:
+def encode_manifest(manifest: BackupManifest) -> bytes:
     """JSON with a checksum of itself."""
     is_encrypted = any(stream.is_encrypted for stream in manifest.streams)
     number = max(manifest.format, FORMAT_ENCRYPTED if is_encrypted else FORMAT)
@@ -172,7 +172,7 @@ def encode_manifest(manifest: Manifest) -> bytes:
     ).encode()
 
 
-def decode_manifest(data: bytes, where: str) -> Manifest:
+def decode_manifest(data: bytes, where: str) -> BackupManifest:
     """Raises CorruptFile, InvalidRequest for one of a later streamlog."""
     try:
         body = json.loads(data)
@@ -189,7 +189,7 @@ def decode_manifest(data: bytes, where: str) -> Manifest:
             f" use the one that wrote it ({content.get('written_by')}) or a later one"
         )
     try:
-        return Manifest.model_validate(content)
+        return BackupManifest.model_validate(content)
     except (ValidationError, InvalidRequest) as error:
         raise CorruptFile(f"{where}: does not decode: {' '.join(str(error).split())}") from None
 

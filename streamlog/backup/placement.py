@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 from uuid import UUID
 
-from streamlog.backup.manifest import Manifest
+from streamlog.backup.manifest import BackupManifest
 from streamlog.metadata.image.image_types import PartitionImage, StreamImage, partition_changed
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import (
@@ -51,7 +51,7 @@ PRODUCER_IDS_APART: Final = 2**32
 """How far above the backup a restored cluster goes on: further than the old one can have come."""
 
 
-def directory_id(manifest: Manifest, cluster_id: str, node_id: NodeId) -> UUID:
+def directory_id(manifest: BackupManifest, cluster_id: str, node_id: NodeId) -> UUID:
     """Of the folder that a node gets."""
     return uuid.uuid5(manifest.backup_id, f"{cluster_id} {manifest.finished_ms} {node_id}")
 
@@ -60,7 +60,7 @@ def restored_image(
     image: MetadataImage,
     nodes: Sequence[NodeId],
     cluster_id: str,
-    manifest: Manifest,
+    manifest: BackupManifest,
     *,
     last_producer_id: int = -1,
 ) -> MetadataImage:
@@ -112,7 +112,7 @@ def _records(
     image: MetadataImage,
     nodes: Sequence[NodeId],
     cluster_id: str,
-    manifest: Manifest,
+    manifest: BackupManifest,
     leader_epoch: int,
 ) -> Iterator[MetadataRecord]:
     placed = placements(image, nodes)
@@ -139,7 +139,7 @@ def _records(
             yield record
 
 
-def _epochs(image: MetadataImage, manifest: Manifest) -> Iterator[int]:
+def _epochs(image: MetadataImage, manifest: BackupManifest) -> Iterator[int]:
     """All leader epochs that are known of."""
     yield image.leader_epochs_end
     for stream in image.streams.values():

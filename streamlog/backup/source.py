@@ -12,14 +12,14 @@ from streamlog.record.compression import Buffer
 Batch = tuple[BatchHeader, Buffer]
 
 
-class Extent(NamedTuple):
+class BackupExtent(NamedTuple):
     """What of a partition is kept and committed: ``[log_start_offset, high_watermark)``."""
 
     log_start_offset: int
     high_watermark: int
 
 
-class Source(Protocol):
+class BackupSource(Protocol):
     """A cluster, running or not. What fails raises StreamlogError."""
 
     async def image(self) -> MetadataImage:
@@ -28,7 +28,7 @@ class Source(Protocol):
     async def is_sealed(self, stream: StreamImage) -> bool:
         """Some of it is known to be encrypted where it lies, whatever its settings say now."""
 
-    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent: ...
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent: ...
 
     async def confirm(self, stream: StreamImage) -> None:
         """What was read by the stream's name until now was of this stream. Raises StreamNotFound

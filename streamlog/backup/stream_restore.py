@@ -20,7 +20,7 @@ from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup, StreamBackup
 from streamlog.backup.piece import batches_of, check_piece
 from streamlog.client.cluster import Cluster
-from streamlog.client.patience import patiently
+from streamlog.client.retry import with_retries
 from streamlog.errors import (
     InvalidRequest,
     NotLeader,
@@ -273,11 +273,11 @@ async def _eventually(cluster: Cluster, tp: TopicPartition, ask: Callable[[], Aw
             cluster.forget(tp.stream)
             raise NotLeader(str(error)) from error
 
-    return await patiently(asked, PATIENCE_MS, about=str(tp))
+    return await with_retries(asked, PATIENCE_MS, about=str(tp))
 
 
 async def _command(cluster: Cluster, command: Command) -> dict[str, Any]:
     """Those that are given here may be given twice."""
-    return await patiently(
+    return await with_retries(
         lambda: cluster.command(encode_command(command), timeout_ms=2 * PATIENCE_MS), PATIENCE_MS
     )

@@ -17,8 +17,8 @@ from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import CorruptData, StreamlogError
 
 if TYPE_CHECKING:
+    from streamlog.backup.create import BackupOptions, BackupReport
     from streamlog.backup.folder import BackupFolder
-    from streamlog.backup.taking import Taken, Wish
     from streamlog.log.encryption.key_ring import KeyRing
 
 app = typer.Typer(help="Take backups, and look at them.", no_args_is_help=True)
@@ -65,12 +65,12 @@ def take(
 
     Exit code 1 if a partition could not be read; the others are in the backup all the same.
     """
+    from streamlog.backup.create import BackupOptions
     from streamlog.backup.folder import BackupFolder
-    from streamlog.backup.taking import Wish
 
     keys = told_keys(key, config)
     with BackupFolder.make(backup) as folder:
-        wish = Wish(frozenset(stream or ()), anew, prune, in_clear)
+        wish = BackupOptions(frozenset(stream or ()), anew, prune, in_clear)
         taken = asyncio.run(_take(folder, servers, path or [], wish, keys))
     if as_json:
         print_json(vars(taken))
@@ -145,11 +145,11 @@ def verify(backup: Backup, key: Keys = None, config: KeysOf = None, as_json: Jso
 
 
 async def _take(
-    folder: "BackupFolder", servers: str, paths: list[Path], wish: "Wish", keys: "KeyRing"
-) -> "Taken":
-    from streamlog.backup.kept import KeptFolders
-    from streamlog.backup.served import ServedCluster
-    from streamlog.backup.taking import take
+    folder: "BackupFolder", servers: str, paths: list[Path], wish: "BackupOptions", keys: "KeyRing"
+) -> "BackupReport":
+    from streamlog.backup.cluster_source import ServedCluster
+    from streamlog.backup.create import take
+    from streamlog.backup.folder_source import KeptFolders
 
     if paths:
         return await take(folder, KeptFolders(paths, keys), wish, keys)

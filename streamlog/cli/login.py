@@ -10,7 +10,7 @@ from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
-    from streamlog.client.login import Login
+    from streamlog.client.login import ClientLogin
 
 User = Annotated[
     str | None,
@@ -56,14 +56,14 @@ def chosen_login(
     password_file: Path | None,
     token_file: Path | None,
     mechanism: str | None,
-) -> "Login | None":
+) -> "ClientLogin | None":
     """None: as nobody. Raises ConfigError."""
-    from streamlog.client.login import Login, secret_in
+    from streamlog.client.login import ClientLogin, secret_in
 
     if token_file is not None:
         if user is not None or mechanism not in (None, "OAUTHBEARER"):
             raise ConfigError("--token-file", "a user is given, too", "keep one of them")
-        return Login("OAUTHBEARER", "", secret_in(token_file, "--token-file"))
+        return ClientLogin("OAUTHBEARER", "", secret_in(token_file, "--token-file"))
     if user is None:
         if mechanism is not None or password_file is not None:
             raise ConfigError("--user", "is missing", "say as whom to log in")
@@ -71,8 +71,10 @@ def chosen_login(
     if mechanism == "OAUTHBEARER":
         raise ConfigError("--mechanism", "OAUTHBEARER needs a token", "set --token-file")
     if password_file is not None:
-        return Login(mechanism or MECHANISMS[0], user, secret_in(password_file, "--password-file"))
-    return Login(mechanism or MECHANISMS[0], user, _Asked(user))
+        return ClientLogin(
+            mechanism or MECHANISMS[0], user, secret_in(password_file, "--password-file")
+        )
+    return ClientLogin(mechanism or MECHANISMS[0], user, _Asked(user))
 
 
 class _Asked:

@@ -131,7 +131,7 @@ def _names_servers() -> bool:
 
 def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
     """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
-    from streamlog.app.identity import to_nodes
+    from streamlog.app.inter_node_auth import to_nodes
     from streamlog.config import load_settings
     from streamlog.tls.certificates import Certificates
 

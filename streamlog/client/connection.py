@@ -9,11 +9,11 @@ from types import TracebackType
 from typing import Any, Final, Self
 
 from streamlog.client.addresses import reason
-from streamlog.client.login import RENEW_AT, Login
+from streamlog.client.login import RENEW_AT, ClientLogin
 from streamlog.client.security import NO_SECURITY, Security
-from streamlog.client.stranger import stranger, why_closed
 from streamlog.client.tls_stream import TlsStream
 from streamlog.client.versions import agreed_versions
+from streamlog.client.wrong_protocol import stranger, why_closed
 from streamlog.errors import (
     FrameTooLarge,
     MalformedFrame,
@@ -52,7 +52,9 @@ class Connection:
         self._tls = tls  # what is said goes through it, if there is one
         self._address = address
         self._timeout_ms = timeout_ms
-        self._log_in_again: tuple[float, Login] | None = None  # when, in loop time, and as whom
+        self._log_in_again: tuple[float, ClientLogin] | None = (
+            None  # when, in loop time, and as whom
+        )
         self._turn = asyncio.Lock()
         self._sending = asyncio.Lock()  # one frame after the other
         self._correlation_id = 0
@@ -229,7 +231,7 @@ class Connection:
         self._is_agreed = True
         self._fetch_by_id = agreed_versions(answer, _BY_ID).get(registry.FETCH)
 
-    async def _log_in(self, login: Login, *, optional: bool = False) -> None:
+    async def _log_in(self, login: ClientLogin, *, optional: bool = False) -> None:
         """After any failure the connection is of no use."""
         steps = login.steps(self._address, optional=optional)
         try:

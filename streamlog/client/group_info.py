@@ -17,7 +17,7 @@ DEAD: Final = "Dead"
 NOT_COMMITTED: Final = -1
 
 
-class Committed(NamedTuple):
+class CommittedInfo(NamedTuple):
     """Where a group is in a partition: it goes on with the record at ``offset``."""
 
     offset: int
@@ -25,7 +25,7 @@ class Committed(NamedTuple):
     metadata: str = ""
 
 
-class Member(NamedTuple):
+class GroupMemberInfo(NamedTuple):
     """One consumer of a group."""
 
     member_id: str
@@ -43,7 +43,7 @@ class Member(NamedTuple):
         return f"{self.instance_id or self.client_id or self.member_id} at {self.host}"
 
 
-class Group(NamedTuple):
+class GroupInfo(NamedTuple):
     """A group at one moment, as its coordinator knows it."""
 
     group_id: str
@@ -51,7 +51,7 @@ class Group(NamedTuple):
     protocol_type: str
     assignor: str
     coordinator: NodeId
-    members: tuple[Member, ...]
+    members: tuple[GroupMemberInfo, ...]
 
     @classmethod
     def of(cls, fields: Mapping[str, Any], coordinator: NodeId) -> Self:
@@ -76,14 +76,14 @@ class Group(NamedTuple):
         return self.state != DEAD
 
 
-def _member(fields: Mapping[str, Any], protocol_type: str) -> Member:
+def _member(fields: Mapping[str, Any], protocol_type: str) -> GroupMemberInfo:
     partitions: tuple[TopicPartition, ...] = ()
     if protocol_type == PROTOCOL_TYPE:
         try:
             partitions = read_assignment(fields["member_assignment"])
         except MalformedFrame:
             partitions = ()  # whatever a foreign assignor wrote: the rest is worth showing
-    return Member(
+    return GroupMemberInfo(
         fields["member_id"],
         fields.get("group_instance_id"),
         fields["client_id"],
@@ -92,18 +92,20 @@ def _member(fields: Mapping[str, Any], protocol_type: str) -> Member:
     )
 
 
-def committed_in(fields: Mapping[str, Any]) -> dict[TopicPartition, Committed]:
+def committed_in(fields: Mapping[str, Any]) -> dict[TopicPartition, CommittedInfo]:
     """Of a group in an OffsetFetch answer; partitions without a commit are left out."""
     about = f"group {fields['group_id']!r}"
     check(fields["error_code"], about)
     return dict(_commits(fields, about))
 
 
-def _commits(found: Mapping[str, Any], about: str) -> Iterator[tuple[TopicPartition, Committed]]:
+def _commits(
+    found: Mapping[str, Any], about: str
+) -> Iterator[tuple[TopicPartition, CommittedInfo]]:
     for topic in found["topics"]:
         for it in topic["partitions"]:
             tp = TopicPartition(topic["name"], it["partition_index"])
             check(it["error_code"], f"{about}, {tp}")
             if it["committed_offset"] != NOT_COMMITTED:
                 epoch = it.get("committed_leader_epoch", NO_EPOCH)
-                yield tp, Committed(it["committed_offset"], epoch, it["metadata"] or "")
+                yield tp, CommittedInfo(it["committed_offset"], epoch, it["metadata"] or "")

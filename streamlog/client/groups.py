@@ -4,8 +4,8 @@ from typing import Any, Final, TypeVar
 from kio.schema.errors import ErrorCode
 
 from streamlog.client.cluster import Cluster
-from streamlog.client.group_info import Committed, Group, committed_in
-from streamlog.client.patience import patiently
+from streamlog.client.group_info import CommittedInfo, GroupInfo, committed_in
+from streamlog.client.retry import with_retries
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import (
     GroupNotEmpty,
@@ -60,24 +60,24 @@ class Groups:
             self._coordinators[group_id] = await self._find_coordinator(group_id)
         return self._coordinators[group_id]
 
-    async def describe(self, group_id: str) -> Group:
+    async def describe(self, group_id: str) -> GroupInfo:
         """A group that there is none of is ``DEAD``."""
 
-        def read(answer: Message, node: NodeInfo) -> Group:
+        def read(answer: Message, node: NodeInfo) -> GroupInfo:
             (fields,) = answer["groups"]
-            return Group.of(fields, node.node_id)
+            return GroupInfo.of(fields, node.node_id)
 
         return await self._ask(group_id, registry.DESCRIBE_GROUPS, {"groups": [group_id]}, read)
 
-    async def committed(self, group_id: str) -> dict[TopicPartition, Committed]:
+    async def committed(self, group_id: str) -> dict[TopicPartition, CommittedInfo]:
         """All that the group has committed and that has not expired."""
         return (await self.all_committed([group_id]))[group_id]
 
     async def all_committed(
         self, group_ids: Iterable[str]
-    ) -> dict[str, dict[TopicPartition, Committed]]:
+    ) -> dict[str, dict[TopicPartition, CommittedInfo]]:
         """Of several groups, in one request to each coordinator: it costs that a commit's time."""
-        left, found = set(group_ids), dict[str, dict[TopicPartition, Committed]]()
+        left, found = set(group_ids), dict[str, dict[TopicPartition, CommittedInfo]]()
 
         async def ask() -> None:
             by_node: dict[NodeInfo, list[str]] = {}
@@ -91,7 +91,7 @@ class Groups:
         await self._patiently(ask)
         return found
 
-    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, Committed]) -> None:
+    async def commit(self, group_id: str, offsets: Mapping[TopicPartition, CommittedInfo]) -> None:
         """For a group without members; it need not be there yet.
 
         Raises GroupNotEmpty, and what else the coordinator answers for the first partition refused:
@@ -165,7 +165,7 @@ class Groups:
 
     async def _committed(
         self, node: NodeInfo, group_ids: list[str]
-    ) -> dict[str, dict[TopicPartition, Committed]]:
+    ) -> dict[str, dict[TopicPartition, CommittedInfo]]:
         """What ``node`` coordinates; who of them has moved is looked for anew."""
         groups = [{"group_id": group_id, "topics": None} for group_id in group_ids]
         try:
@@ -209,7 +209,7 @@ class Groups:
         return NodeInfo(NodeId(found["node_id"]), found["host"], found["port"], None)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(ask, self._patience_ms)
+        return await with_retries(ask, self._patience_ms)
 
 
 def _by_topic(partitions: Mapping[TopicPartition, Message]) -> list[dict[str, Any]]:

@@ -9,7 +9,7 @@ from streamlog.wire.control import Message
 _CONSUMER = -1
 
 
-class Found(NamedTuple):
+class FoundOffsets(NamedTuple):
     """Of one partition."""
 
     error_code: int
@@ -32,10 +32,10 @@ def request_for(epochs: Mapping[TopicPartition, int], timestamp: int) -> Message
     return {"replica_id": _CONSUMER, "topics": named}
 
 
-def found_in(answer: Message) -> dict[TopicPartition, Found]:
+def found_in(answer: Message) -> dict[TopicPartition, FoundOffsets]:
     """What is known of each partition that was asked for."""
     return {
-        TopicPartition(topic["name"], it["partition_index"]): Found(
+        TopicPartition(topic["name"], it["partition_index"]): FoundOffsets(
             it["error_code"], it["offset"], it["timestamp"]
         )
         for topic in answer["topics"]

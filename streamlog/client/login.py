@@ -32,7 +32,7 @@ class _Exchange(Protocol):
 
 
 @dataclass(frozen=True)
-class Login:
+class ClientLogin:
     """As whom to log in. ``secret`` is asked for the password, or token, at each login anew."""
 
     mechanism: str

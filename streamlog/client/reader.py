@@ -7,11 +7,11 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
+from streamlog.client.batch_decoding import open_batch
 from streamlog.client.cluster import Cluster
 from streamlog.client.connection import Connection
-from streamlog.client.opening import open_batch
-from streamlog.client.patience import patiently
 from streamlog.client.position import EARLIEST, Earliest, Position, resolve
+from streamlog.client.retry import with_retries
 from streamlog.errors import (
     CorruptBatch,
     OffsetOutOfRange,
@@ -207,4 +207,4 @@ class PartitionReader:
         self._cluster.forget(self.tp.stream)
 
     async def _patiently(self, ask: Callable[[], Awaitable[T]]) -> T:
-        return await patiently(ask, self._patience_ms, about=str(self.tp))
+        return await with_retries(ask, self._patience_ms, about=str(self.tp))

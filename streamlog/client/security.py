@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from streamlog.client.login import Login
+from streamlog.client.login import ClientLogin
 
 
 def _in_the_clear() -> ssl.SSLContext | None:
@@ -18,7 +18,7 @@ class Security:
 
     tls: Callable[[], ssl.SSLContext | None] = _in_the_clear
     """None: in the clear."""
-    login: Login | None = None
+    login: ClientLogin | None = None
     """None: nobody says who they are, but for a certificate."""
     optional: bool = False
     """Go without either where the other side has it not; while it is turned on node by node."""

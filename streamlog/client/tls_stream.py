@@ -7,7 +7,7 @@ import ssl
 from typing import Final, cast
 
 from streamlog.errors import NodeUnreachable
-from streamlog.tls.trouble import trouble
+from streamlog.tls.errors import trouble
 
 READ_BYTES: Final = 256 * 1024
 """Of what is encrypted, at once."""

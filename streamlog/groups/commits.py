@@ -16,7 +16,7 @@ from streamlog.groups.group import Group, State
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import (
     NO_TOPIC_ID,
-    Committed,
+    CommittedOffset,
     KeptRecord,
     OffsetKey,
     group_record,
@@ -92,11 +92,11 @@ class Commits:
 
     def _accept(
         self, group: Group, request: CommitRequest, now: Now
-    ) -> tuple[Outcome, dict[PartitionId, Committed]]:
+    ) -> tuple[Outcome, dict[PartitionId, CommittedOffset]]:
         settings, room = self._table.settings, self._table.settings.offsets_max
         room -= self._table.offsets_count
         outcome: Outcome = {}
-        accepted: dict[PartitionId, Committed] = {}
+        accepted: dict[PartitionId, CommittedOffset] = {}
         for place, wanted in request.offsets.items():
             outcome[place] = NONE
             if len(wanted.metadata.encode()) > settings.offset_metadata_bytes_max:
@@ -110,7 +110,7 @@ class Commits:
     def _write(
         self,
         group: Group,
-        accepted: Mapping[PartitionId, Committed],
+        accepted: Mapping[PartitionId, CommittedOffset],
         outcome: Outcome,
         token: object,
     ) -> None:
@@ -296,9 +296,9 @@ class Commits:
             self._table.drop(group)
 
 
-def _committed(wanted: OffsetToCommit, retention_ms: int, now: Now) -> Committed:
+def _committed(wanted: OffsetToCommit, retention_ms: int, now: Now) -> CommittedOffset:
     expire_ms = None if retention_ms < 0 else now.wall_ms + retention_ms
-    return Committed(
+    return CommittedOffset(
         wanted.offset, wanted.leader_epoch, wanted.metadata, now.wall_ms, expire_ms,
         wanted.topic_id,
     )  # fmt: skip

@@ -21,17 +21,17 @@ from streamlog.groups.commits import Commits
 from streamlog.groups.effects import Effect, Now
 from streamlog.groups.group import Group
 from streamlog.groups.joining import Joining
-from streamlog.groups.membership import Membership
+from streamlog.groups.membership import GroupMembership
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.requests import (
-    Caller,
     CommitRequest,
     DescribedGroup,
     FoundOffset,
+    GroupCaller,
     Joined,
     JoinRequest,
     PartitionId,
-    Synced,
+    SyncedMember,
     SyncRequest,
 )
 from streamlog.groups.table import Due, GroupTable
@@ -60,7 +60,7 @@ class Coordinator:
         self._table = table = GroupTable(settings, new_id, groups, since_ms=since_ms)
         self._rebalance = Rebalance(table)
         self._joining = Joining(table, self._rebalance)
-        self._membership = Membership(table, self._rebalance)
+        self._membership = GroupMembership(table, self._rebalance)
         self._commits = Commits(table, self._rebalance)
         table.deadlines.set(_EXPIRY, now.ms + settings.offsets_check_ms)
         self._begin_sessions(now)
@@ -74,14 +74,16 @@ class Coordinator:
         return self._table.take()
 
     def sync(self, request: SyncRequest, token: object, now: Now) -> list[Effect]:
-        """``token`` is answered with a ``Synced``."""
+        """``token`` is answered with a ``SyncedMember``."""
         self._membership.sync(request, token, now)
         return self._table.take()
 
-    def heartbeat(self, group: str, caller: Caller, now: Now) -> ErrorCode:
+    def heartbeat(self, group: str, caller: GroupCaller, now: Now) -> ErrorCode:
         return self._membership.heartbeat(group, caller, now)
 
-    def leave(self, group: str, callers: Iterable[Caller], token: object, now: Now) -> list[Effect]:
+    def leave(
+        self, group: str, callers: Iterable[GroupCaller], token: object, now: Now
+    ) -> list[Effect]:
         """``token`` is answered with an error code for each."""
         codes = [self._membership.leave(group, caller, now) for caller in callers]
         self._table.weigh(group)
@@ -165,7 +167,7 @@ class Coordinator:
         """Another coordinates now."""
         error = ErrorCode.not_coordinator
         for token, what in self._table.waiting():
-            self._table.answer(token, Joined(error) if what == "join" else Synced(error))
+            self._table.answer(token, Joined(error) if what == "join" else SyncedMember(error))
         self._table.groups.clear()
         return self._table.take()
 

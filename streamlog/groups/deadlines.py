@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 K = TypeVar("K", bound=Hashable)
 
 
-class Deadlines(Generic[K]):
+class GroupDeadlines(Generic[K]):
     """One deadline for each key. To put one off costs nothing: its entry moves when it comes up.
 
     Invariant: each key in ``_at`` has an entry in the heap that is not later than its deadline.

@@ -19,7 +19,7 @@ class Now(NamedTuple):
     """Of the day: when offsets were committed, and when they expire."""
 
 
-class Answer(NamedTuple):
+class SendReply(NamedTuple):
     """``token`` stands for a request that waits; it is answered once, with ``result``."""
 
     token: object
@@ -37,4 +37,4 @@ class Write(NamedTuple):
     then: Callable[[ErrorCode, Now], "list[Effect]"]
 
 
-Effect = Answer | Write
+Effect = SendReply | Write

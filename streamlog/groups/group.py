@@ -22,13 +22,8 @@ from kio.schema.errors import ErrorCode
 from streamlog.errors import BrokenInvariant
 from streamlog.groups.effects import NONE
 from streamlog.groups.member import Member, Protocols
-from streamlog.groups.records import Committed, KeptGroup
-from streamlog.groups.requests import (
-    Caller,
-    DescribedGroup,
-    JoinedMember,
-    PartitionId,
-)
+from streamlog.groups.records import CommittedOffset, KeptGroup
+from streamlog.groups.requests import DescribedGroup, GroupCaller, JoinedMember, PartitionId
 from streamlog.groups.subscription import CONSUMER, subscribed_topics
 
 
@@ -80,7 +75,7 @@ class Group:
         """A first generation waits for more members; so long yet, after the present delay."""
         self.newcomers = False
         """Somebody has joined since that delay began."""
-        self.offsets: dict[PartitionId, Committed] = {}
+        self.offsets: dict[PartitionId, CommittedOffset] = {}
         """What is committed."""
         self.writing: dict[PartitionId, deque[UUID]] = {}
         """Commits that are on their way to the log, in order, by the id of the stream that each is
@@ -160,7 +155,7 @@ class Group:
         if self.leader == before:
             self.leader = member_id
 
-    def refusal(self, caller: Caller) -> ErrorCode:
+    def refusal(self, caller: GroupCaller) -> ErrorCode:
         """Why ``caller`` is none of its members; ``NONE`` if it is."""
         if caller.instance_id is not None:
             known = self.static.get(caller.instance_id)

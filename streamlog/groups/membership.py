@@ -6,11 +6,11 @@ from streamlog.groups.effects import NONE, Now
 from streamlog.groups.group import Group, State
 from streamlog.groups.rebalance import Rebalance
 from streamlog.groups.records import group_record
-from streamlog.groups.requests import NO_MEMBER, Caller, Synced, SyncRequest
+from streamlog.groups.requests import NO_MEMBER, GroupCaller, SyncedMember, SyncRequest
 from streamlog.groups.table import Due, GroupTable
 
 
-class Membership:
+class GroupMembership:
     """The part of a coordinator that deals with those who are members."""
 
     def __init__(self, table: GroupTable, rebalance: Rebalance) -> None:
@@ -20,15 +20,15 @@ class Membership:
     # SyncGroup
 
     def sync(self, request: SyncRequest, token: object, now: Now) -> None:
-        """``token`` is answered with a ``Synced``, when the leader has assigned."""
+        """``token`` is answered with a ``SyncedMember``, when the leader has assigned."""
         group = self._table.groups.get(request.group)
         error = self._may_sync(group, request)
         if group is None or error is not NONE:
-            self._table.answer(token, Synced(error))
+            self._table.answer(token, SyncedMember(error))
             return
         member = group.members[request.caller.member_id]
         group.unsynced.discard(member.member_id)
-        self._table.answer(member.syncing, Synced(ErrorCode.rebalance_in_progress))
+        self._table.answer(member.syncing, SyncedMember(ErrorCode.rebalance_in_progress))
         member.syncing = token
         if group.state is State.STABLE:
             self._rebalance.answer_sync(group, member, NONE, now)
@@ -79,7 +79,7 @@ class Membership:
 
     # Heartbeat
 
-    def heartbeat(self, name: str, caller: Caller, now: Now) -> ErrorCode:
+    def heartbeat(self, name: str, caller: GroupCaller, now: Now) -> ErrorCode:
         """The session lasts; REBALANCE_IN_PROGRESS asks to join again."""
         group = self._table.groups.get(name)
         error = self._standing(group, caller)
@@ -89,7 +89,7 @@ class Membership:
         is_preparing = group.state is State.PREPARING
         return ErrorCode.rebalance_in_progress if is_preparing else NONE
 
-    def _standing(self, group: Group | None, caller: Caller) -> ErrorCode:
+    def _standing(self, group: Group | None, caller: GroupCaller) -> ErrorCode:
         """Why ``caller`` is no member of the present generation; ``NONE`` if it is."""
         if group is None:
             return ErrorCode.unknown_member_id
@@ -102,7 +102,7 @@ class Membership:
 
     # LeaveGroup
 
-    def leave(self, name: str, caller: Caller, now: Now) -> ErrorCode:
+    def leave(self, name: str, caller: GroupCaller, now: Now) -> ErrorCode:
         """It is a member no longer. Without a member id: by the instance id alone, as tools do."""
         group = self._table.groups.get(name)
         if group is None:

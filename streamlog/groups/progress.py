@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 from streamlog.fairness import cooperatively
 from streamlog.groups.group import Group
-from streamlog.groups.records import Committed
+from streamlog.groups.records import CommittedOffset
 from streamlog.groups.requests import PartitionId
 from streamlog.model import TopicPartition
 
@@ -27,7 +27,7 @@ async def progress_of(groups: Iterable[Group], partitions_max: int) -> list[Grou
 
     By name, so that a group does not come and go with what others do.
     """
-    found: list[tuple[Group, str, int, dict[PartitionId, Committed]]] = []
+    found: list[tuple[Group, str, int, dict[PartitionId, CommittedOffset]]] = []
     left = partitions_max
     for group in sorted(groups, key=lambda it: it.name):
         left -= max(1, len(group.offsets))

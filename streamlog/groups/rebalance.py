@@ -17,7 +17,7 @@ from streamlog.groups.effects import NONE, Now
 from streamlog.groups.group import Group, State
 from streamlog.groups.member import Member
 from streamlog.groups.records import group_record
-from streamlog.groups.requests import Joined, Synced
+from streamlog.groups.requests import Joined, SyncedMember
 from streamlog.groups.table import Due, GroupTable
 
 NEW_MEMBER_JOIN_MS: Final = 300_000
@@ -99,9 +99,9 @@ class Rebalance:
             return
         self.keep_alive(group, member, now)
         if error is NONE:
-            result = Synced(NONE, group.protocol_type, group.protocol, member.assignment)
+            result = SyncedMember(NONE, group.protocol_type, group.protocol, member.assignment)
         else:
-            result = Synced(error)
+            result = SyncedMember(error)
         self._table.answer(token, result)
 
     def answer_join(self, group: Group, member: Member, *, skip_assignment: bool = False) -> None:
@@ -126,7 +126,7 @@ class Rebalance:
     def refuse(self, member: Member, error: ErrorCode) -> None:
         """Whatever it waits for, it will not get."""
         self._table.answer(member.joining, Joined(error))
-        self._table.answer(member.syncing, Synced(error))
+        self._table.answer(member.syncing, SyncedMember(error))
         member.joining = member.syncing = None
 
     def keep_alive(self, group: Group, member: Member, now: Now) -> None:

@@ -54,7 +54,7 @@ class GroupKey(NamedTuple):
     group: str
 
 
-class Committed(NamedTuple):
+class CommittedOffset(NamedTuple):
     """One committed offset."""
 
     offset: int
@@ -101,7 +101,7 @@ class KeptRecord(NamedTuple):
     value: bytes | None
 
 
-def offset_record(key: OffsetKey, value: Committed | None) -> KeptRecord:
+def offset_record(key: OffsetKey, value: CommittedOffset | None) -> KeptRecord:
     """``value`` None: it is to be forgotten."""
     encoded = b"".join((
         _I16.pack(_OFFSET_KEYS[-1]), encode_string(key.group, False),
@@ -132,7 +132,7 @@ def read_key(data: bytes | memoryview) -> OffsetKey | GroupKey | None:
         raise CorruptBatch(f"a key of __consumer_offsets: {error}") from None
 
 
-def read_offset(data: bytes | memoryview) -> Committed:
+def read_offset(data: bytes | memoryview) -> CommittedOffset:
     """Raises CorruptBatch."""
     try:
         cursor = Cursor(data)
@@ -148,7 +148,7 @@ def read_offset(data: bytes | memoryview) -> Committed:
     except MalformedFrame as error:
         raise CorruptBatch(f"an offset of __consumer_offsets: {error}") from None
     wish = None if expire_ms == _NEVER else expire_ms
-    return Committed(offset, leader_epoch, metadata, commit_ms, wish, topic_id)
+    return CommittedOffset(offset, leader_epoch, metadata, commit_ms, wish, topic_id)
 
 
 def read_group(data: bytes | memoryview) -> KeptGroup:
@@ -201,7 +201,7 @@ def _member(cursor: Cursor, version: int, flexible: bool) -> KeptMember:
     )  # fmt: skip
 
 
-def _offset_value(value: Committed) -> bytes:
+def _offset_value(value: CommittedOffset) -> bytes:
     if value.expire_ms is not None:  # only this version has a place for it
         return b"".join((
             _I16.pack(1), _I64.pack(value.offset), encode_string(value.metadata, False),

@@ -5,7 +5,7 @@ The last record of each key holds. What was read costs no more memory than what 
 
 from streamlog.groups.group import Group, restored
 from streamlog.groups.records import (
-    Committed,
+    CommittedOffset,
     KeptGroup,
     OffsetKey,
     read_group,
@@ -25,7 +25,7 @@ class Replay:
         """All below has been read."""
         self.records = 0
         self._groups: dict[str, KeptGroup] = {}
-        self._offsets: dict[str, dict[PartitionId, Committed]] = {}
+        self._offsets: dict[str, dict[PartitionId, CommittedOffset]] = {}
 
     def feed(self, data: bytes | memoryview) -> None:
         """Whole batches, back to back. Raises CorruptBatch."""

@@ -5,7 +5,7 @@ from uuid import UUID
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.records import Committed
+from streamlog.groups.records import CommittedOffset
 
 NO_MEMBER = ""
 NO_GENERATION = -1
@@ -14,7 +14,7 @@ PartitionId = tuple[str, int]
 """A topic's name and a partition's number."""
 
 
-class Caller(NamedTuple):
+class GroupCaller(NamedTuple):
     """Who says that it is this member; ``instance_id`` of a static one (KIP-345)."""
 
     member_id: str
@@ -26,7 +26,7 @@ class JoinRequest(NamedTuple):
     """JoinGroup."""
 
     group: str
-    caller: Caller
+    caller: GroupCaller
     client_id: str
     client_host: str
     session_timeout_ms: int
@@ -66,14 +66,14 @@ class SyncRequest(NamedTuple):
     """SyncGroup."""
 
     group: str
-    caller: Caller
+    caller: GroupCaller
     protocol_type: str | None
     protocol: str | None
     assignments: dict[str, bytes]
     """By member id; empty but for the leader."""
 
 
-class Synced(NamedTuple):
+class SyncedMember(NamedTuple):
     """The answer to SyncGroup."""
 
     error: ErrorCode
@@ -86,7 +86,7 @@ class CommitRequest(NamedTuple):
     """OffsetCommit; of partitions that exist."""
 
     group: str
-    caller: Caller
+    caller: GroupCaller
     offsets: dict[PartitionId, "OffsetToCommit"]
     retention_ms: int = -1
     """How long they are wanted; -1: as the node is set."""
@@ -104,7 +104,7 @@ class OffsetToCommit(NamedTuple):
 class FoundOffset(NamedTuple):
     """What is known of one partition; ``committed`` None: nothing."""
 
-    committed: Committed | None
+    committed: CommittedOffset | None
     error: ErrorCode = ErrorCode.none
 
 

@@ -14,7 +14,7 @@ from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.effects import NONE, Effect, Now
 from streamlog.groups.loading import Loading
-from streamlog.groups.offsets_stream import config_of
+from streamlog.groups.offsets_topic import config_of
 from streamlog.groups.partitioning import partition_of
 from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import Reply
@@ -44,7 +44,7 @@ class Partitions(Protocol):
         """Raises PartitionNotFound, or what has put it offline."""
 
 
-class Found(NamedTuple):
+class FoundCoordinator(NamedTuple):
     """Who coordinates a group; ``node`` None, and why, where that is not to be said."""
 
     node: NodeImage | None
@@ -95,10 +95,10 @@ class GroupService:
 
     # What the server asks
 
-    async def find(self, group: str) -> Found:
+    async def find(self, group: str) -> FoundCoordinator:
         """The node that coordinates ``group``; makes the stream of offsets, if there is none."""
         if not is_name(group):
-            return Found(None, ErrorCode.invalid_group_id)
+            return FoundCoordinator(None, ErrorCode.invalid_group_id)
         if self._offsets.stream is None:
             try:
                 await self._offsets.make()
@@ -106,12 +106,12 @@ class GroupService:
                 logger.warning("no stream for consumer groups", extra={"error": str(error)})
         stream = self._offsets.stream
         if stream is None or not stream.partitions:
-            return Found(None, ErrorCode.coordinator_not_available)
+            return FoundCoordinator(None, ErrorCode.coordinator_not_available)
         leader = stream.partitions[partition_of(group, len(stream.partitions))].leader
         node = None if leader == NO_LEADER else self._metadata.image.nodes.get(leader)
         if node is None or node.fenced:
-            return Found(None, ErrorCode.coordinator_not_available)
-        return Found(node)
+            return FoundCoordinator(None, ErrorCode.coordinator_not_available)
+        return FoundCoordinator(node)
 
     def coordinator(self, group: str, *, may_be_empty: bool = False) -> Coordinator | ErrorCode:
         """Of ``group``, if that is this node's to answer for; else what to say instead."""

@@ -28,7 +28,7 @@ from streamlog.errors import (
     StreamlogError,
 )
 from streamlog.groups.coordinator import Coordinator
-from streamlog.groups.effects import NONE, Answer, Effect, Now, Write
+from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
 from streamlog.groups.reply import Reply
@@ -159,7 +159,7 @@ class Shard:
         todo = deque(effects)
         while todo:
             match todo.popleft():
-                case Answer(token=Reply() as reply, result=result):
+                case SendReply(token=Reply() as reply, result=result):
                     self._give(reply, result)
                 case Write() as write:
                     todo.extend(self._append(write))
@@ -218,7 +218,7 @@ class Shard:
             return
 
         def then(error: ErrorCode, _now: Now) -> list[Effect]:
-            return [Answer(barrier, error)]
+            return [SendReply(barrier, error)]
 
         try:
             self._append_records(Write((BARRIER,), then))

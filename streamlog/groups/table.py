@@ -7,8 +7,8 @@ from typing import Any, Final, Literal, NamedTuple
 from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
-from streamlog.groups.deadlines import Deadlines
-from streamlog.groups.effects import Answer, Effect, Now, Write
+from streamlog.groups.deadlines import GroupDeadlines
+from streamlog.groups.effects import Effect, Now, SendReply, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import KeptRecord
 
@@ -45,7 +45,7 @@ class GroupTable:
         self.since_ms = since_ms
         self.new_id = new_id
         self.groups = {group.name: group for group in groups}
-        self.deadlines: Deadlines[Due] = Deadlines()
+        self.deadlines: GroupDeadlines[Due] = GroupDeadlines()
         self.offsets_count = sum(len(group.offsets) for group in self.groups.values())
         """Over all groups, those on their way to the log among them."""
         self.kept_bytes = 0
@@ -69,7 +69,7 @@ class GroupTable:
     def answer(self, token: object | None, result: Any) -> None:
         """Nobody waits where it is None."""
         if token is not None:
-            self._effects.append(Answer(token, result))
+            self._effects.append(SendReply(token, result))
 
     def write(self, records: Iterable[KeptRecord], then: Callable[[ErrorCode, Now], None]) -> None:
         def settled(error: ErrorCode, now: Now) -> list[Effect]:

@@ -10,7 +10,7 @@ from streamlog.config import HttpSection
 from streamlog.http.connection_limits import ConnectionLimits
 from streamlog.http.server_log import logger
 from streamlog.http.unbound import unbound
-from streamlog.tls.following import following
+from streamlog.tls.reload import following
 
 SHUTDOWN_TIMEOUT_S = 1.0
 BACKLOG = 128

@@ -7,7 +7,7 @@ from typing import Any, Final
 from kio.schema.errors import ErrorCode
 
 from streamlog.groups.reply import Reply
-from streamlog.groups.requests import Caller
+from streamlog.groups.requests import GroupCaller
 from streamlog.kafka.net.request_wait import RequestWait
 
 NO_GENERATION: Final = -1
@@ -37,9 +37,9 @@ async def result_of(
     return reply.result if reply.is_there else ErrorCode.coordinator_not_available
 
 
-def caller_of(request: Mapping[str, Any]) -> Caller:
+def caller_of(request: Mapping[str, Any]) -> GroupCaller:
     """Who says that it is a member."""
-    return Caller(
+    return GroupCaller(
         request["member_id"],
         request.get("group_instance_id"),
         request.get("generation_id", NO_GENERATION),

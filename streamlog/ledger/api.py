@@ -19,7 +19,7 @@ from nats.aio.client import Client
 
 from streamlog.errors import NodeUnreachable, RecordTooLarge, RequestTimedOut, Unavailable
 from streamlog.ledger.assembly import DeliveredBlock
-from streamlog.ledger.broadcast import Ack
+from streamlog.ledger.broadcast import BroadcastAck
 from streamlog.ledger.core.channel_config import ChannelConfig, parse_config
 from streamlog.ledger.core.entry import Message, configuration, signed
 from streamlog.ledger.core.signing import Signer
@@ -68,7 +68,7 @@ class LedgerClient:
         headers: tuple[tuple[str, bytes | None], ...] = (),
         node: str = "",
         timeout_s: float = TIMEOUT_S,
-    ) -> Ack:
+    ) -> BroadcastAck:
         """Returns when it is committed; signed if there is a signer.
 
         Raises what ``Broadcaster.broadcast`` does, ChannelNotFound, NodeUnreachable.
@@ -80,7 +80,7 @@ class LedgerClient:
 
     async def configure(
         self, config: ChannelConfig, *, node: str = "", timeout_s: float = TIMEOUT_S
-    ) -> Ack:
+    ) -> BroadcastAck:
         """Have it follow the one in force; its sequence is one more. Returns when it is in force.
 
         Raises StaleConfiguration, InvalidChannelConfig, InvalidSignature, as ``broadcast``.
@@ -90,7 +90,7 @@ class LedgerClient:
 
     async def broadcast_message(
         self, channel: str, message: Message, *, node: str = "", timeout_s: float = TIMEOUT_S
-    ) -> Ack:
+    ) -> BroadcastAck:
         """As it is."""
         answer = await self._ask(
             "broadcast",
@@ -100,7 +100,7 @@ class LedgerClient:
             headers=headers_of(message),
             timeout_s=timeout_s,
         )
-        return Ack(str(answer["channel"]), int(answer["offset"]), answer.get("block"))
+        return BroadcastAck(str(answer["channel"]), int(answer["offset"]), answer.get("block"))
 
     async def info(self, channel: str, *, node: str = "") -> dict[str, Any]:
         """What a node says of the channel. Raises ChannelNotFound, NodeUnreachable."""

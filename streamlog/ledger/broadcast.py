@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 from streamlog.errors import ChannelNotReady, StreamlogError
 from streamlog.ledger.channel import Channel
-from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.channel_config import parse_config
+from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.entry import CONFIGURATION, KIND_HEADER, Message
 
 READY_TIMEOUT_S: Final = 5.0
@@ -17,11 +17,11 @@ READY_TIMEOUT_S: Final = 5.0
 OUTCOME_TIMEOUT_S: Final = 10.0
 """How long a configuration is watched after it was committed, until it is in force."""
 
-Filter = Callable[[Admission, Message], None]
+Filter = Callable[[ChannelPolicy, Message], None]
 """Raises what a message is refused with; sees ordinary messages after the channel's own rules."""
 
 
-class Ack(NamedTuple):
+class BroadcastAck(NamedTuple):
     """It is committed, and so will be ordered where it is."""
 
     channel: str
@@ -37,7 +37,7 @@ class Broadcaster:
     def __init__(self, filters: Sequence[Filter] = ()) -> None:
         self._filters = filters
 
-    async def broadcast(self, channel: Channel, message: Message) -> Ack:
+    async def broadcast(self, channel: Channel, message: Message) -> BroadcastAck:
         """Returns when it is committed.
 
         Raises RecordTooLarge, InvalidSignature, InvalidRecord, what a filter raises; for a
@@ -55,7 +55,7 @@ class Broadcaster:
         channel.observer.broadcast(channel.name, "ok", seconds, ack.offset)
         return ack
 
-    async def _broadcast(self, channel: Channel, message: Message) -> Ack:
+    async def _broadcast(self, channel: Channel, message: Message) -> BroadcastAck:
         await _wait_ready(channel)
         admission, publisher = channel.admission, channel.publisher
         assert admission is not None and publisher is not None, "ready"
@@ -64,8 +64,8 @@ class Broadcaster:
             admission.check_update_message(message, update)
             offset = await publisher.publish(message)
             block = await channel.outcomes.of(offset, OUTCOME_TIMEOUT_S)
-            return Ack(channel.name, offset, block)
-        return Ack(channel.name, await self.begin(channel, message))
+            return BroadcastAck(channel.name, offset, block)
+        return BroadcastAck(channel.name, await self.begin(channel, message))
 
     def begin(self, channel: Channel, message: Message) -> "asyncio.Future[int]":
         """The offset of an ordinary message of a channel that is ready; raises as ``broadcast``."""

@@ -18,23 +18,23 @@ from streamlog.errors import (
     StreamNotFound,
     Unavailable,
 )
+from streamlog.ledger.cached_ledger import CachedLedger
 from streamlog.ledger.consumer import MISSING_ATTEMPTS, StreamConsumer, StreamPlace, find_stream
-from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
+from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.consenter import Consenter, Skipped
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.entry import configuration
 from streamlog.ledger.core.genesis import configuration_in, find_genesis
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
-from streamlog.ledger.local import LocalLedger
 from streamlog.ledger.observer import Observer, Unobserved
 from streamlog.ledger.ordering import Ordering
-from streamlog.ledger.outcomes import Outcomes
 from streamlog.ledger.publisher import StreamPublisher
 from streamlog.ledger.store import BlockStore
 from streamlog.ledger.streams import check_uncompacted, create_stream
+from streamlog.ledger.submission_results import SubmissionResults
 
 logger = logging.getLogger(__name__)
 
@@ -70,13 +70,15 @@ class Channel:
         self.name = file.channel
         self.node = node
         self.observer = observer or Unobserved()
-        self.outcomes = Outcomes()
+        self.outcomes = SubmissionResults()
         self.opened = asyncio.Event()
         self.ready = asyncio.Event()
         """Set while messages are taken."""
         self.problem = ""  # why nothing is ordered; empty while it goes on
         self.is_halted = False  # for good, until a restart
-        self.admission: Admission | None = None  # None before the chain's configuration is known
+        self.admission: ChannelPolicy | None = (
+            None  # None before the chain's configuration is known
+        )
         self.tip: ChainTip | None = None  # of the chain as it is on the disk
         self.publisher: StreamPublisher | None = None
         self.consumer: StreamConsumer | None = None
@@ -86,11 +88,11 @@ class Channel:
         self._connect = connect
         self._follow = follow
         self._join_height = join_height
-        self._ledger: LocalLedger | None = None
+        self._ledger: CachedLedger | None = None
         self._ordering: Ordering | None = None
 
     @property
-    def ledger(self) -> LocalLedger:
+    def ledger(self) -> CachedLedger:
         """Raises ChannelNotReady before it is open."""
         if self._ledger is None:
             raise ChannelNotReady(f"channel {self.name!r} starts")
@@ -143,13 +145,13 @@ class Channel:
             if self._ledger is not None:
                 self._ledger.close()
 
-    async def _prepared(self) -> LocalLedger:
+    async def _prepared(self) -> CachedLedger:
         """Open, mended where it was found damaged, all of it durable. Raises Unavailable."""
         path = self._folder.blocks(self.name)
         ledger = self._ledger
         if ledger is None:
             store = await asyncio.to_thread(BlockStore.open, path, self._folder.disk)
-            ledger = self._ledger = LocalLedger(store)
+            ledger = self._ledger = CachedLedger(store)
         elif ledger.store.failed:
             ledger.replace(lambda: BlockStore.open(path, self._folder.disk))
         if ledger.damage_found.is_set():
@@ -158,7 +160,7 @@ class Channel:
         await ledger.settle()
         return ledger
 
-    async def _go_on(self, ledger: LocalLedger) -> None:
+    async def _go_on(self, ledger: CachedLedger) -> None:
         """From the tip on, up to whatever goes wrong."""
         async with self._connect(self._servers) as cluster, asyncio.TaskGroup() as tasks:
             tasks.create_task(_watch(ledger))
@@ -201,7 +203,7 @@ class Channel:
         self.opened.set()
         await asyncio.Event().wait()
 
-    async def _read_tip(self, ledger: LocalLedger) -> None:
+    async def _read_tip(self, ledger: CachedLedger) -> None:
         """The chain's end, and what is in force after it. Raises OtherChannel, _Damaged."""
         if not ledger.height:
             self.tip = self.admission = None
@@ -219,7 +221,7 @@ class Channel:
                 f"the blocks in the folder of channel {self.name!r} are those of"
                 f" {last.header.channel!r}; give the folder its name back"
             )
-        self.tip, self.admission = ChainTip.of(last), Admission(config)
+        self.tip, self.admission = ChainTip.of(last), ChannelPolicy(config)
 
     async def _find_stream(self, cluster: Cluster) -> StreamPlace:
         """Its stream, made where the channel is new. Raises StreamLost."""
@@ -247,7 +249,7 @@ class Channel:
             )
         return place
 
-    async def _begin_chain(self, ledger: LocalLedger) -> None:
+    async def _begin_chain(self, ledger: CachedLedger) -> None:
         """Block 0 out of the stream, which gets one where it has none."""
         assert self.consumer is not None and self.publisher is not None
         start, end = await self.consumer.log_start(), await self.consumer.log_end()
@@ -274,7 +276,7 @@ class Channel:
                 return genesis
         return None
 
-    async def _serve_term(self, ledger: LocalLedger) -> None:
+    async def _serve_term(self, ledger: CachedLedger) -> None:
         """As a consenter or a follower, until the configuration says otherwise."""
         config, tip = self.config, self.tip
         assert config is not None and tip is not None
@@ -320,7 +322,7 @@ class Channel:
 
     def changed(self, config: ChannelConfig, block: Block) -> None:
         """The configuration in ``block`` holds from now on."""
-        self.admission = Admission(config)
+        self.admission = ChannelPolicy(config)
         self.outcomes.note(block.metadata.first_offset, block.number)
         extra = {"channel": self.name, "sequence": config.sequence, "block": block.number}
         logger.info("configuration in force", extra=extra)
@@ -334,7 +336,7 @@ class _Damaged(CorruptData):
     """The local ledger has to be mended."""
 
 
-async def _watch(ledger: LocalLedger) -> None:
+async def _watch(ledger: CachedLedger) -> None:
     await ledger.damage_found.wait()
     raise _Damaged("the ledger was found damaged, and is being mended")
 

@@ -7,11 +7,11 @@ from itertools import islice
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from streamlog.client.batch_decoding import open_batch
 from streamlog.client.cluster import Cluster
-from streamlog.client.opening import open_batch
-from streamlog.client.patience import patiently
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
+from streamlog.client.retry import with_retries
 from streamlog.errors import (
     AuthenticationFailed,
     InvalidRequest,
@@ -63,7 +63,7 @@ async def find_stream(cluster: Cluster, stream: str, *, attempts: int = 1) -> St
         attempts -= 1
         cluster.forget(stream)
         try:
-            topic = await patiently(lambda: cluster.topic(stream), PATIENCE_MS, about=stream)
+            topic = await with_retries(lambda: cluster.topic(stream), PATIENCE_MS, about=stream)
             break
         except StreamNotFound:
             if attempts <= 0:
@@ -98,13 +98,13 @@ class StreamConsumer:
 
     async def log_start(self) -> int:
         """The first offset there is. Raises RequestTimedOut, StreamNotFound."""
-        return await patiently(
+        return await with_retries(
             lambda: self._cluster.earliest_offset(self.place.tp), PATIENCE_MS, about="the stream"
         )
 
     async def log_end(self) -> int:
         """The high watermark. Raises RequestTimedOut, StreamNotFound."""
-        return await patiently(
+        return await with_retries(
             lambda: self._cluster.latest_offset(self.place.tp), PATIENCE_MS, about="the stream"
         )
 

@@ -8,7 +8,7 @@ from typing import Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from streamlog.errors import BlockNotReady, InvalidRequest
-from streamlog.ledger.local import LocalLedger
+from streamlog.ledger.cached_ledger import CachedLedger
 from streamlog.ledger.store import StoredBlock
 
 READ_BYTES: Final = 512 * 1024
@@ -71,7 +71,7 @@ class DeliverRequest(BaseModel):
 
 
 async def deliver(
-    ledger: LocalLedger, request: DeliverRequest, *, alive_s: float | None = None
+    ledger: CachedLedger, request: DeliverRequest, *, alive_s: float | None = None
 ) -> AsyncGenerator[list[StoredBlock], None]:
     """The blocks, some at a time, in order, none twice and none left out.
 
@@ -98,7 +98,7 @@ async def deliver(
         yield blocks
 
 
-async def _blocks(ledger: LocalLedger, number: int, *, waits: bool) -> list[StoredBlock]:
+async def _blocks(ledger: CachedLedger, number: int, *, waits: bool) -> list[StoredBlock]:
     while True:
         if waits:
             await ledger.wait_for(number)

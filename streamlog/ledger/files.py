@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from streamlog.errors import BrokenChain, ChannelNotFound, CorruptBlock, InvalidRequest
-from streamlog.ledger.core.verifier import ChainReport, Verifier
+from streamlog.ledger.core.verifier import ChainReport, ChainVerifier
 from streamlog.ledger.folder import BLOCKS_FOLDER, CHANNEL_FILE, channels_in
 from streamlog.log.tools.dump import DumpedDamage, dump
 from streamlog.record.codec import iter_records
@@ -61,7 +61,7 @@ def verify_folder(path: Path, channel: str | None = None) -> ChainReport:
     Raises CorruptBlock or BrokenChain at the first block that is wrong, and as ``chain_folder``.
     """
     folder, name = chain_folder(path, channel)
-    verifier = Verifier(channel=name)
+    verifier = ChainVerifier(channel=name)
     for encoded in blocks_of(folder):
         verifier.take(encoded)
     return verifier.report()

@@ -43,7 +43,7 @@ PULLED_BYTES_MAX: Final = 4 * 1024 * 1024
 """Of blocks that came and are not on the disk yet; the peer waits then. One block may be larger."""
 
 
-class Following:
+class LedgerFollower:
     """Called with a channel, it follows until this node is a consenter of it."""
 
     def __init__(

@@ -11,7 +11,7 @@ from streamlog.config import NatsSection
 from streamlog.ledger.broadcast import Broadcaster, Filter
 from streamlog.ledger.channel import Channel, Follow
 from streamlog.ledger.core.signing import Signer
-from streamlog.ledger.doors import Doors
+from streamlog.ledger.endpoints import NatsEndpoints
 from streamlog.ledger.folder import ChannelFile, LedgerFolder
 from streamlog.ledger.observer import Observer
 from streamlog.ledger.registrar import Registrar
@@ -52,7 +52,7 @@ class LedgerNode:
         self.settings = settings
         self.ready = asyncio.Event()
         """All channels can be read, those that have halted as well."""
-        self.doors = Doors(
+        self.doors = NatsEndpoints(
             settings.nats,
             node=settings.node,
             signer=settings.signer,

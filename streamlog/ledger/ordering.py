@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from streamlog.errors import BrokenInvariant, ChannelNotReady, StreamlogError
+from streamlog.ledger.cached_ledger import CachedLedger
 from streamlog.ledger.consumer import StreamConsumer
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.channel_config import ChannelConfig
@@ -26,7 +27,6 @@ from streamlog.ledger.core.consenter import (
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.entry import Message, time_to_cut
 from streamlog.ledger.inbox import Inbox
-from streamlog.ledger.local import LocalLedger
 from streamlog.ledger.observer import Observer
 
 logger = logging.getLogger(__name__)
@@ -62,7 +62,7 @@ class Ordering:
         consenter: Consenter,
         *,
         node: str,
-        ledger: LocalLedger,
+        ledger: CachedLedger,
         consumer: StreamConsumer,
         publisher: Publisher,
         listener: Listener,

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 ENTRY: Final = struct.Struct(">II")
 
 
-class Place(NamedTuple):
+class BlockPlace(NamedTuple):
     """Of a block."""
 
     segment: int
@@ -37,7 +37,7 @@ class BlockPositions:
         self._path = path
         self._failed = False
 
-    def find(self, number: int) -> Place | None:
+    def find(self, number: int) -> BlockPlace | None:
         """Where the block may be; None: nobody knows."""
         if self._failed:
             return None
@@ -52,9 +52,9 @@ class BlockPositions:
         except OSError as error:
             self._fail(error)
             return None
-        return Place(*ENTRY.unpack(entry)) if len(entry) == ENTRY.size else None
+        return BlockPlace(*ENTRY.unpack(entry)) if len(entry) == ENTRY.size else None
 
-    def write(self, number: int, places: Sequence[Place]) -> None:
+    def write(self, number: int, places: Sequence[BlockPlace]) -> None:
         """Of the blocks from ``number`` on."""
         if self._failed or not places:
             return

@@ -30,7 +30,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from streamlog.errors import CorruptData, InvalidRequest, StreamlogError
-from streamlog.ledger.broadcast import Ack
+from streamlog.ledger.broadcast import BroadcastAck
 from streamlog.ledger.core.entry import Message
 from streamlog.wire.errors import error_named
 
@@ -95,7 +95,7 @@ def headers_of(message: Message) -> dict[str, str]:
     return found
 
 
-def ack_json(ack: Ack, node: str) -> bytes:
+def ack_json(ack: BroadcastAck, node: str) -> bytes:
     if ack.block is None:  # most are; these names need no escapes
         return b'{"channel": "%b", "offset": %d, "node": "%b"}' % (
             ack.channel.encode(),

@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from streamlog.client.cluster import Cluster
-from streamlog.client.patience import patiently
+from streamlog.client.retry import with_retries
 from streamlog.errors import (
     Overloaded,
     ProducerRefused,
@@ -144,11 +144,11 @@ class StreamPublisher:
     async def _produced(self, messages: Sequence[Message]) -> int:
         """The base offset of the batch. Raises as ``publish``."""
         try:
-            producer = await patiently(
+            producer = await with_retries(
                 self._known_producer, self._patience_ms, about=self._tp.stream
             )
             batch = self._batch(messages, (*producer, self._sequence))
-            offset = await patiently(
+            offset = await with_retries(
                 lambda: self._produce(batch), self._patience_ms, about=self._tp.stream
             )
         except ProducerRefused as error:

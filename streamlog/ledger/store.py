@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from streamlog.errors import BrokenInvariant, CorruptFile, OffsetOutOfRange, Unavailable
-from streamlog.ledger.positions import BlockPositions, Place
+from streamlog.ledger.positions import BlockPlace, BlockPositions
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.log import PartitionLog
 from streamlog.log.recovery.report import RecoveryReport
@@ -120,13 +120,13 @@ class BlockStore:
         """
         if number != self.height:
             raise BrokenInvariant(f"block {number} where {self.height} is next")
-        places: list[Place] = []
+        places: list[BlockPlace] = []
         try:
             places.extend(map(self._append, blocks))
         finally:
             self._positions.write(number, places)
 
-    def _append(self, block: bytes) -> Place:
+    def _append(self, block: bytes) -> BlockPlace:
         run = RecordRun()
         run.append(None, block)
         batch = run.seal(
@@ -136,7 +136,7 @@ class BlockStore:
         )
         self._log.append(batch, _TIME_MS)
         segments = self._log.segments
-        return Place(len(segments) - 1, segments.last.size_bytes - len(batch))
+        return BlockPlace(len(segments) - 1, segments.last.size_bytes - len(batch))
 
     def begin_sync(self) -> SyncTicket | None:
         """For all that was appended, to be ``run`` by any thread; None: it is synced."""
@@ -205,7 +205,7 @@ class BlockStore:
         """By a bisection over the segments' names, and one over an index; remembered."""
         part = self._log.read(number, max_bytes, self.height, verify=verify)
         segment = self._log.segments.index(number)
-        self._positions.write(number, [Place(segment, part.position)])
+        self._positions.write(number, [BlockPlace(segment, part.position)])
         return part
 
     def read(self, number: int, *, max_bytes: int = READ_BYTES) -> list[StoredBlock]:

@@ -16,7 +16,7 @@ from streamlog.cli.program import app
 from streamlog.errors import BlockNotReady, ChannelNotFound, InvalidSignature, RecordTooLarge
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.core.signing import Keyring, Signer
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 from streamlog.ledger.deliver import Behavior
 from tests.ledger_process import LedgerProcess, ledger
 from tests.server_process import wait_until
@@ -131,7 +131,7 @@ async def test_a_client_has_everything_delivered_by_any_node_and_checks_it(
         )
         assert len({ack.offset for ack in acks}) == 95
         large = await client.broadcast("api", b"x" * 900_000)
-        verifier, ring = Verifier(channel="api"), Keyring([_identity("node-1", public_key)])
+        verifier, ring = ChainVerifier(channel="api"), Keyring([_identity("node-1", public_key)])
         values = []
         async for block in client.deliver("api"):
             verifier.take(block.encoded)

@@ -11,13 +11,13 @@ from nats.aio.client import Client
 
 from streamlog.config import NatsSection
 from streamlog.errors import NodeUnreachable, Overloaded, RequestTimedOut
-from streamlog.ledger import delivery, doors, pull
+from streamlog.ledger import delivery, endpoints, pull
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_block, decode_records
 from streamlog.ledger.core.signing import Keyring, Signer
-from streamlog.ledger.core.verifier import Verifier
-from streamlog.ledger.doors import Doors
+from streamlog.ledger.core.verifier import ChainVerifier
+from streamlog.ledger.endpoints import NatsEndpoints
 from streamlog.metadata.forwarding import Granted
 from tests.kafka_node import KafkaNode, until
 from tests.ledger_channel import ServedChannel, config_of, limits
@@ -31,7 +31,7 @@ class World(NamedTuple):
     """A channel of blocks of three records, served at one nats-server, and a client of its own."""
 
     served: ServedChannel
-    doors: Doors
+    endpoints: NatsEndpoints
     client: LedgerClient
     url: str
 
@@ -47,7 +47,9 @@ async def world(
 ) -> AsyncIterator[World]:
     async with KafkaNode() as node, asyncio.TaskGroup() as tasks:
         node.metadata.result = Granted(1, {"first": 7, "end": 1_007})
-        opened = Doors(NatsSection(servers=(nats_server.url,)), node="node-1", signer=SIGNER)
+        opened = NatsEndpoints(
+            NatsSection(servers=(nats_server.url,)), node="node-1", signer=SIGNER
+        )
         opened.begin(tasks)
         await opened.connect()
         async with (
@@ -141,7 +143,7 @@ async def test_blocks_are_delivered_to_no_door(world: World, nc: Client) -> None
 
 async def test_a_block_that_is_larger_than_a_message_comes_in_parts(world: World) -> None:
     await fill(world, 6, 900_000)
-    verifier, ring = Verifier(channel="c"), Keyring([SIGNER.identity])
+    verifier, ring = ChainVerifier(channel="c"), Keyring([SIGNER.identity])
     async for block in world.client.deliver("c", stop="newest"):
         verifier.take(block.encoded)
         assert block.signature is not None
@@ -209,10 +211,10 @@ async def fill_more(world: World) -> None:
 
 
 async def test_too_much_at_once_is_refused(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doors, "BROADCASTS_MAX", 0)
+    monkeypatch.setattr(endpoints, "BROADCASTS_MAX", 0)
     with pytest.raises(Overloaded, match="broadcasts are under way"):
         await world.client.broadcast("c", b"")
-    monkeypatch.setattr(doors, "DELIVERIES_MAX", 0)
+    monkeypatch.setattr(endpoints, "DELIVERIES_MAX", 0)
     with pytest.raises(Overloaded, match="deliveries are under way"):
         await anext(world.client.deliver("c"))
 

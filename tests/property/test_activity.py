@@ -7,8 +7,8 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.activity.chronicle import Chronicle
-from streamlog.activity.events import Event
+from streamlog.activity.event_builder import EventBuilder
+from streamlog.activity.events import ActivityEvent
 from streamlog.errors import InvalidRequest
 from streamlog.metadata.controller import batches
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -27,7 +27,7 @@ class Reader:
         self.quotas: dict[str | None, dict[str, Any]] = {}
         self.users: dict[str, list[str]] = {}
 
-    def read(self, event: Event) -> None:
+    def read(self, event: ActivityEvent) -> None:
         said = json.loads(event.value)
         name = said.get("stream", "")
         match said["kind"]:
@@ -107,7 +107,7 @@ def test_events_are_enough(
             log.append(StoredBatch(image.offset, 1, tuple(records), number))
             image = image.apply_all(records, offset=image.offset, epoch=1)
             images.append(image)
-    chronicle, reader = Chronicle(MetadataImage("c"), 0, None), Reader()
+    chronicle, reader = EventBuilder(MetadataImage("c"), 0, None), Reader()
     events = chronicle.tell(log)
     for event in events:
         reader.read(event)
@@ -117,7 +117,7 @@ def test_events_are_enough(
     began = data.draw(st.sampled_from(images))
     first = data.draw(st.integers(began.offset, image.offset))
     rest = [batch for batch in log if batch.base_offset >= began.offset]
-    assert Chronicle(began, first, None).tell(rest) == events[first:]
+    assert EventBuilder(began, first, None).tell(rest) == events[first:]
 
 
 def test_the_ids_of_streams_are_told() -> None:
@@ -125,7 +125,7 @@ def test_the_ids_of_streams_are_told() -> None:
     image = MetadataImage("c").apply_all(decision.records, offset=0, epoch=1)
     made = decide(image, ("create", _config()), 7)
     batch = StoredBatch(image.offset, 1, tuple(made.records))
-    (created, _) = Chronicle(image, 0, None).tell([batch])
+    (created, _) = EventBuilder(image, 0, None).tell([batch])
     assert json.loads(created.value)["stream_id"] == str(UUID(int=7))
 
 

@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from streamlog.backup.checking import verify_backup
 from streamlog.backup.cluster_restore import restore_cluster
+from streamlog.backup.create import BackupOptions, take
 from streamlog.backup.folder import BackupFolder
-from streamlog.backup.taking import Wish, take
 from streamlog.errors import StreamlogError
 from streamlog.groups.group import Group
 from streamlog.groups.replay import Replay
@@ -50,7 +50,15 @@ takes = st.lists(
         st.sampled_from(["all", "all", OFFSETS_STREAM, *NAMES]),
         turns,
         st.none() | st.integers(1, 25),
-        st.sampled_from([Wish(), Wish(), Wish(), Wish(anew=True), Wish(prune=True)]),
+        st.sampled_from(
+            [
+                BackupOptions(),
+                BackupOptions(),
+                BackupOptions(),
+                BackupOptions(anew=True),
+                BackupOptions(prune=True),
+            ]
+        ),
     ),
     max_size=4,
 )
@@ -83,7 +91,7 @@ def taken(
     folder: Path,
     cluster: BackedUpCluster,
     todo: Iterator[list[tuple[str, ...]]],
-    wish: Wish,
+    wish: BackupOptions,
     killed_at: int | None = None,
 ) -> list[str] | None:
     """What was wrong; None where it did not come to its end."""
@@ -163,15 +171,15 @@ def check_groups(restored: Restored) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(turns, takes)
-@example([], [("all", [[("publish", "A", 0)], [("commit", "A", 0)]] * 12, None, Wish())])
-@example([], [("all", [[("publish", "A", 0), ("commit", "A", 0)]] * 12, None, Wish())])
-@example([], [(OFFSETS_STREAM, [[("publish", "A", 0), ("commit", "A", 0)]], None, Wish())])
-@example([], [("z", [[("publish", "z", 0)] * 9], None, Wish())])
-@example([[("publish", "A", 0)]], [("all", [[]] * 5 + [AGAIN], 9, Wish())])
-@example([], [("all", [[("again", "A")]] * 99, None, Wish())])
+@example([], [("all", [[("publish", "A", 0)], [("commit", "A", 0)]] * 12, None, BackupOptions())])
+@example([], [("all", [[("publish", "A", 0), ("commit", "A", 0)]] * 12, None, BackupOptions())])
+@example([], [(OFFSETS_STREAM, [[("publish", "A", 0), ("commit", "A", 0)]], None, BackupOptions())])
+@example([], [("z", [[("publish", "z", 0)] * 9], None, BackupOptions())])
+@example([[("publish", "A", 0)]], [("all", [[]] * 5 + [AGAIN], 9, BackupOptions())])
+@example([], [("all", [[("again", "A")]] * 99, None, BackupOptions())])
 def test_nothing_is_skipped_or_mixed_up_in_what_is_made_of_a_backup(
     before: list[list[tuple[str, ...]]],
-    more: list[tuple[str, list[list[tuple[str, ...]]], int | None, Wish]],
+    more: list[tuple[str, list[list[tuple[str, ...]]], int | None, BackupOptions]],
 ) -> None:
     cluster = BackedUpCluster()
     for name in NAMES:
@@ -180,14 +188,14 @@ def test_nothing_is_skipped_or_mixed_up_in_what_is_made_of_a_backup(
         cluster.commit(name, 0)
     with tempfile.TemporaryDirectory(dir=MEMORY) as directory:
         folder, path = Path(directory, "backup"), Path(directory, "node")
-        assert taken(folder, cluster, iter([]), Wish()) == []
+        assert taken(folder, cluster, iter([]), BackupOptions()) == []
         for deeds_now in before:
             for deed in deeds_now:
                 with contextlib.suppress(StreamlogError):
                     do(cluster, deed)
         for what, meanwhile, killed_at, wish in more:
             names = frozenset() if what == "all" else frozenset({what})
-            wish = Wish(names, wish.anew, wish.prune)  # noqa: PLW2901
+            wish = BackupOptions(names, wish.anew, wish.prune)  # noqa: PLW2901
             problems = taken(folder, cluster, iter(meanwhile), wish, killed_at)
             with BackupFolder.open(folder) as opened:
                 checked = verify_backup(opened)

@@ -6,7 +6,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.groups.effects import NONE
 from streamlog.groups.records import (
-    Committed,
+    CommittedOffset,
     KeptGroup,
     KeptMember,
     OffsetKey,
@@ -94,8 +94,8 @@ MEMBERS = st.builds(
 )  # fmt: skip
 
 
-@given(TEXT, TEXT, I32, st.builds(Committed, I64, I32, TEXT, I64, st.none(), st.uuids()))
-def test_offsets_come_back(group: str, topic: str, index: int, value: Committed) -> None:
+@given(TEXT, TEXT, I32, st.builds(CommittedOffset, I64, I32, TEXT, I64, st.none(), st.uuids()))
+def test_offsets_come_back(group: str, topic: str, index: int, value: CommittedOffset) -> None:
     record = offset_record(OffsetKey(group, topic, index), value)
     assert record.value is not None
     assert read_key(record.key) == (group, topic, index)

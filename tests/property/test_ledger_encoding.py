@@ -17,7 +17,7 @@ from streamlog.ledger.core.encoding import (
     record_bytes,
 )
 from streamlog.ledger.core.entry import Message
-from streamlog.ledger.core.verifier import Verifier, verify_chain
+from streamlog.ledger.core.verifier import ChainVerifier, verify_chain
 from streamlog.record.codec import Record
 from tests.ledger_strategies import LedgerStream, ledger_streams, messages
 from tests.naive_ledger import encoded
@@ -102,7 +102,7 @@ def test_a_cut_or_longer_block_is_found(stream: LedgerStream, choice: st.DataObj
 def test_blocks_out_of_place_are_found(stream: LedgerStream, choice: st.DataObject) -> None:
     """Left out, twice, or in another order; a chain may only end early."""
     numbers = choice.draw(st.lists(st.integers(0, len(stream.blocks) - 1), max_size=8))
-    verifier = Verifier()
+    verifier = ChainVerifier()
     for place, number in enumerate(numbers):
         if number == place:
             verifier.take(stream.blocks[number])

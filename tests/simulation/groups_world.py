@@ -8,7 +8,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.effects import NONE
-from streamlog.groups.requests import Caller, Joined, Synced
+from streamlog.groups.requests import GroupCaller, Joined, SyncedMember
 from tests.group_world import GroupWorld, Token, subscription
 
 PARTITIONS: Final = 6
@@ -38,9 +38,9 @@ class SimulatedMember:
         self.commit: tuple[int, Token] | None = None
 
     @property
-    def caller(self) -> Caller:
+    def caller(self) -> GroupCaller:
         generation = -1 if self.joined is None else self.joined.generation
-        return Caller(self.member_id, self.instance_id, generation)
+        return GroupCaller(self.member_id, self.instance_id, generation)
 
     def forget(self, error: ErrorCode) -> None:
         """It has to join again, perhaps as somebody new."""
@@ -140,7 +140,7 @@ class GroupsStory:
                 assignments[owner] = assignments.get(owner, b"") + bytes([number])
         member.syncing = self.world.sync(joined, assignments, instance_id=member.instance_id)
 
-    def has_synced(self, member: SimulatedMember, synced: Synced) -> None:
+    def has_synced(self, member: SimulatedMember, synced: SyncedMember) -> None:
         member.syncing = None
         assert member.joined is not None
         if synced.error is not NONE:

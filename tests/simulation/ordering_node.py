@@ -13,7 +13,7 @@ from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.entry import time_to_cut
 from streamlog.ledger.core.follower import Follower, FollowerLimits, JoinPoint
 from streamlog.ledger.core.signing import BlockSignature
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 
 if TYPE_CHECKING:
     from tests.simulation.ordering_world import OrderingWorld
@@ -111,12 +111,12 @@ class SimulatedNode:
 
     def _take_role(self) -> None:
         """By the newest configuration on the disk; a new node has the genesis from the stream."""
-        verifier = Verifier()
+        verifier = ChainVerifier()
         for encoded in self._disk:
             verifier.take(encoded)
         tip, config = verifier.tip, verifier.config
         if tip is None:
-            genesis = Verifier()
+            genesis = ChainVerifier()
             genesis.take(encode_block(self._world.genesis))
             config = genesis.config
             if config is not None and config.is_consenter(self.name):

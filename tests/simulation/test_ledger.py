@@ -3,7 +3,7 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.ledger.core.consenter import Append, Consenter, Effect
-from streamlog.ledger.core.cutter import Cut, CutReason, Cutter
+from streamlog.ledger.core.cutter import BlockCut, CutReason, Cutter
 from tests.simulation.ledger_world import LedgerStory
 from tests.simulation.seeds import Player, chosen, told
 
@@ -47,7 +47,7 @@ def cut_with_each_read(patch: pytest.MonkeyPatch) -> None:
 def go_on_after_the_record_that_cut(patch: pytest.MonkeyPatch) -> None:
     """It is in the next block, unless the node dies before that is cut."""
 
-    def cut(self: Cutter, next_offset: int, reason: CutReason) -> tuple[Cut, ...]:
+    def cut(self: Cutter, next_offset: int, reason: CutReason) -> tuple[BlockCut, ...]:
         before = reason in {CutReason.BYTES, CutReason.LARGE, CutReason.CONFIGURATION}
         return inner(self, next_offset + before, reason)
 

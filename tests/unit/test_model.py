@@ -1,7 +1,7 @@
 from typing import get_args
 
 from streamlog.authn.scram import Scram
-from streamlog.client.login import Login
+from streamlog.client.login import ClientLogin
 from streamlog.model import MECHANISMS, ScramName
 
 
@@ -18,7 +18,7 @@ def test_kafka_s_requests_know_them_by_other_numbers() -> None:
 
 def test_a_client_can_begin_by_each_mechanism() -> None:
     for mechanism in MECHANISMS:
-        steps = Login(mechanism, "alice", lambda: "secret").steps("node")
+        steps = ClientLogin(mechanism, "alice", lambda: "secret").steps("node")
         assert next(steps)[1] == {"mechanism": mechanism}
         _, message = steps.send({"error_code": 0, "mechanisms": []})
         assert message["auth_bytes"]

@@ -58,7 +58,7 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
 
 def _security(settings: "Settings") -> "Security":
     """As nodes come to nodes. Raises ConfigError."""
-    from streamlog.app.identity import to_nodes
+    from streamlog.app.inter_node_auth import to_nodes
     from streamlog.tls.certificates import Certificates
 
     return to_nodes(settings, Certificates(settings))

@@ -12,7 +12,7 @@ from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut
 
 if TYPE_CHECKING:
     from streamlog.client.cluster import Cluster
-    from streamlog.client.group_info import Group
+    from streamlog.client.group_info import GroupInfo
     from streamlog.client.groups import Groups
 
 GroupName = Annotated[str, typer.Argument(metavar="GROUP", help="The group's name (group.id).")]
@@ -30,7 +30,7 @@ class Asker(NamedTuple):
     cluster: "Cluster"
     groups: "Groups"
 
-    async def existing(self, group_id: str) -> "Group":
+    async def existing(self, group_id: str) -> "GroupInfo":
         """Raises GroupNotFound."""
         group = await self.groups.describe(group_id)
         if not group.exists and not await self.groups.committed(group_id):
@@ -67,7 +67,7 @@ def ask(servers: str, question: Callable[[Asker], Awaitable[T]]) -> T:
     return asyncio.run(asked())
 
 
-def check_empty(group: "Group") -> None:
+def check_empty(group: "GroupInfo") -> None:
     """Raises GroupNotEmpty, with the members' names and the remedy."""
     if not group.members:
         return

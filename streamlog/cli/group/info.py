@@ -8,7 +8,7 @@ from streamlog.cli.output import print_json, print_pairs, print_table, say
 if TYPE_CHECKING:
     from streamlog.cli.group.asking import Asker
     from streamlog.cli.group.standing import Standing
-    from streamlog.client.group_info import Group, Member
+    from streamlog.client.group_info import GroupInfo, GroupMemberInfo
 
 
 def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) -> None:
@@ -19,7 +19,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
         return
     print_pairs(
         [
-            ("Group", found.group_id),
+            ("GroupInfo", found.group_id),
             ("State", found.state),
             ("Assignor", found.assignor),
             ("Coordinator", f"node {found.coordinator}"),
@@ -53,7 +53,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
     )
 
 
-async def _ask(asker: "Asker", group_id: str) -> "tuple[Group, list[Standing]]":
+async def _ask(asker: "Asker", group_id: str) -> "tuple[GroupInfo, list[Standing]]":
     group = await asker.existing(group_id)
     committed = await asker.groups.committed(group_id)
     assigned = {tp for member in group.members for tp in member.partitions}
@@ -61,7 +61,7 @@ async def _ask(asker: "Asker", group_id: str) -> "tuple[Group, list[Standing]]":
     return group, standings(group, committed, ends)
 
 
-def _streams(member: "Member") -> list[str]:
+def _streams(member: "GroupMemberInfo") -> list[str]:
     """``orders/0+1`` for each stream."""
     numbers: dict[str, list[str]] = {}
     for tp in member.partitions:
@@ -74,7 +74,7 @@ def _printable(metadata: str) -> str:
     return "".join(it for it in metadata if it.isprintable())
 
 
-def _as_json(group: "Group", partitions: "list[Standing]") -> dict[str, Any]:
+def _as_json(group: "GroupInfo", partitions: "list[Standing]") -> dict[str, Any]:
     return {
         "group": group.group_id,
         "state": group.state,

@@ -8,7 +8,7 @@ from streamlog.errors import BrokenInvariant, InvalidRequest
 from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from streamlog.client.group_info import Committed
+    from streamlog.client.group_info import CommittedInfo
 
 
 class Extent(NamedTuple):
@@ -22,7 +22,7 @@ class Change(NamedTuple):
     """Of what a group has committed in one partition."""
 
     tp: TopicPartition
-    committed: "Committed | None"
+    committed: "CommittedInfo | None"
     offset: int
     """Where it is to go on."""
     skipped: int
@@ -61,7 +61,7 @@ class Change(NamedTuple):
 
 def change_of(
     tp: TopicPartition,
-    committed: "Committed | None",
+    committed: "CommittedInfo | None",
     extent: Extent,
     target: Target,
     at_time: int | None = None,
@@ -81,7 +81,7 @@ def change_of(
 
 def _offset(
     tp: TopicPartition,
-    committed: "Committed | None",
+    committed: "CommittedInfo | None",
     extent: Extent,
     target: Target,
     at_time: int | None,
@@ -105,7 +105,7 @@ def _offset(
 
 
 def _shifted(
-    tp: TopicPartition, committed: "Committed | None", extent: Extent, records: int
+    tp: TopicPartition, committed: "CommittedInfo | None", extent: Extent, records: int
 ) -> tuple[int, str]:
     if committed is None:
         text = f"nothing is committed in {tp} to count from; use --to instead of --by"

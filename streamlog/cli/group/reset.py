@@ -12,10 +12,10 @@ from streamlog.errors import ConfigError, GroupNotFound, StalePartition
 if TYPE_CHECKING:
     from streamlog.cli.group.asking import Asker
     from streamlog.cli.group.target import Target
-    from streamlog.client.group_info import Committed
+    from streamlog.client.group_info import CommittedInfo
     from streamlog.model import TopicPartition
 
-Offsets = Mapping["TopicPartition", "Committed"]
+Offsets = Mapping["TopicPartition", "CommittedInfo"]
 
 
 def reset(
@@ -101,7 +101,7 @@ async def _partitions(
 
 
 async def _change(
-    asker: "Asker", tp: "TopicPartition", committed: "Committed | None", target: "Target"
+    asker: "Asker", tp: "TopicPartition", committed: "CommittedInfo | None", target: "Target"
 ) -> Change:
     from streamlog.client.position import Timestamp
 
@@ -115,7 +115,7 @@ async def _change(
 
 async def _carry_out(asker: "Asker", group_id: str, changes: list[Change]) -> None:
     """Only if it is as it was shown. The coordinator refuses it for a group with members."""
-    from streamlog.client.group_info import Committed
+    from streamlog.client.group_info import CommittedInfo
 
     check_empty(await asker.groups.describe(group_id))
     committed = await asker.groups.committed(group_id)
@@ -125,7 +125,7 @@ async def _carry_out(asker: "Asker", group_id: str, changes: list[Change]) -> No
                 f"group {group_id!r} has committed something in {change.tp} meanwhile;"
                 " nothing is changed, ask again"
             )
-    wanted = {change.tp: Committed(change.offset) for change in changes}
+    wanted = {change.tp: CommittedInfo(change.offset) for change in changes}
     await asker.groups.commit(group_id, wanted)
 
 

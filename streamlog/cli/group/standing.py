@@ -6,18 +6,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from streamlog.model import TopicPartition
 
 if TYPE_CHECKING:
-    from streamlog.client.group_info import Committed, Group, Member
+    from streamlog.client.group_info import CommittedInfo, GroupInfo, GroupMemberInfo
 
 
 class Standing(NamedTuple):
     """Of a group in one partition."""
 
     tp: TopicPartition
-    committed: "Committed | None"
+    committed: "CommittedInfo | None"
     """None: it is assigned, and nothing was committed yet."""
     end_offset: int | None
     """The high watermark; None where the leader could not be asked."""
-    member: "Member | None"
+    member: "GroupMemberInfo | None"
     """Whoever reads it."""
 
     @property
@@ -43,8 +43,8 @@ class Standing(NamedTuple):
 
 
 def standings(
-    group: "Group",
-    committed: Mapping[TopicPartition, "Committed"],
+    group: "GroupInfo",
+    committed: Mapping[TopicPartition, "CommittedInfo"],
     ends: Mapping[TopicPartition, int],
 ) -> list[Standing]:
     """In order; all partitions that the group has committed something in, or reads."""

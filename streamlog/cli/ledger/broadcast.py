@@ -14,7 +14,7 @@ from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamlog.ledger.api import LedgerClient
-    from streamlog.ledger.broadcast import Ack
+    from streamlog.ledger.broadcast import BroadcastAck
 
 WINDOW = 256
 """Messages under way at once."""
@@ -42,7 +42,7 @@ def broadcast(
     payloads = _payloads(payload, lines=lines)
     key_bytes = None if record_key is None else record_key.encode()
 
-    async def send(client: "LedgerClient") -> "tuple[int, Ack | None]":
+    async def send(client: "LedgerClient") -> "tuple[int, BroadcastAck | None]":
         count, last = 0, None
         async for ack in _broadcast_all(client, channel, payloads, key_bytes, headers, node):
             count, last = count + 1, ack
@@ -69,7 +69,7 @@ async def _broadcast_all(
     key: bytes | None,
     headers: tuple[tuple[str, bytes | None], ...],
     node: str,
-) -> "AsyncIterator[Ack]":
+) -> "AsyncIterator[BroadcastAck]":
     """Some at once, in windows; a window's messages keep their order at one node."""
     while window := list(islice(payloads, WINDOW)):
         async with asyncio.TaskGroup() as tasks:

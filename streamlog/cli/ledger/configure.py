@@ -19,7 +19,7 @@ from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
     from streamlog.ledger.api import LedgerClient
-    from streamlog.ledger.broadcast import Ack
+    from streamlog.ledger.broadcast import BroadcastAck
     from streamlog.ledger.core.channel_config import ChannelConfig
 
 _ROLES = ("administrators", "writers", "readers")
@@ -64,7 +64,7 @@ def configure(
     if not (file or limits or lists):
         raise ConfigError("--batch-size", "nothing is to be changed", "name what, or give --file")
 
-    async def change(client: "LedgerClient") -> "tuple[ChannelConfig, Ack]":
+    async def change(client: "LedgerClient") -> "tuple[ChannelConfig, BroadcastAck]":
         config = _from_file(file, channel) if file else await client.config(channel, node=node)
         wanted = _changed(config, limits, lists, keeps_sequence=file is not None)
         return wanted, await client.configure(wanted, node=node)

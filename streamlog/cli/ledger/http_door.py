@@ -48,7 +48,7 @@ def http_door(
 
     Warns where it is open to whoever comes from elsewhere, and that is meant.
     """
-    from streamlog.app.exposure import is_local
+    from streamlog.app.listen_check import is_local
     from streamlog.http.tokens import Tokens
     from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
     from streamlog.ledger.site import HttpDoor

@@ -82,7 +82,7 @@ def serve(
 ) -> None:
     """Run one ordering node until it is told to stop (Ctrl-C, SIGTERM)."""
     from streamlog.app.logs import configure_logs
-    from streamlog.ledger.equipped import equipped
+    from streamlog.ledger.assemble import equipped
     from streamlog.ledger.run import run_node
 
     limits = limits_of(batch_size, batch_timeout_ms, preferred_max_bytes, absolute_max_bytes)

@@ -7,7 +7,7 @@ from typing import Any, Self, TypeVar
 from streamlog.client.addresses import parse_addresses
 from streamlog.client.blocking.connection import TIMEOUT_MS, Connection
 from streamlog.client.list_offsets import found_in, request_for
-from streamlog.client.login import Login
+from streamlog.client.login import ClientLogin
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
 from streamlog.errors import NodeUnreachable, NotLeader, StreamlogError, Unavailable
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
@@ -27,7 +27,7 @@ class Cluster:
         *,
         timeout_ms: int = TIMEOUT_MS,
         tls: ssl.SSLContext | None = None,
-        login: Login | None = None,
+        login: ClientLogin | None = None,
     ) -> None:
         self._servers = list(servers)
         self._timeout_ms = timeout_ms  # of silence
@@ -44,7 +44,7 @@ class Cluster:
         *,
         timeout_ms: int = TIMEOUT_MS,
         tls: ssl.SSLContext | None = None,
-        login: Login | None = None,
+        login: ClientLogin | None = None,
     ) -> Self:
         """``servers``: ``host:port,host:port``. Raises ConfigError."""
         return cls(parse_addresses(servers), timeout_ms=timeout_ms, tls=tls, login=login)

@@ -8,9 +8,9 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, NoReturn, Self
 
 from streamlog.client.addresses import reason
-from streamlog.client.login import RENEW_AT, Login
-from streamlog.client.stranger import stranger
+from streamlog.client.login import RENEW_AT, ClientLogin
 from streamlog.client.versions import agreed_versions
+from streamlog.client.wrong_protocol import stranger
 from streamlog.errors import (
     BrokenInvariant,
     FrameTooLarge,
@@ -19,7 +19,7 @@ from streamlog.errors import (
     RequestTimedOut,
     UnsupportedVersion,
 )
-from streamlog.tls.trouble import trouble
+from streamlog.tls.errors import trouble
 from streamlog.wire import control, registry
 from streamlog.wire import fetch as wire
 from streamlog.wire.cursor import Cursor
@@ -54,7 +54,7 @@ class Connection:
         self._sock = sock
         self._address = address
         self._timeout_ms = timeout_ms
-        self._log_in_again: tuple[float, Login] | None = None  # when, monotonic, and as whom
+        self._log_in_again: tuple[float, ClientLogin] | None = None  # when, monotonic, and as whom
         self._correlation_id = 0
         self._is_agreed = False  # on versions: it is a node, or Kafka
         self._versions: Mapping[int, int] = {}  # the highest that both sides speak, by API key
@@ -70,7 +70,7 @@ class Connection:
         *,
         timeout_ms: int = TIMEOUT_MS,
         tls: ssl.SSLContext | None = None,
-        login: Login | None = None,
+        login: ClientLogin | None = None,
     ) -> Self:
         """Connects, agrees on versions, and logs in where that is wanted.
 
@@ -161,7 +161,7 @@ class Connection:
         self._versions = agreed_versions(answer, APIS)
         self._is_agreed = True
 
-    def _log_in(self, login: Login) -> None:
+    def _log_in(self, login: ClientLogin) -> None:
         """After any failure the connection is of no use."""
         steps = login.steps(self._address)
         try:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from streamlog.client.cluster import Cluster
-from streamlog.client.group_info import Group, committed_in
+from streamlog.client.group_info import GroupInfo, committed_in
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import StreamlogError
@@ -97,7 +97,7 @@ class RemoteGroups:
         wanted = [{"group_id": group_id, "topics": None} for group_id in ids]
         fetched = await cluster.ask(node, registry.OFFSET_FETCH, {"groups": wanted})
         offsets = {it["group_id"]: committed_in(it) for it in fetched["groups"]}
-        groups = [Group.of(it, node.node_id) for it in described["groups"]]
+        groups = [GroupInfo.of(it, node.node_id) for it in described["groups"]]
         return [
             RemoteGroupSource(
                 it.group_id,

@@ -13,12 +13,7 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
-from streamlog.groups.requests import (
-    Caller,
-    CommitRequest,
-    OffsetToCommit,
-    PartitionId,
-)
+from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit, PartitionId
 from streamlog.kafka.auth.resource_checks import forbidden_topics, group_refusal
 from streamlog.kafka.context import Context
 from streamlog.kafka.group_reply import result_of
@@ -83,7 +78,7 @@ def _commit_request(request: Message, image: MetadataImage, forbidden: set[str])
                     it["committed_metadata"] or "",
                     stream.stream_id,
                 )
-    caller = Caller(
+    caller = GroupCaller(
         request["member_id"],
         request.get("group_instance_id"),
         request["generation_id_or_member_epoch"],

@@ -9,7 +9,7 @@ The leader brings it for all; it is told when it is in the log.
 from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
-from streamlog.groups.requests import Synced, SyncRequest
+from streamlog.groups.requests import SyncedMember, SyncRequest
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context
 from streamlog.kafka.group_reply import caller_of, result_of
@@ -32,7 +32,7 @@ async def handle(request: Message, _version: int, context: Context, asker: Reque
         wanted.group, lambda coordinator, token, now: coordinator.sync(wanted, token, now)
     )
     result = await result_of(reply, asker.poll)
-    synced = Synced(result) if isinstance(result, ErrorCode) else result
+    synced = SyncedMember(result) if isinstance(result, ErrorCode) else result
     return {
         "error_code": synced.error,
         "protocol_type": synced.protocol_type,

@@ -28,7 +28,7 @@ from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.net.sendfile import SliceTruncated, read_warm, send_slice
 from streamlog.kafka.net.unauthenticated_limit import HandshakeTimedOut
-from streamlog.tls.trouble import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
+from streamlog.tls.errors import OUR_CERTIFICATE_REMEDY, is_of_our_certificate
 from streamlog.wire.cursor import WEIGHED_AT_ONCE
 from streamlog.wire.framing import FrameSplitter
 

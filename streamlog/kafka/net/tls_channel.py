@@ -15,7 +15,7 @@ from typing import Final
 from streamlog.errors import TlsFailed
 from streamlog.kafka.net.channel import Bytes, Channel
 from streamlog.tls.certificate import read_certificate
-from streamlog.tls.trouble import trouble
+from streamlog.tls.errors import trouble
 
 RECORD_BYTES: Final = 16 * 1024
 """The most that is in one TLS record. OpenSSL takes one at a time from the socket, so that nothing

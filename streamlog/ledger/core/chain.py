@@ -6,7 +6,7 @@ from typing import NamedTuple, Self
 
 from streamlog.errors import BrokenChain
 from streamlog.ledger.core.block import Block, BlockHeader, BlockMetadata
-from streamlog.ledger.core.cutter import Cut
+from streamlog.ledger.core.cutter import BlockCut
 from streamlog.ledger.core.encoding import encode_header
 
 
@@ -45,7 +45,7 @@ class ChainTip:
         """So many blocks there are; the number of the next one."""
         return self.number + 1
 
-    def extended(self, cut: Cut) -> Block:
+    def extended(self, cut: BlockCut) -> Block:
         """The next block."""
         number = self.number + 1
         last_configuration = number if cut.is_configuration else self.last_configuration

@@ -22,11 +22,11 @@ from streamlog.errors import (
     InvalidSignature,
     StaleConfiguration,
 )
-from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.ledger.core.cutter import Cut, CutReason, Cutter
+from streamlog.ledger.core.channel_policy import ChannelPolicy
+from streamlog.ledger.core.cutter import BlockCut, CutReason, Cutter
 from streamlog.ledger.core.encoding import encode_record
 from streamlog.ledger.core.entry import (
     Configuration,
@@ -150,7 +150,7 @@ class Consenter:
             raise BrokenInvariant("the configuration is that of the chain")
         self.tip = tip
         """The last block that was cut; its ``Append`` may not be carried out yet."""
-        self.admission = Admission(config)
+        self.admission = ChannelPolicy(config)
         self.next_offset = tip.next_offset
         """Everything below has been looked at; what is pending lies there, too."""
         self.is_halted = False
@@ -227,7 +227,7 @@ class Consenter:
             return False
         return True
 
-    def _extend(self, cuts: Sequence[Cut], effects: list[Effect]) -> None:
+    def _extend(self, cuts: Sequence[BlockCut], effects: list[Effect]) -> None:
         for cut in cuts:
             block = self.tip.extended(cut)
             self.tip = ChainTip.of(block)
@@ -268,7 +268,7 @@ class Consenter:
             return
         cuts = self._cutter.add_configuration(record.offset, encode_record(record))
         self._extend(cuts, effects)
-        self.admission = Admission(config)
+        self.admission = ChannelPolicy(config)
         self._cutter.limits = config.limits
         effects.append(ConfigurationChanged(config, self.tip.number))
 

@@ -25,7 +25,7 @@ class CutReason(Enum):
     """A configuration, or the pending records before it."""
 
 
-class Cut(NamedTuple):
+class BlockCut(NamedTuple):
     """What goes into one block."""
 
     data: bytes
@@ -52,7 +52,7 @@ class Cutter:
         """Records that are in no block yet."""
         return len(self._parts)
 
-    def add(self, offset: int, encoded: bytes) -> tuple[Cut, ...]:
+    def add(self, offset: int, encoded: bytes) -> tuple[BlockCut, ...]:
         """The blocks that an ordinary record ends: none, mostly."""
         size = len(encoded)
         parts = self._parts
@@ -69,25 +69,25 @@ class Cutter:
             return before + self._begun(offset, encoded)
         return self._begun(offset, encoded)
 
-    def add_configuration(self, offset: int, encoded: bytes) -> tuple[Cut, ...]:
+    def add_configuration(self, offset: int, encoded: bytes) -> tuple[BlockCut, ...]:
         """The pending records, if there are any, and the configuration alone."""
         before = self.cut(offset, CutReason.CONFIGURATION)
         alone = _alone(offset, encoded, CutReason.CONFIGURATION)
         return (*before, alone._replace(is_configuration=True))
 
-    def cut(self, next_offset: int, reason: CutReason) -> tuple[Cut, ...]:
+    def cut(self, next_offset: int, reason: CutReason) -> tuple[BlockCut, ...]:
         """The pending records, which there may be none of."""
         parts = self._parts
         if not parts:
             return ()
-        cut = Cut(
+        cut = BlockCut(
             b"".join(parts), len(parts), self._first_offset, self._end_offset, next_offset, reason
         )
         self._parts = []
         self._size_bytes = 0
         return (cut,)
 
-    def _begun(self, offset: int, encoded: bytes) -> tuple[Cut, ...]:
+    def _begun(self, offset: int, encoded: bytes) -> tuple[BlockCut, ...]:
         """With the first record of a block."""
         size = len(encoded)
         if size > self.limits.preferred_max_bytes:
@@ -100,5 +100,5 @@ class Cutter:
         return ()
 
 
-def _alone(offset: int, encoded: bytes, reason: CutReason) -> Cut:
-    return Cut(encoded, 1, offset, offset + 1, offset + 1, reason)
+def _alone(offset: int, encoded: bytes, reason: CutReason) -> BlockCut:
+    return BlockCut(encoded, 1, offset, offset + 1, offset + 1, reason)

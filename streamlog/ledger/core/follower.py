@@ -35,6 +35,7 @@ from streamlog.ledger.core.follower_events import (
     Effect,
     EndPull,
     Event,
+    FollowerRefusal,
     Halt,
     HeightTold,
     PeerFailed,
@@ -42,21 +43,20 @@ from streamlog.ledger.core.follower_events import (
     Pull,
     PullEnded,
     PullEvent,
-    Refusal,
     Refuse,
     Tick,
 )
-from streamlog.ledger.core.peer_table import Bounds, PeerTable
+from streamlog.ledger.core.peer_table import PeerBounds, PeerTable
 from streamlog.ledger.core.pulled_block import (
     UNSIGNED,
-    Refused,
+    PulledBlockRefused,
     TooNew,
     check_signature,
     keyring_of,
     take_next,
 )
 from streamlog.ledger.core.signing import BlockSignature
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 
 PULL_BLOCKS_MAX: Final = 10_000
 """A pull ends after so many, and heights are asked for again: a slow peer is not held on to."""
@@ -114,7 +114,7 @@ class Follower:
     ) -> None:
         self.name = name
         self.channel = channel
-        self._verifier = Verifier(tip, configuration, channel=channel)
+        self._verifier = ChainVerifier(tip, configuration, channel=channel)
         self._genesis = genesis  # where onboarding may begin, from a source that is trusted
         self._keyring = UNSIGNED  # of those one of whom has to vouch for each block
         self.height_told = self.height
@@ -124,8 +124,8 @@ class Follower:
         self._limits = limits or FollowerLimits()
         self._given = tuple(peers)
         self._join = join if join and join.number >= self.height else None
-        poll = Bounds(self._limits.poll_ms_min, self._limits.poll_ms_max)
-        avoid = Bounds(self._limits.avoid_ms_min, self._limits.avoid_ms_max)
+        poll = PeerBounds(self._limits.poll_ms_min, self._limits.poll_ms_max)
+        avoid = PeerBounds(self._limits.avoid_ms_min, self._limits.avoid_ms_max)
         self._peers = PeerTable(name, lapse=poll, lie=avoid)
         self._backoff = Backoff(*poll)
         self._state = _State.WAITING
@@ -187,10 +187,14 @@ class Follower:
             case BlockPulled():
                 return self._on_block(event, now_ms)
             case CorruptPulled(detail=detail):
-                return self._refuse(Refusal.CORRUPT, now_ms, detail)
+                return self._refuse(FollowerRefusal.CORRUPT, now_ms, detail)
             case PullEnded():
                 # Fewer than it claimed to have is no lie if some came: it may have cut back.
-                return self._rest(now_ms) if self._pulled else self._refuse(Refusal.UNKEPT, now_ms)
+                return (
+                    self._rest(now_ms)
+                    if self._pulled
+                    else self._refuse(FollowerRefusal.UNKEPT, now_ms)
+                )
 
     def _on_deadline(self, now_ms: int) -> list[Effect]:
         if self.deadline_ms is None or now_ms < self.deadline_ms:
@@ -201,7 +205,7 @@ class Follower:
             case _State.ASKING:
                 return self._choose(now_ms)
             case _State.PULLING:
-                return self._refuse(Refusal.UNKEPT, now_ms)
+                return self._refuse(FollowerRefusal.UNKEPT, now_ms)
         return []
 
     # Asking
@@ -225,11 +229,11 @@ class Follower:
     def _on_failure(self, event: PeerFailed, now_ms: int) -> list[Effect]:
         peer = event.peer
         if self._state is _State.PULLING and peer == self._pull.peer:
-            return self._refuse(Refusal.UNREACHABLE, now_ms, event.detail)
+            return self._refuse(FollowerRefusal.UNREACHABLE, now_ms, event.detail)
         if self._state is not _State.ASKING or peer not in self._asked or peer in self._heights:
             return []
         self._asked.remove(peer)
-        effects = [self._avoid(peer, Refusal.UNREACHABLE, now_ms, event.detail)]
+        effects = [self._avoid(peer, FollowerRefusal.UNREACHABLE, now_ms, event.detail)]
         if len(self._heights) == len(self._asked):
             effects += self._choose(now_ms)
         return effects
@@ -237,7 +241,7 @@ class Follower:
     def _choose(self, now_ms: int) -> list[Effect]:
         """All have answered, or had the time to: pull from who has most, or wait."""
         silent = [peer for peer in self._asked if peer not in self._heights]
-        effects = [self._avoid(peer, Refusal.UNREACHABLE, now_ms) for peer in silent]
+        effects = [self._avoid(peer, FollowerRefusal.UNREACHABLE, now_ms) for peer in silent]
         self.height_told = max(self._heights.values(), default=self.height_told)
         wanted = self._join.number if self._join else self.height
         best = max((height for height in self._heights.values()), default=0)
@@ -270,7 +274,7 @@ class Follower:
                 self._vouched.add(peer)
                 return [self._begin_pull(peer, now_ms)]
             too_new = self._take(block, event.signature)
-        except Refused as refused:
+        except PulledBlockRefused as refused:
             return self._refuse(refused.reason, now_ms, str(refused))
         if too_new is not None:
             self._enter(_State.ENDED, None)
@@ -296,7 +300,7 @@ class Follower:
     def _check_join_block(self, block: Block) -> None:
         if self._join and block.hash != self._join.hash:
             problem = f"block {block.number} is not the one to join at"
-            raise Refused(Refusal.JOIN_BLOCK, problem)
+            raise PulledBlockRefused(FollowerRefusal.JOIN_BLOCK, problem)
 
     def _advance(self, block: Block) -> None:
         self._pulled += 1
@@ -322,22 +326,22 @@ class Follower:
 
     # Refusing
 
-    def _refuse(self, reason: Refusal, now_ms: int, detail: str = "") -> list[Effect]:
+    def _refuse(self, reason: FollowerRefusal, now_ms: int, detail: str = "") -> list[Effect]:
         """The peer of the current pull; ask the others."""
         peer = self._pull.peer
         effects = [EndPull(self._pull.pull), self._avoid(peer, reason, now_ms, detail)]
-        if reason in (Refusal.PREVIOUS_HASH, Refusal.JOIN_BLOCK):
+        if reason in (FollowerRefusal.PREVIOUS_HASH, FollowerRefusal.JOIN_BLOCK):
             effects += self._on_contrary(peer, reason, now_ms)
         return effects + self._promote_or(lambda: self._ask(now_ms))
 
-    def _on_contrary(self, peer: str, reason: Refusal, now_ms: int) -> list[Effect]:
+    def _on_contrary(self, peer: str, reason: FollowerRefusal, now_ms: int) -> list[Effect]:
         """It has another history. When all have, it may be ours that is wrong.
 
         Whose word counts is known while onboarding: the history has to lead to the join block. What
         was pulled from peers that nobody bears out is discarded. Otherwise an operator has to look.
         """
         self._contrary.add(peer)
-        if self._join and reason is Refusal.PREVIOUS_HASH:
+        if self._join and reason is FollowerRefusal.PREVIOUS_HASH:
             others = self._vouched - self._sources
             is_ours_wrong = self._sources == {peer} or self._contrary >= others
             if is_ours_wrong and self.height > self._root_height:
@@ -354,10 +358,10 @@ class Follower:
 
     def _start_over(self, now_ms: int) -> list[Effect]:
         sources = sorted(self._sources - {self._pull.peer})
-        refused = [self._avoid(peer, Refusal.JOIN_BLOCK, now_ms) for peer in sources]
+        refused = [self._avoid(peer, FollowerRefusal.JOIN_BLOCK, now_ms) for peer in sources]
         for peer in self._contrary - self._sources:
             self._peers.pardon(peer)  # it may well have been right
-        self._verifier = Verifier(channel=self.channel)
+        self._verifier = ChainVerifier(channel=self.channel)
         if self._genesis:
             self._verifier.take(encode_block(self._genesis))
         for peers in (self._vouched, self._sources, self._contrary):
@@ -365,8 +369,8 @@ class Follower:
         self._meet_peers()
         return [*refused, Discard(self.height)]
 
-    def _avoid(self, peer: str, reason: Refusal, now_ms: int, detail: str = "") -> Effect:
-        broken = reason is not Refusal.UNREACHABLE
+    def _avoid(self, peer: str, reason: FollowerRefusal, now_ms: int, detail: str = "") -> Effect:
+        broken = reason is not FollowerRefusal.UNREACHABLE
         avoided_ms = (self._peers.lied if broken else self._peers.lapsed)(peer, now_ms)
         return Refuse(peer, reason, self.height, avoided_ms, detail)
 

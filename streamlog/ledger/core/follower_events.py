@@ -11,7 +11,7 @@ from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.signing import BlockSignature
 
 
-class Refusal(StrEnum):
+class FollowerRefusal(StrEnum):
     """Why a block or a peer was refused; also the values of a metric's label."""
 
     NUMBER = "number"  # a gap, or one again
@@ -124,7 +124,7 @@ class Refuse:
     """A peer is avoided for so long; told for logs and metrics."""
 
     peer: str
-    reason: Refusal
+    reason: FollowerRefusal
     number: int
     """Of the block that was to come."""
     avoided_ms: int
@@ -139,7 +139,7 @@ class Diverged:
     """
 
     number: int
-    reason: Refusal
+    reason: FollowerRefusal
 
 
 @dataclass(frozen=True, slots=True)

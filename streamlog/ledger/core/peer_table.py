@@ -15,7 +15,7 @@ TIMES_MAX: Final = 64
 """Any bound on a wait is reached after so many."""
 
 
-class Bounds(NamedTuple):
+class PeerBounds(NamedTuple):
     """Of a wait that grows by 1.5 each time, in ms."""
 
     ms_min: int
@@ -36,7 +36,7 @@ class _Peer:
 class PeerTable:
     """Avoidance has an end, since a peer may be mended; it is longer each time, up to a bound."""
 
-    def __init__(self, own: str, *, lapse: Bounds, lie: Bounds) -> None:
+    def __init__(self, own: str, *, lapse: PeerBounds, lie: PeerBounds) -> None:
         self._own = own
         self._lapse = lapse
         self._lie = lie

@@ -8,17 +8,17 @@ from streamlog.ledger.core.block import NO_HASH, Block
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_records
 from streamlog.ledger.core.entry import LaterConfiguration, marked
-from streamlog.ledger.core.follower_events import Refusal
+from streamlog.ledger.core.follower_events import FollowerRefusal
 from streamlog.ledger.core.signing import BlockSignature, Keyring
-from streamlog.ledger.core.verifier import Verifier
+from streamlog.ledger.core.verifier import ChainVerifier
 
 UNSIGNED: Final = Keyring(())
 
 
-class Refused(Exception):
+class PulledBlockRefused(Exception):
     """A block is not what it should be."""
 
-    def __init__(self, reason: Refusal, detail: str) -> None:
+    def __init__(self, reason: FollowerRefusal, detail: str) -> None:
         super().__init__(detail)
         self.reason = reason
 
@@ -35,10 +35,10 @@ def check_signature(keyring: Keyring, block: Block, signature: BlockSignature | 
     """That somebody on the ring vouches for it; an empty ring asks for nobody. Raises Refused."""
     if len(keyring) and not (signature and keyring.is_block_signed(signature, block.hash)):
         problem = f"block {block.number} has no signature of a consenter"
-        raise Refused(Refusal.SIGNATURE, problem)
+        raise PulledBlockRefused(FollowerRefusal.SIGNATURE, problem)
 
 
-def take_next(verifier: Verifier, channel: str, block: Block) -> TooNew | None:
+def take_next(verifier: ChainVerifier, channel: str, block: Block) -> TooNew | None:
     """Have ``verifier`` take the block after those before. Raises Refused."""
     misplaced = _misplaced(verifier, channel, block)
     if misplaced is None:
@@ -48,7 +48,7 @@ def take_next(verifier: Verifier, channel: str, block: Block) -> TooNew | None:
     try:
         verifier.take_block(block)
     except (BrokenChain, CorruptBlock) as error:
-        raise Refused(misplaced or Refusal.MALFORMED, str(error)) from None
+        raise PulledBlockRefused(misplaced or FollowerRefusal.MALFORMED, str(error)) from None
     return None
 
 
@@ -60,15 +60,15 @@ def keyring_of(config: ChannelConfig | None) -> Keyring:
     return Keyring(vouchers) if len(vouchers) == len(config.consenters) else UNSIGNED
 
 
-def _misplaced(verifier: Verifier, channel: str, block: Block) -> Refusal | None:
+def _misplaced(verifier: ChainVerifier, channel: str, block: Block) -> FollowerRefusal | None:
     """What the verifier will not have it for, as far as its place goes."""
     header, tip = block.header, verifier.tip
     if header.channel != channel:
-        return Refusal.CHANNEL
+        return FollowerRefusal.CHANNEL
     if header.number != (tip.height if tip else 0):
-        return Refusal.NUMBER
+        return FollowerRefusal.NUMBER
     if header.previous_hash != (tip.hash if tip else NO_HASH):
-        return Refusal.PREVIOUS_HASH
+        return FollowerRefusal.PREVIOUS_HASH
     return None
 
 

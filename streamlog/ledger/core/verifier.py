@@ -8,10 +8,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from streamlog.errors import BrokenChain, BrokenInvariant, InvalidRequest
-from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip, check_next
 from streamlog.ledger.core.channel_config import ChannelConfig
+from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.encoding import decode_block, decode_records
 from streamlog.ledger.core.entry import marked
 from streamlog.ledger.core.genesis import configuration_in, is_genesis
@@ -33,7 +33,7 @@ class ChainReport:
     """In force after the last block."""
 
 
-class Verifier:
+class ChainVerifier:
     """Takes the blocks of one chain, one after the other.
 
     From the genesis on; or after ``tip``, where ``config`` is in force. With a ``channel`` no other
@@ -53,7 +53,7 @@ class Verifier:
         self.records = 0
         self.configurations = 0
         self._channel = channel if tip is None else tip.channel
-        self._admission = None if config is None else Admission(config)
+        self._admission = None if config is None else ChannelPolicy(config)
 
     @property
     def config(self) -> ChannelConfig | None:
@@ -84,7 +84,7 @@ class Verifier:
         height, last = (0, "") if tip is None else (tip.height, tip.hash.hex())
         return ChainReport(height, last, self.records, self.configurations, self.config)
 
-    def _check_genesis(self, block: Block) -> Admission:
+    def _check_genesis(self, block: Block) -> ChannelPolicy:
         header = block.header
         if self._channel not in (None, header.channel):
             raise BrokenChain(f"a block of channel {header.channel!r} in that of {self._channel!r}")
@@ -92,9 +92,9 @@ class Verifier:
             raise BrokenChain(f"block {header.number} where the genesis, block 0, should be")
         if not is_genesis(block):
             raise BrokenChain("block 0 is not the one that its configuration record makes")
-        return Admission(configuration_in(block))
+        return ChannelPolicy(configuration_in(block))
 
-    def _check_records(self, block: Block, admission: Admission) -> Admission:
+    def _check_records(self, block: Block, admission: ChannelPolicy) -> ChannelPolicy:
         """What is in force after the block."""
         header, metadata = block.header, block.metadata
         following, count = metadata.first_offset, 0
@@ -114,13 +114,13 @@ class Verifier:
 
 def verify_chain(blocks: Iterable[bytes], *, channel: str | None = None) -> ChainReport:
     """Of a whole chain, from its genesis. Raises CorruptBlock or BrokenChain."""
-    verifier = Verifier(channel=channel)
+    verifier = ChainVerifier(channel=channel)
     for encoded in blocks:
         verifier.take(encoded)
     return verifier.report()
 
 
-def _check_ordinary(block: Block, record: Record, admission: Admission) -> None:
+def _check_ordinary(block: Block, record: Record, admission: ChannelPolicy) -> None:
     if record.headers and marked(record) is not None:
         raise BrokenChain(f"block {block.number}: the record at {record.offset} is not ordinary")
     if admission.demands_signatures:
@@ -130,7 +130,7 @@ def _check_ordinary(block: Block, record: Record, admission: Admission) -> None:
             raise BrokenChain(f"block {block.number}, offset {record.offset}: {error}") from None
 
 
-def _updated(block: Block, admission: Admission) -> Admission:
+def _updated(block: Block, admission: ChannelPolicy) -> ChannelPolicy:
     config = configuration_in(block)
     record = next(decode_records(block.data))
     try:
@@ -138,4 +138,4 @@ def _updated(block: Block, admission: Admission) -> Admission:
         admission.check_administrator(record)
     except InvalidRequest as error:
         raise BrokenChain(f"block {block.number}: {error}") from None
-    return Admission(config)
+    return ChannelPolicy(config)

@@ -5,8 +5,8 @@ from uuid import UUID
 import pytest
 
 from streamlog.acl.rules import Rule
-from streamlog.activity.chronicle import Chronicle, runs
-from streamlog.activity.events import Event, Told, gap_event, told_by
+from streamlog.activity.event_builder import EventBuilder, runs
+from streamlog.activity.events import ActivityEvent, Told, gap_event, told_by
 from streamlog.metadata.commands import AlterQuota, RemoveNode
 from streamlog.metadata.image import records as facts
 from streamlog.metadata.image.credential import StoredCredential
@@ -24,8 +24,8 @@ LOG_ID = str(UUID(int=77))
 HEAD = ("version", "log_id", "metadata_offset", "time_ms")
 
 
-def told(world: LoggedWorld, since: int = 0) -> list[Event]:
-    return Chronicle(MetadataImage("c"), since, LOG_ID).tell(world.log)
+def told(world: LoggedWorld, since: int = 0) -> list[ActivityEvent]:
+    return EventBuilder(MetadataImage("c"), since, LOG_ID).tell(world.log)
 
 
 def last(world: LoggedWorld, count: int = 1) -> list[dict[str, Any]]:
@@ -251,7 +251,9 @@ def test_what_is_no_event_is_told(value: bytes) -> None:
 
 
 def test_runs_are_bounded() -> None:
-    events = [Event(i, "k", "", None, b"x" * size) for i, size in enumerate((4, 4, 20, 1, 1))]
+    events = [
+        ActivityEvent(i, "k", "", None, b"x" * size) for i, size in enumerate((4, 4, 20, 1, 1))
+    ]
     sizes = [[len(event.value) for event in run] for run in runs(events, 10)]
     assert sizes == [[4, 4], [20], [1, 1]]
     assert list(runs([], 10)) == []

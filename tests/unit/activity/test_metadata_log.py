@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ports import free_port
-from streamlog.activity.publisher import Publisher
+from streamlog.activity.writer import ActivityWriter
 from streamlog.metadata.stream.config import ACTIVITY_STREAM, StreamConfig
 from streamlog.model import NodeId
 from streamlog.record.batch import batches
@@ -40,7 +40,7 @@ def offsets(partition: OffsetsPartition) -> list[int]:
 
 async def told(member: Member, partition: OffsetsPartition) -> None:
     """All of it, by a publisher that ends then."""
-    publisher = Publisher(partition, partition.leader_epoch, member.service.history)  # type: ignore[arg-type]
+    publisher = ActivityWriter(partition, partition.leader_epoch, member.service.history)  # type: ignore[arg-type]
     telling = asyncio.create_task(publisher.run())
     await until(lambda: publisher.told_offset == member.service.image.offset)
     telling.cancel()

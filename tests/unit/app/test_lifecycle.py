@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
-from streamlog.app.lifecycle import Lifecycle, Step
+from streamlog.app.lifecycle import Lifecycle, LifecycleStep
 from streamlog.errors import StorageFailed
 
 
@@ -29,8 +29,8 @@ class Diary:
 
     def lifecycle(self) -> Lifecycle:
         return Lifecycle(
-            start_order=[Step(part, self.note(f"+{part}")) for part in "abc"],
-            stop_order=[Step(part, self.note(f"-{part}")) for part in "cab"],
+            start_order=[LifecycleStep(part, self.note(f"+{part}")) for part in "abc"],
+            stop_order=[LifecycleStep(part, self.note(f"-{part}")) for part in "cab"],
         )
 
 

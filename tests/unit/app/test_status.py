@@ -13,7 +13,7 @@ from streamlog.config import Settings
 from streamlog.errors import StorageFailed
 from streamlog.groups.group import Group
 from streamlog.groups.progress import progress_of
-from streamlog.groups.records import Committed
+from streamlog.groups.records import CommittedOffset
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.partition_gauges import PartitionTotals
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -52,7 +52,7 @@ class Node:
         self.kept = [Kept(number) for number in range(COUNT)]
         self.unopened = {TopicPartition("t", 0): StorageFailed("lost")}
         self.group = Group("g")
-        self.group.offsets = {("s", it): Committed(1, -1, "", 0) for it in range(COUNT)}
+        self.group.offsets = {("s", it): CommittedOffset(1, -1, "", 0) for it in range(COUNT)}
         services: Any = SimpleNamespace()
         self.status = NodeStatus(
             node_id=NodeId(1),

@@ -4,7 +4,7 @@ from uuid import UUID
 import pytest
 
 from streamlog.backup.manifest import (
-    Manifest,
+    BackupManifest,
     MetadataBackup,
     PartitionBackup,
     Piece,
@@ -27,8 +27,8 @@ def stream(number: int, name: str = "s", **more: object) -> StreamBackup:
     )
 
 
-def manifest(*streams: StreamBackup) -> Manifest:
-    made = Manifest(backup_id=UUID(int=1), cluster_id="c", written_by="streamlog 9")
+def manifest(*streams: StreamBackup) -> BackupManifest:
+    made = BackupManifest(backup_id=UUID(int=1), cluster_id="c", written_by="streamlog 9")
     for it in streams:
         made = made.with_stream(it)
     return made

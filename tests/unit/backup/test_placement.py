@@ -1,6 +1,6 @@
 from uuid import UUID
 
-from streamlog.backup.manifest import Manifest, PartitionBackup, StreamBackup
+from streamlog.backup.manifest import BackupManifest, PartitionBackup, StreamBackup
 from streamlog.backup.placement import (
     LEADER_EPOCHS_APART,
     OFFSETS_APART,
@@ -18,7 +18,7 @@ from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from tests.lone_node import started
 
 ONE, TWO, THREE = NodeId(1), NodeId(2), NodeId(3)
-MANIFEST = Manifest(backup_id=UUID(int=7), cluster_id="old", written_by="x", finished_ms=5)
+MANIFEST = BackupManifest(backup_id=UUID(int=7), cluster_id="old", written_by="x", finished_ms=5)
 
 
 def world(nodes: int = 3) -> MetadataImage:

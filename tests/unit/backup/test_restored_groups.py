@@ -5,7 +5,7 @@ from streamlog.backup.group_offsets import GENERATIONS_APART, Ends, too_far
 from streamlog.backup.manifest import PartitionBackup, Piece, StreamBackup
 from streamlog.backup.restored_groups import BATCH_BYTES, carried_on
 from streamlog.groups.group import Group
-from streamlog.groups.records import NO_TOPIC_ID, Committed
+from streamlog.groups.records import NO_TOPIC_ID, CommittedOffset
 from streamlog.groups.replay import Replay
 from streamlog.groups.requests import PartitionId
 from streamlog.metadata.stream.config import StreamConfig
@@ -21,15 +21,15 @@ def ends(next_offset: int) -> Ends:
     return Ends([StreamBackup(stream_id=ID, config=config, created_ms=0, partitions=(partition,))])
 
 
-def group(offsets: Mapping[PartitionId, Committed], name: str = "g") -> Group:
+def group(offsets: Mapping[PartitionId, CommittedOffset], name: str = "g") -> Group:
     made = Group(name, state_ms=4)
     made.protocol_type, made.generation, made.protocol = "consumer", 7, "range"
     made.offsets = dict(offsets)
     return made
 
 
-def committed(offset: int, topic_id: UUID = ID) -> Committed:
-    return Committed(offset, 5, "said", 1, topic_id=topic_id)
+def committed(offset: int, topic_id: UUID = ID) -> CommittedOffset:
+    return CommittedOffset(offset, 5, "said", 1, topic_id=topic_id)
 
 
 def carried(*groups: Group, end: int = 10) -> tuple[list[bytes], dict[str, Group]]:
@@ -43,7 +43,7 @@ def carried(*groups: Group, end: int = 10) -> tuple[list[bytes], dict[str, Group
 def test_what_is_above_the_end_is_lowered_to_it() -> None:
     far, near = ("s", 0), ("t", 0)
     _, found = carried(group({far: committed(12), near: committed(99, UUID(int=4))}))
-    assert found["g"].offsets == {far: Committed(10, -1, "said", 1, topic_id=ID)}
+    assert found["g"].offsets == {far: CommittedOffset(10, -1, "said", 1, topic_id=ID)}
     assert (found["g"].generation, found["g"].protocol_type) == (7 + GENERATIONS_APART, "consumer")
     assert (found["g"].members, found["g"].state_ms) == ({}, 4)
 

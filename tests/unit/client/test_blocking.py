@@ -10,10 +10,10 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.client.blocking import patience
+from streamlog.client.blocking import retry
 from streamlog.client.blocking.cluster import Cluster
 from streamlog.client.blocking.connection import Connection
-from streamlog.client.blocking.patience import patiently
+from streamlog.client.blocking.retry import with_retries
 from streamlog.errors import (
     ConfigError,
     FrameTooLarge,
@@ -227,7 +227,7 @@ def test_an_api_that_the_node_does_not_speak() -> None:
 
 
 def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BACKOFF_MS", 1)
+    monkeypatch.setattr(retry, "BACKOFF_MS", 1)
     tries: list[int] = []
 
     def ask() -> int:
@@ -236,10 +236,10 @@ def test_patience_ends(monkeypatch: pytest.MonkeyPatch) -> None:
             raise NotLeader("flights-0 has no leader")
         return 7
 
-    assert patiently(ask, 10_000) == 7
+    assert with_retries(ask, 10_000) == 7
     tries.clear()
     with pytest.raises(RequestTimedOut, match="flights: flights-0 has no leader, for 0 ms"):
-        patiently(ask, 0, about="flights")
+        with_retries(ask, 0, about="flights")
 
 
 def test_tls(tmp_path: Path) -> None:

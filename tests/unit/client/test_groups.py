@@ -7,9 +7,9 @@ import pytest
 from kio.schema.consumer_protocol_assignment.v0.data import ConsumerProtocolAssignment
 from kio.schema.errors import ErrorCode
 
-from streamlog.client import patience
+from streamlog.client import retry
 from streamlog.client.cluster import Cluster
-from streamlog.client.group_info import Committed
+from streamlog.client.group_info import CommittedInfo
 from streamlog.client.groups import Groups
 from streamlog.errors import GroupNotEmpty, GroupNotFound, RequestTimedOut, StreamlogError
 from streamlog.kafka import dispatch
@@ -60,7 +60,7 @@ def coordinator(node: KafkaNode, monkeypatch: pytest.MonkeyPatch) -> Coordinator
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(patience, "BACKOFF_MS", 1)
+    monkeypatch.setattr(retry, "BACKOFF_MS", 1)
     yield
 
 
@@ -178,7 +178,7 @@ async def test_one_that_is_not_to_be_found_is_told_of(
 async def test_what_was_committed(node: KafkaNode, coordinator: Coordinator) -> None:
     coordinator.answers(registry.OFFSET_FETCH, offsets())
     async with Cluster.at(node.address) as cluster:
-        assert await Groups(cluster).committed("g") == {A0: Committed(7, -1, "mine")}
+        assert await Groups(cluster).committed("g") == {A0: CommittedInfo(7, -1, "mine")}
         coordinator.answers(registry.OFFSET_FETCH, offsets(error_code=ErrorCode.invalid_group_id))
         with pytest.raises(StreamlogError, match="invalid group id"):
             await Groups(cluster).committed("g")
@@ -191,10 +191,10 @@ async def test_a_commit_from_outside(
     coordinator.answers(registry.OFFSET_COMMIT, committed(0))
     async with Cluster.at(node.address) as cluster:
         groups = Groups(cluster)
-        await groups.commit("g", {A0: Committed(3), A1: Committed(4)})
+        await groups.commit("g", {A0: CommittedInfo(3), A1: CommittedInfo(4)})
         coordinator.answers(registry.OFFSET_COMMIT, committed(code))
         with pytest.raises(GroupNotEmpty, match="group 'g' has members"):
-            await groups.commit("g", {A0: Committed(3)})
+            await groups.commit("g", {A0: CommittedInfo(3)})
     _, request = next(it for it in coordinator.asked if it[0] == registry.OFFSET_COMMIT)
     assert request["generation_id_or_member_epoch"] == -1
     (topic,) = request["topics"]

@@ -10,7 +10,7 @@ import pytest
 from streamlog.authn import scram
 from streamlog.client.blocking.connection import Connection as BlockingConnection
 from streamlog.client.connection import Connection
-from streamlog.client.login import Login, lines_of, secret_in
+from streamlog.client.login import ClientLogin, lines_of, secret_in
 from streamlog.client.security import Security
 from streamlog.errors import (
     AuthenticationFailed,
@@ -34,8 +34,10 @@ def sasl(**settings: Any) -> SaslSection:
     )
 
 
-def login(secret: str = "secret", mechanism: str = "SCRAM-SHA-512", user: str = "alice") -> Login:
-    return Login(mechanism, user, lambda: secret)
+def login(
+    secret: str = "secret", mechanism: str = "SCRAM-SHA-512", user: str = "alice"
+) -> ClientLogin:
+    return ClientLogin(mechanism, user, lambda: secret)
 
 
 @pytest.fixture
@@ -60,7 +62,7 @@ def threaded() -> Iterator[Callable[..., ThreadedNode]]:
         node.__exit__(None, None, None)
 
 
-async def opened(node: KafkaNode, login: Login | None) -> Connection:
+async def opened(node: KafkaNode, login: ClientLogin | None) -> Connection:
     return await Connection.open("127.0.0.1", node.port, security=Security(login=login))
 
 
@@ -99,7 +101,7 @@ async def test_a_login_is_renewed_in_time() -> None:
             asked += 1
             return "secret"
 
-        async with await opened(node, Login("PLAIN", "alice", secret)) as connection:
+        async with await opened(node, ClientLogin("PLAIN", "alice", secret)) as connection:
             ends_s = time.monotonic() + 3 * LIFETIME_MS / 1000
             while time.monotonic() < ends_s:
                 await connection.request(registry.METADATA, METADATA)

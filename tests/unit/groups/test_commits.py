@@ -4,7 +4,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.groups.effects import NONE
-from streamlog.groups.requests import Caller, CommitRequest, OffsetToCommit
+from streamlog.groups.requests import CommitRequest, GroupCaller, OffsetToCommit
 from tests.group_world import NO_DELAY, TOPIC_ID, GroupWorld, Token
 
 DAY_MS = 86_400_000
@@ -17,9 +17,9 @@ def told(token: Token) -> ErrorCode:
     return ErrorCode(code)
 
 
-def member(world: GroupWorld) -> Caller:
+def member(world: GroupWorld) -> GroupCaller:
     (joined,) = world.stable()
-    return Caller(joined.member_id, None, joined.generation)
+    return GroupCaller(joined.member_id, None, joined.generation)
 
 
 def test_an_offset_counts_when_it_is_committed() -> None:
@@ -61,17 +61,17 @@ def test_only_members_commit_while_there_are_any() -> None:
     caller = member(world)
     assert told(world.commit(5, caller)) is NONE
     assert told(world.commit(5)) is ErrorCode.unknown_member_id
-    assert told(world.commit(5, Caller("m", None, 1))) is ErrorCode.unknown_member_id
+    assert told(world.commit(5, GroupCaller("m", None, 1))) is ErrorCode.unknown_member_id
     former = caller._replace(generation=caller.generation - 1)
     assert told(world.commit(5, former)) is ErrorCode.illegal_generation
-    world.leave(Caller(caller.member_id))
+    world.leave(GroupCaller(caller.member_id))
     assert told(world.commit(9)) is NONE
     assert told(world.commit(9, caller)) is ErrorCode.unknown_member_id
 
 
 def test_a_generation_of_a_group_that_is_gone() -> None:
     world = GroupWorld()
-    assert told(world.commit(5, Caller("m", None, 1))) is ErrorCode.illegal_generation
+    assert told(world.commit(5, GroupCaller("m", None, 1))) is ErrorCode.illegal_generation
 
 
 def test_while_members_join_they_still_may_and_not_while_it_is_assigned() -> None:
@@ -114,7 +114,7 @@ def test_what_is_refused_of_a_request_does_not_stop_the_rest() -> None:
         ("t", 0): OffsetToCommit(1, -1, "", TOPIC_ID),
         ("t", 1): OffsetToCommit(2, -1, "x" * 5_000, TOPIC_ID),
     }
-    request = CommitRequest("g", Caller(""), wanted)
+    request = CommitRequest("g", GroupCaller(""), wanted)
     answer = world.ask(lambda token, now: world.coordinator.commit(request, token, now))
     assert answer == {("t", 0): NONE, ("t", 1): ErrorCode.offset_metadata_too_large}
     assert (world.committed(), world.committed(place=("t", 1))) == (1, None)
@@ -147,7 +147,7 @@ def test_a_group_without_members_can_be_deleted() -> None:
     caller = member(world)
     world.commit(5, caller)
     assert delete(world) is ErrorCode.non_empty_group
-    world.leave(Caller(caller.member_id))
+    world.leave(GroupCaller(caller.member_id))
     assert delete(world) is NONE
     assert delete(world) is ErrorCode.group_id_not_found
     assert world.coordinator.offsets_count == 0
@@ -196,7 +196,7 @@ def test_offsets_are_forgotten_but_not_of_what_members_read() -> None:
         ("t", 0): ErrorCode.group_subscribed_to_topic, OTHER: NONE,
     }  # fmt: skip
     assert (world.committed(), world.committed(place=OTHER)) == (5, None)
-    world.leave(Caller(caller.member_id))
+    world.leave(GroupCaller(caller.member_id))
     assert forget(world, ("t", 0), ("t", 9)) == {("t", 0): NONE, ("t", 9): NONE}
     world.crash()
     assert world.committed() is None
@@ -236,7 +236,7 @@ def test_those_of_a_group_that_lost_its_members_stay_as_long_again() -> None:
     for _ in range(2 * WEEK_MS // 9_000_000):
         world.ms += 9_000_000
         assert world.coordinator.heartbeat("g", caller, world.now) is NONE
-    world.leave(Caller(caller.member_id))
+    world.leave(GroupCaller(caller.member_id))
     world.wait(WEEK_MS - 600_000)
     assert world.committed() == 5
     world.wait(1_200_000)

@@ -3,7 +3,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.config import GroupsSection
 from streamlog.groups.effects import NONE
-from streamlog.groups.requests import Caller, Joined
+from streamlog.groups.requests import GroupCaller, Joined
 from tests.group_world import NO_DELAY, GroupWorld, subscription
 
 RANGE = ("range", subscription("t"))
@@ -184,7 +184,7 @@ def test_nor_all_groups_together() -> None:
     assert world.join(first.member_id, protocols=(("range", bytes(900)),)).result.error is NONE
     world.crash()
     assert world.join(group="h", protocols=large).result.error is full
-    world.leave(Caller(first.member_id))
+    world.leave(GroupCaller(first.member_id))
     assert world.join(group="h", protocols=large).result.error is NONE
 
 
@@ -279,4 +279,4 @@ def test_an_old_id_is_fenced_and_a_wrong_name_unknown() -> None:
     assert answer.error is ErrorCode.fenced_instance_id
     answer = world.join(one.member_id, instance_id="two").result
     assert answer.error is ErrorCode.unknown_member_id
-    assert world.leave(Caller("x", "one")) == [ErrorCode.fenced_instance_id]
+    assert world.leave(GroupCaller("x", "one")) == [ErrorCode.fenced_instance_id]

@@ -2,7 +2,7 @@ import pytest
 from kio.schema.errors import ErrorCode
 
 from streamlog.groups.effects import NONE
-from streamlog.groups.requests import Caller, Synced
+from streamlog.groups.requests import GroupCaller, SyncedMember
 from tests.group_world import GroupWorld
 
 BUSY = ErrorCode.rebalance_in_progress
@@ -15,7 +15,7 @@ def test_nobody_hears_of_an_assignment_before_it_is_kept() -> None:
     assert not token.is_answered
     assert world.state() == "CompletingRebalance"
     world.commit_log()
-    assert token.result == Synced(NONE, "consumer", "range", b"all")
+    assert token.result == SyncedMember(NONE, "consumer", "range", b"all")
     assert world.state() == "Stable"
     assert world.sync(joined).result.assignment == b"all"
 
@@ -25,7 +25,7 @@ def test_an_assignment_that_cannot_be_kept_is_none() -> None:
     joined = world.join().result
     world.refuse = ErrorCode.not_coordinator
     token = world.sync(joined, {joined.member_id: b"all"})
-    assert token.result == Synced(ErrorCode.not_coordinator)
+    assert token.result == SyncedMember(ErrorCode.not_coordinator)
     assert world.state() == "PreparingRebalance"
 
 
@@ -34,7 +34,7 @@ def test_a_member_that_comes_while_it_is_being_kept_has_it_done_again() -> None:
     leader = world.join().result
     token = world.sync(leader, {leader.member_id: b"all"})
     new = world.join()
-    assert token.result == Synced(BUSY)
+    assert token.result == SyncedMember(BUSY)
     world.commit_log()
     assert world.state() == "PreparingRebalance"
     world.join(leader.member_id)
@@ -52,7 +52,7 @@ def test_who_is_not_of_this_generation(change: dict[str, object], error: ErrorCo
     world = GroupWorld()
     joined = world.join().result
     wrong = joined._replace(**change)
-    assert world.sync(wrong).result == Synced(error)
+    assert world.sync(wrong).result == SyncedMember(error)
     assert world.beat(wrong) is error
 
 
@@ -68,7 +68,7 @@ def test_of_a_group_that_is_not_there() -> None:
     joined = GroupWorld().join().result
     assert world.sync(joined).result.error is ErrorCode.unknown_member_id
     assert world.beat(joined) is ErrorCode.unknown_member_id
-    assert world.leave(Caller("m")) == [ErrorCode.unknown_member_id]
+    assert world.leave(GroupCaller("m")) == [ErrorCode.unknown_member_id]
 
 
 def test_who_does_not_beat_is_gone_and_the_others_share() -> None:
@@ -130,7 +130,7 @@ def test_static_members_that_all_stay_away_are_waited_for_until_their_sessions_e
     world = GroupWorld()
     world.stable(session_ms=100_000, instance_id="one")
     world.join(session_ms=100_000)
-    assert world.leave(Caller("client-id2")) == [NONE]
+    assert world.leave(GroupCaller("client-id2")) == [NONE]
     world.wait(99_999)
     assert world.state() == "PreparingRebalance"
     world.wait(1)
@@ -152,9 +152,9 @@ def test_members_that_never_ask_for_their_part_are_gone() -> None:
 def test_leaving_begins_a_rebalance_and_the_last_one_leaves_it_empty() -> None:
     world = GroupWorld()
     leader, follower = world.stable(2)
-    assert world.leave(Caller(follower.member_id)) == [NONE]
+    assert world.leave(GroupCaller(follower.member_id)) == [NONE]
     assert world.beat(leader) is BUSY
-    assert world.leave(Caller(leader.member_id)) == [NONE]
+    assert world.leave(GroupCaller(leader.member_id)) == [NONE]
     assert world.state() == "Empty"
     world.crash()
     described = world.coordinator.describe("g")
@@ -165,7 +165,9 @@ def test_leaving_begins_a_rebalance_and_the_last_one_leaves_it_empty() -> None:
 def test_several_leave_at_once_static_ones_by_their_name_alone() -> None:
     world = GroupWorld()
     world.stable(instance_id="one")
-    answers = world.leave(Caller("", "one"), Caller("", "two"), Caller("m"), Caller(""))
+    answers = world.leave(
+        GroupCaller("", "one"), GroupCaller("", "two"), GroupCaller("m"), GroupCaller("")
+    )
     unknown = ErrorCode.unknown_member_id
     assert answers == [NONE, unknown, unknown, unknown]
     assert world.state() == "Empty"
@@ -174,7 +176,7 @@ def test_several_leave_at_once_static_ones_by_their_name_alone() -> None:
 def test_an_id_that_was_given_out_can_be_given_back() -> None:
     world = GroupWorld()
     given = world.join(needs_known_id=True).result
-    assert world.leave(Caller(given.member_id)) == [NONE]
+    assert world.leave(GroupCaller(given.member_id)) == [NONE]
     assert world.state() is None
 
 
@@ -226,5 +228,5 @@ def test_what_is_told_of_a_group() -> None:
     assert member.assignment == leader.member_id.encode()
     assert world.coordinator.listed() == [described._replace(members=())]
     assert world.coordinator.states() == {"Stable": 1}
-    world.leave(Caller("", "one"))
+    world.leave(GroupCaller("", "one"))
     assert world.coordinator.listed()[0].state == "Empty"

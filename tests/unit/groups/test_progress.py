@@ -2,14 +2,14 @@
 
 from streamlog.groups.group import Group
 from streamlog.groups.progress import progress_of
-from streamlog.groups.records import Committed
+from streamlog.groups.records import CommittedOffset
 from streamlog.model import TopicPartition
 
 
 def group(name: str, **offsets: int) -> Group:
     """``offsets``: of partition 0 of each stream."""
     made = Group(name)
-    made.offsets = {(stream, 0): Committed(it, -1, "", 0) for stream, it in offsets.items()}
+    made.offsets = {(stream, 0): CommittedOffset(it, -1, "", 0) for stream, it in offsets.items()}
     return made
 
 

@@ -6,7 +6,7 @@ import pytest
 from streamlog.errors import CorruptBatch
 from streamlog.groups.records import (
     BARRIER,
-    Committed,
+    CommittedOffset,
     GroupKey,
     KeptGroup,
     KeptMember,
@@ -19,7 +19,7 @@ from streamlog.groups.records import (
 )
 
 KEY = OffsetKey("g", "t", 5)
-COMMITTED = Committed(42, 7, "note", 1_000, None, UUID(int=9))
+COMMITTED = CommittedOffset(42, 7, "note", 1_000, None, UUID(int=9))
 MEMBER = KeptMember("m-1", "inst", "client", "/host", 60_000, 10_000, b"sub", b"part")
 GROUP = KeptGroup("consumer", 3, "range", "m-1", 1_000, (MEMBER,))
 
@@ -49,14 +49,14 @@ def test_a_wish_for_when_to_expire_has_a_version_of_its_own() -> None:
     value = offset_record(KEY, COMMITTED._replace(expire_ms=2_000)).value
     assert value is not None
     assert value[:2] == b"\x00\x01"
-    assert read_offset(value) == Committed(42, -1, "note", 1_000, 2_000)
+    assert read_offset(value) == CommittedOffset(42, -1, "note", 1_000, 2_000)
 
 
 def test_older_offsets_are_read() -> None:
     oldest = struct.pack(">hqh", 0, 42, 1) + b"n" + struct.pack(">q", 1_000)
-    assert read_offset(oldest) == Committed(42, -1, "n", 1_000)
+    assert read_offset(oldest) == CommittedOffset(42, -1, "n", 1_000)
     third = struct.pack(">hqih", 3, 42, 7, 1) + b"n" + struct.pack(">q", 1_000)
-    assert read_offset(third) == Committed(42, 7, "n", 1_000)
+    assert read_offset(third) == CommittedOffset(42, 7, "n", 1_000)
 
 
 def test_older_groups_are_read() -> None:

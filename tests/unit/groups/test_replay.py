@@ -3,7 +3,7 @@ import pytest
 from streamlog.errors import CorruptBatch
 from streamlog.groups.records import BARRIER
 from streamlog.groups.replay import Replay
-from streamlog.groups.requests import Caller
+from streamlog.groups.requests import GroupCaller
 from streamlog.record.codec import RecordRun
 from tests.group_world import GroupWorld
 
@@ -21,7 +21,7 @@ def log_of(world: GroupWorld, *, base_offset: int = 0) -> bytes:
 def test_the_last_record_of_each_key_holds() -> None:
     world = GroupWorld()
     (joined,) = world.stable()
-    caller = Caller(joined.member_id, None, joined.generation)
+    caller = GroupCaller(joined.member_id, None, joined.generation)
     for offset in range(3):
         world.commit(offset, caller)
     world.commit(9, group="alone")

@@ -21,12 +21,12 @@ from streamlog.groups.effects import NONE, Now
 from streamlog.groups.loading import Loading
 from streamlog.groups.reply import Reply
 from streamlog.groups.requests import (
-    Caller,
     CommitRequest,
+    GroupCaller,
     Joined,
     JoinRequest,
     OffsetToCommit,
-    Synced,
+    SyncedMember,
     SyncRequest,
 )
 from streamlog.groups.shard import Shard, code_of_failure
@@ -68,14 +68,14 @@ class World:
 
     def commit(self, offset: int, group: str = "g") -> Reply:
         wanted = {("t", 0): OffsetToCommit(offset, -1, "", TOPIC_ID)}
-        request = CommitRequest(group, Caller(""), wanted)
+        request = CommitRequest(group, GroupCaller(""), wanted)
         return self.shard.call(
             lambda coordinator, token, now: coordinator.commit(request, token, now)
         )
 
     def join(self, session_ms: int = 6_000) -> Reply:
         request = JoinRequest(
-            "g", Caller(""), "client", "/host", session_ms, 60_000, "consumer",
+            "g", GroupCaller(""), "client", "/host", session_ms, 60_000, "consumer",
             (("range", subscription("t")),), needs_known_id=False,
         )  # fmt: skip
         return self.shard.call(
@@ -177,7 +177,7 @@ async def test_a_request_that_nobody_waits_for_any_more_is_let_go() -> None:
     gc.collect()
     assert len(world.shard._unanswered) == 3  # they are members: the core would answer them
     again = JoinRequest(
-        "g", Caller(joined.member_id), "client", "/host", 6_000, 60_000, "consumer",
+        "g", GroupCaller(joined.member_id), "client", "/host", 6_000, 60_000, "consumer",
         (("range", subscription("t")),),
     )  # fmt: skip
     for _ in range(3):
@@ -198,7 +198,7 @@ async def test_without_the_lease_nothing_is_answered_and_no_session_ends() -> No
     world.lease.held = True
     world.clock.ms = 101_000
     world.shard._tick()
-    caller = Caller(joined.member_id, None, joined.generation)
+    caller = GroupCaller(joined.member_id, None, joined.generation)
     assert world.shard.beat(lambda it, now: it.heartbeat("g", caller, now)) is NONE
     world.shard.close()
 
@@ -209,11 +209,11 @@ async def test_a_session_that_ends_is_noticed_by_itself() -> None:
     world.shard = Shard(world.partition, 1, settings, world.lease)
     await world.load()
     joined: Joined = await given(world.join(session_ms=20))
-    caller = Caller(joined.member_id, None, joined.generation)
+    caller = GroupCaller(joined.member_id, None, joined.generation)
     ended = asyncio.Event()
     syncing = SyncRequest("g", caller, None, None, {})
     reply = world.shard.call(lambda it, token, now: it.sync(syncing, token, now))
-    assert await given(reply) == Synced(NONE, "consumer", "range", b"")
+    assert await given(reply) == SyncedMember(NONE, "consumer", "range", b"")
     reply = world.join(session_ms=20)  # it waits until the other one is gone
     reply.watch(ended.set)
     async with asyncio.timeout(10):

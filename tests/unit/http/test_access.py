@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 from prometheus_client.registry import Collector
 
-from streamlog.app.admission import Admission
+from streamlog.app.security import NodeSecurity
 from streamlog.cli.ledger.http_door import http_door
 from streamlog.config import Settings
 from streamlog.http.readiness import Readiness
@@ -56,7 +56,7 @@ async def test_a_node_examines_no_more_tokens_than_may_be_wrong(tokens: Path) ->
         sasl={"failures_per_address_max": 3, "failure_delay_ms": 0},
     )  # type: ignore[arg-type]
     metrics = NodeMetrics()
-    admission = Admission(settings, lambda: MetadataImage("c").rules, None, metrics)
+    admission = NodeSecurity(settings, lambda: MetadataImage("c").rules, None, metrics)
     site = Site(
         "127.0.0.1",
         0,

@@ -8,7 +8,7 @@ from typing import NamedTuple
 import pytest
 
 from streamlog.client.connection import Connection
-from streamlog.client.login import Login
+from streamlog.client.login import ClientLogin
 from streamlog.client.security import Security
 from streamlog.errors import AuthenticationFailed, NodeUnreachable
 from streamlog.sections import ClientAuth, SaslSection
@@ -19,7 +19,7 @@ from tests.kafka_node import KafkaNode, until
 
 METADATA = {"topics": None, "allow_auto_topic_creation": False}
 TOLERATED = "streamlog_tolerated_connections"
-ALICE = Login("SCRAM-SHA-512", "alice", lambda: "secret")
+ALICE = ClientLogin("SCRAM-SHA-512", "alice", lambda: "secret")
 Tls = Callable[[], ssl.SSLContext | None]
 
 
@@ -47,7 +47,7 @@ class World(NamedTuple):
             node.metadata.add_user("alice", "secret")
         return node
 
-    def security(self, *, tls: bool, login: Login | None, optional: bool = False) -> Security:
+    def security(self, *, tls: bool, login: ClientLogin | None, optional: bool = False) -> Security:
         context = self.authority.client()
         return Security(lambda: context if tls else None, login, optional)
 
@@ -67,7 +67,7 @@ async def connected(node: KafkaNode, security: Security) -> Connection:
 @pytest.mark.parametrize("tls", [False, True])
 @pytest.mark.parametrize("login", [None, ALICE])
 async def test_everybody_is_let_in_and_who_would_not_be_is_counted(
-    world: World, tls: bool, login: Login | None
+    world: World, tls: bool, login: ClientLogin | None
 ) -> None:
     async with world.node() as node:
         connection = await connected(node, world.security(tls=tls, login=login))
@@ -92,7 +92,7 @@ async def test_who_shows_no_certificate_is_counted_where_one_will_be_demanded(
 
 async def test_a_wrong_password_is_none(world: World) -> None:
     async with world.node() as node:
-        wrong = Login("SCRAM-SHA-512", "alice", lambda: "guessed")
+        wrong = ClientLogin("SCRAM-SHA-512", "alice", lambda: "guessed")
         with pytest.raises(AuthenticationFailed):
             await connected(node, world.security(tls=True, login=wrong))
 

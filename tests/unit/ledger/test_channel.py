@@ -20,8 +20,8 @@ from streamlog.ledger import broadcast as broadcasting
 from streamlog.ledger import channel as channels
 from streamlog.ledger import consumer as consuming
 from streamlog.ledger.broadcast import Broadcaster
-from streamlog.ledger.core.admission import Admission
 from streamlog.ledger.core.channel_config import ChannelConfig, OrderingNode
+from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.entry import (
     CONFIGURATION,
     KIND_HEADER,
@@ -234,7 +234,7 @@ async def test_writers_sign_where_the_channel_names_them(tmp_path: Path, node: K
 
 
 async def test_more_filters_may_stand_at_the_door(tmp_path: Path, node: KafkaNode) -> None:
-    def no_spam(admission: Admission, message: Message) -> None:
+    def no_spam(admission: ChannelPolicy, message: Message) -> None:
         if b"spam" in (message.value or b""):
             raise InvalidRecord(f"channel {admission.config.channel!r} takes no spam")
 

@@ -19,13 +19,13 @@ from streamlog.ledger.core.follower_events import (
     Diverged,
     Effect,
     EndPull,
+    FollowerRefusal,
     Halt,
     HeightTold,
     PeerFailed,
     Promote,
     Pull,
     PullEnded,
-    Refusal,
     Refuse,
     Tick,
 )
@@ -58,7 +58,7 @@ class Told:
         self.chain = chain
         self.now_ms = 0
         self.appended: list[int] = []
-        self.refused: list[tuple[str, Refusal]] = []
+        self.refused: list[tuple[str, FollowerRefusal]] = []
         self.other: list[Effect] = []
         self.asked: list[str] = []
         self.pull = Pull(0, "", 0, 0)
@@ -163,18 +163,21 @@ def forged_hash(block: Block) -> Block:
 @pytest.mark.parametrize(
     ("bad", "reason"),
     [
-        (lambda chain: forged_hash(chain.blocks[2]), Refusal.CORRUPT),
-        (lambda chain: replace(chain.blocks[2], data=chain.blocks[3].data), Refusal.CORRUPT),
-        (lambda chain: chain.blocks[3], Refusal.NUMBER),
-        (lambda chain: chain.blocks[1], Refusal.NUMBER),
-        (lambda chain: chain.twin("other").blocks[2], Refusal.PREVIOUS_HASH),
-        (lambda chain: chain.elsewhere("elsewhere").blocks[2], Refusal.CHANNEL),
-        (lambda chain: chain.misplaced(2), Refusal.MALFORMED),
+        (lambda chain: forged_hash(chain.blocks[2]), FollowerRefusal.CORRUPT),
+        (
+            lambda chain: replace(chain.blocks[2], data=chain.blocks[3].data),
+            FollowerRefusal.CORRUPT,
+        ),
+        (lambda chain: chain.blocks[3], FollowerRefusal.NUMBER),
+        (lambda chain: chain.blocks[1], FollowerRefusal.NUMBER),
+        (lambda chain: chain.twin("other").blocks[2], FollowerRefusal.PREVIOUS_HASH),
+        (lambda chain: chain.elsewhere("elsewhere").blocks[2], FollowerRefusal.CHANNEL),
+        (lambda chain: chain.misplaced(2), FollowerRefusal.MALFORMED),
     ],
     ids=["hash", "data", "gap", "again", "history", "channel", "offsets"],
 )
 def test_a_bad_block_is_refused_its_peer_avoided_and_another_asked(
-    chain: HandMadeChain, bad: object, reason: Refusal
+    chain: HandMadeChain, bad: object, reason: FollowerRefusal
 ) -> None:
     told = Told(chain)
     told.heights(a=10, b=10, c=10)
@@ -194,7 +197,7 @@ def test_bytes_that_are_no_block_are_refused(chain: HandMadeChain) -> None:
     told = Told(chain)
     told.heights(a=10, b=10, c=10)
     told.step(pulled(told.pull.pull, b"no block"))
-    assert [reason for _, reason in told.refused] == [Refusal.CORRUPT]
+    assert [reason for _, reason in told.refused] == [FollowerRefusal.CORRUPT]
 
 
 def test_a_liar_is_asked_again_after_a_while_and_avoided_for_longer(chain: HandMadeChain) -> None:
@@ -230,7 +233,7 @@ def test_a_height_that_is_not_kept_to_is_a_lie(chain: HandMadeChain) -> None:
     told.heights(a=10**9, b=1, c=1)
     assert told.pull.peer == "a"
     told.step(PullEnded(told.pull.pull))
-    assert told.refused == [("a", Refusal.UNKEPT)]
+    assert told.refused == [("a", FollowerRefusal.UNKEPT)]
 
 
 def test_a_pull_in_which_nothing_comes_is_given_up(chain: HandMadeChain) -> None:
@@ -238,7 +241,7 @@ def test_a_pull_in_which_nothing_comes_is_given_up(chain: HandMadeChain) -> None
     told.heights(a=10, b=1, c=1)
     told.give(chain.blocks[1])
     assert told.wait() == LIMITS.stall_ms
-    assert told.refused == [("a", Refusal.UNKEPT)]
+    assert told.refused == [("a", FollowerRefusal.UNKEPT)]
     assert sorted(told.asked) == ["b", "c"]
 
 
@@ -246,7 +249,7 @@ def test_who_cannot_be_reached_is_avoided_only_briefly(chain: HandMadeChain) -> 
     told = Told(chain)
     told.heights(a=1, b=1)
     told.step(PeerFailed("c"))
-    assert told.refused == [("c", Refusal.UNREACHABLE)]
+    assert told.refused == [("c", FollowerRefusal.UNREACHABLE)]
     told.wait()
     assert sorted(told.asked) == ["a", "b", "c"], "by the next poll it has had its time"
 
@@ -256,7 +259,7 @@ def test_who_does_not_answer_is_not_waited_for(chain: HandMadeChain) -> None:
     told.heights(a=10, b=1)
     assert told.wait() == LIMITS.answer_ms
     assert told.pull.peer == "a"
-    assert told.refused == [("c", Refusal.UNREACHABLE)]
+    assert told.refused == [("c", FollowerRefusal.UNREACHABLE)]
 
 
 def test_when_nobody_can_be_reached_it_waits_for_the_first_to_be_asked_again(
@@ -346,7 +349,7 @@ def test_a_first_block_that_is_no_configuration_is_refused(chain: HandMadeChain)
     told = Told(chain, height=0, peers=["a"])
     told.heights(a=10)
     told.give(chain.without_genesis().blocks[0])
-    assert told.refused == [("a", Refusal.MALFORMED)]
+    assert told.refused == [("a", FollowerRefusal.MALFORMED)]
 
 
 class TestJoin:
@@ -377,7 +380,7 @@ class TestJoin:
         told.heights(a=10, b=10)
         liar = told.pull.peer
         told.give(chain.twin("other").blocks[6])
-        assert told.refused == [(liar, Refusal.JOIN_BLOCK)]
+        assert told.refused == [(liar, FollowerRefusal.JOIN_BLOCK)]
         honest = ({"a", "b"} - {liar}).pop()
         told.heights(**{honest: 10})
         told.give(chain.blocks[6])
@@ -388,7 +391,7 @@ class TestJoin:
         told = Told(chain, height=0, peers=["a"], join=chain.twin("other").blocks[6])
         told.heights(a=10)
         told.give(chain.blocks[6])
-        assert told.other == [Diverged(0, Refusal.JOIN_BLOCK)]
+        assert told.other == [Diverged(0, FollowerRefusal.JOIN_BLOCK)]
 
     def test_a_history_that_does_not_lead_to_it_is_discarded(self, chain: HandMadeChain) -> None:
         """The right block is shown, and then a false history is given below it."""
@@ -399,7 +402,7 @@ class TestJoin:
         told.give(*chain.twin("false").blocks[:6])
         told.give(chain.blocks[6])
         assert told.other == [Discard(0)]
-        assert told.refused == [(liar, Refusal.PREVIOUS_HASH)]
+        assert told.refused == [(liar, FollowerRefusal.PREVIOUS_HASH)]
         assert told.follower.height == 0
         honest = ({"a", "b"} - {liar}).pop()
         assert told.asked[-1] == honest
@@ -422,7 +425,7 @@ class TestJoin:
         told.give(chain.blocks[6])
         told.give(chain.blocks[3])
         assert told.other == [Discard(0)]
-        assert told.refused[-1] == (liar, Refusal.JOIN_BLOCK)
+        assert told.refused[-1] == (liar, FollowerRefusal.JOIN_BLOCK)
         assert told.asked[-1] == honest
         told.heights(**{honest: 10})
         told.give(chain.blocks[6])
@@ -453,7 +456,7 @@ def test_all_peers_have_another_history(chain: HandMadeChain) -> None:
             told.asked = told.asked[-2:] if told.asked else []
         while not told.asked:
             told.wait()
-    assert told.other == [Diverged(4, Refusal.PREVIOUS_HASH)]
+    assert told.other == [Diverged(4, FollowerRefusal.PREVIOUS_HASH)]
     assert told.appended == []
 
 
@@ -494,5 +497,5 @@ class TestSignatures:
             "another block's": signers[0].sign_block(chain.blocks[0].hash),
         }[kind]
         effects = follower.step(BlockPulled(1, block, signature), 0)
-        assert [e.reason for e in effects if isinstance(e, Refuse)] == [Refusal.SIGNATURE]
+        assert [e.reason for e in effects if isinstance(e, Refuse)] == [FollowerRefusal.SIGNATURE]
         assert follower.height == 1

@@ -1,8 +1,8 @@
-from streamlog.ledger.core.peer_table import ASKED_MAX, Bounds, PeerTable
+from streamlog.ledger.core.peer_table import ASKED_MAX, PeerBounds, PeerTable
 
 
 def table(*names: str) -> PeerTable:
-    made = PeerTable("me", lapse=Bounds(100, 1_000), lie=Bounds(30_000, 100_000))
+    made = PeerTable("me", lapse=PeerBounds(100, 1_000), lie=PeerBounds(30_000, 100_000))
     made.replace(names)
     return made
 

@@ -15,7 +15,7 @@ from streamlog.errors import (
     StaleConfiguration,
 )
 from streamlog.ledger.assembly import Assembly
-from streamlog.ledger.broadcast import Ack
+from streamlog.ledger.broadcast import BroadcastAck
 from streamlog.ledger.core.channel_config import ChannelConfig, OrderingNode
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.entry import Message, configuration
@@ -81,7 +81,11 @@ def test_what_headers_cannot_say_is_refused(message: Message) -> None:
 
 
 def test_answers() -> None:
-    assert answer_of(ack_json(Ack("c", 7), "n")) == {"channel": "c", "offset": 7, "node": "n"}
+    assert answer_of(ack_json(BroadcastAck("c", 7), "n")) == {
+        "channel": "c",
+        "offset": 7,
+        "node": "n",
+    }
     with pytest.raises(StaleConfiguration, match=r"^one line$"):
         answer_of(error_json(StaleConfiguration("one\n  line")))
     with pytest.raises(InvalidRequest, match="outside"):

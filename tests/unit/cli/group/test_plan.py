@@ -4,7 +4,7 @@ import pytest
 
 from streamlog.cli.group.plan import Change, Extent, change_of
 from streamlog.cli.group.target import Shift, Target
-from streamlog.client.group_info import Committed
+from streamlog.client.group_info import CommittedInfo
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
 from streamlog.errors import InvalidRequest
 from streamlog.model import TopicPartition
@@ -14,7 +14,7 @@ EXTENT = Extent(10, 50)
 
 
 def change(committed: int | None, target: Target, at_time: int | None = None) -> Change:
-    before = None if committed is None else Committed(committed, 3, "mine")
+    before = None if committed is None else CommittedInfo(committed, 3, "mine")
     return change_of(ORDERS, before, EXTENT, target, at_time)
 
 

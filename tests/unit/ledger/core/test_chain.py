@@ -6,11 +6,11 @@ import pytest
 from streamlog.errors import BrokenChain
 from streamlog.ledger.core.block import Block, BlockMetadata
 from streamlog.ledger.core.chain import ChainLink, ChainTip, check_next, sealed
-from streamlog.ledger.core.cutter import Cut, CutReason
+from streamlog.ledger.core.cutter import BlockCut, CutReason
 from streamlog.ledger.core.encoding import decode_block, encode_block, encode_header
 
 TIP = ChainTip("c", 6, sha256(b"tip").digest(), next_offset=40, last_configuration=2)
-CUT = Cut(b"data", 2, 41, 44, 45, CutReason.TIME)
+CUT = BlockCut(b"data", 2, 41, 44, 45, CutReason.TIME)
 NEXT = TIP.extended(CUT)
 
 

@@ -1,12 +1,12 @@
 import pytest
 
-from streamlog.ledger.core.cutter import Cut, CutReason, Cutter
+from streamlog.ledger.core.cutter import BlockCut, CutReason, Cutter
 from tests.ledger_stream import limits
 
 
 def fed(cutter: Cutter, *sizes: int) -> list[tuple[int, int, str]]:
     """Records and next offset of each block that records of these sizes end, and why."""
-    cuts: list[Cut] = []
+    cuts: list[BlockCut] = []
     for offset, size in enumerate(sizes):
         cuts.extend(cutter.add(offset, bytes(size)))
     return [(cut.record_count, cut.next_offset, cut.reason.value) for cut in cuts]

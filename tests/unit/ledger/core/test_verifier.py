@@ -7,7 +7,7 @@ from streamlog.ledger.core.encoding import decode_block, encode_block, encode_re
 from streamlog.ledger.core.entry import Message, configuration, signed, time_to_cut
 from streamlog.ledger.core.genesis import configuration_in, find_genesis
 from streamlog.ledger.core.offline import cut_stream
-from streamlog.ledger.core.verifier import ChainReport, Verifier, verify_chain
+from streamlog.ledger.core.verifier import ChainReport, ChainVerifier, verify_chain
 from tests.ledger_stream import ANN, EVE, channel, placed, plain, stream
 
 
@@ -41,7 +41,7 @@ def test_a_chain_is_summed_up() -> None:
 
 def test_it_can_go_on_from_a_tip() -> None:
     before = decode_block(BLOCKS[2])
-    verifier = Verifier(ChainTip.of(before), channel())
+    verifier = ChainVerifier(ChainTip.of(before), channel())
     for block in BLOCKS[3:]:
         verifier.take(block)
     assert verifier.report().tip == verify_chain(BLOCKS).tip
@@ -79,7 +79,7 @@ def test_right_hashes_do_not_make_a_right_block(
     message: Message, is_configuration: bool, told: str
 ) -> None:
     closed = channel(sequence=1, writers=(ANN.identity,))
-    verifier = Verifier()
+    verifier = ChainVerifier()
     for block in chain(configuration(closed)):
         verifier.take(block)
     assert verifier.tip is not None
@@ -89,7 +89,7 @@ def test_right_hashes_do_not_make_a_right_block(
 
 
 def test_a_configuration_block_holds_nothing_else() -> None:
-    verifier = Verifier()
+    verifier = ChainVerifier()
     verifier.take(BLOCKS[0])
     assert verifier.tip is not None
     update = configuration(channel(sequence=1))
@@ -100,7 +100,7 @@ def test_a_configuration_block_holds_nothing_else() -> None:
 
 
 def test_the_records_are_those_of_the_header() -> None:
-    verifier = Verifier()
+    verifier = ChainVerifier()
     verifier.take(BLOCKS[0])
     tip = verifier.tip
     assert tip is not None

@@ -3,14 +3,14 @@
 from collections.abc import Iterable, Iterator
 from functools import partial
 
-from streamlog.activity.events import Event, event_of
+from streamlog.activity.events import ActivityEvent, event_of
 from streamlog.metadata.image.metadata_delta import MetadataDelta
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.image.records import MetadataRecord
 from streamlog.metadata.quorum.store import StoredBatch
 
 
-class Chronicle:
+class EventBuilder:
     """``image`` is all that was read; events begin at ``first``, which may be past its offset.
 
     ``log_id``: of the metadata log that is read. Its first records come before its name.
@@ -21,9 +21,9 @@ class Chronicle:
         self._first = first
         self._log_id = log_id
 
-    def tell(self, batches: Iterable[StoredBatch]) -> list[Event]:
+    def tell(self, batches: Iterable[StoredBatch]) -> list[ActivityEvent]:
         """One event for each record, in order. The first batch begins where ``image`` ends."""
-        events: list[Event] = []
+        events: list[ActivityEvent] = []
         for batch in batches:
             self.image = self.image.apply_all(
                 batch.records,
@@ -42,7 +42,7 @@ class Chronicle:
 
     def _tell_one(
         self,
-        events: list[Event],
+        events: list[ActivityEvent],
         batch: StoredBatch,
         record: MetadataRecord,
         offset: int,
@@ -61,9 +61,9 @@ class Chronicle:
             )
 
 
-def runs(events: Iterable[Event], bytes_max: int) -> Iterator[list[Event]]:
+def runs(events: Iterable[ActivityEvent], bytes_max: int) -> Iterator[list[ActivityEvent]]:
     """As many at once as fit; a larger one by itself."""
-    run: list[Event] = []
+    run: list[ActivityEvent] = []
     size = 0
     for event in events:
         if run and size + len(event.value) > bytes_max:

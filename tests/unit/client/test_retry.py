@@ -2,8 +2,8 @@
 
 import pytest
 
-from streamlog.client import patience
-from streamlog.client.patience import patiently
+from streamlog.client import retry
+from streamlog.client.retry import with_retries
 from streamlog.errors import (
     FencedLeaderEpoch,
     GroupNotFound,
@@ -15,7 +15,7 @@ from streamlog.errors import (
 
 @pytest.fixture(autouse=True)
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "BACKOFF_MS", 1)
+    monkeypatch.setattr(retry, "BACKOFF_MS", 1)
 
 
 class Answers:
@@ -34,26 +34,26 @@ class Answers:
 
 async def test_the_first_answer_is_taken() -> None:
     answers = Answers()
-    assert await patiently(answers, 1_000) == "answer"
+    assert await with_retries(answers, 1_000) == "answer"
     assert answers.count == 1
 
 
 async def test_what_may_pass_is_asked_again() -> None:
     answers = Answers(NotLeader("moved"), FencedLeaderEpoch("elected"))
-    assert await patiently(answers, 60_000) == "answer"
+    assert await with_retries(answers, 60_000) == "answer"
     assert answers.count == 3
 
 
 async def test_what_does_not_pass_is_raised_at_once() -> None:
     answers = Answers(GroupNotFound("no such group"))
     with pytest.raises(GroupNotFound):
-        await patiently(answers, 60_000)
+        await with_retries(answers, 60_000)
     assert answers.count == 1
 
 
 async def test_patience_ends_with_the_last_reason() -> None:
     answers = Answers(NotLeader("moved"))
     with pytest.raises(RequestTimedOut, match=r"^s-0: moved, for 0 ms$"):
-        await patiently(answers, 0, about="s-0")
+        await with_retries(answers, 0, about="s-0")
     with pytest.raises(RequestTimedOut, match=r"^moved, for 0 ms$"):
-        await patiently(Answers(NotLeader("moved")), 0)
+        await with_retries(Answers(NotLeader("moved")), 0)

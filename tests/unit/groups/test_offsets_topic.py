@@ -1,7 +1,7 @@
 import pytest
 
 from streamlog.config import GroupsSection
-from streamlog.groups.offsets_stream import config_of
+from streamlog.groups.offsets_topic import config_of
 
 
 @pytest.mark.parametrize(

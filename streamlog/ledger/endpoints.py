@@ -18,7 +18,7 @@ from streamlog.config import NatsSection
 from streamlog.errors import Overloaded, StreamlogError
 from streamlog.ingest.nats.client import NatsClient
 from streamlog.ingest.nats.options import NatsOptions
-from streamlog.ledger.broadcast import Ack, Broadcaster
+from streamlog.ledger.broadcast import BroadcastAck, Broadcaster
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.core.entry import KIND_HEADER
 from streamlog.ledger.core.signing import Signer
@@ -46,7 +46,7 @@ DELIVERIES_MAX: Final = 1_000
 Handler = Callable[[Channel, Msg], Awaitable[None]]
 
 
-class Doors:
+class NatsEndpoints:
     """``begin``, ``connect``, and ``open`` for each channel."""
 
     def __init__(
@@ -160,7 +160,7 @@ class Doors:
         seconds, observer = time.perf_counter() - started, channel.observer
         if isinstance(outcome, int):
             observer.broadcast(channel.name, "ok", seconds, outcome)
-            answer = ack_json(Ack(channel.name, outcome), self._node)
+            answer = ack_json(BroadcastAck(channel.name, outcome), self._node)
         else:
             observer.broadcast(channel.name, type(outcome).__name__, seconds, None)
             answer = error_json(outcome)

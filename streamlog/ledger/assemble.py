@@ -7,14 +7,14 @@ from nats.aio.client import Client
 
 from streamlog.ledger.channel import Channel
 from streamlog.ledger.core.follower import JoinPoint
-from streamlog.ledger.following import Following
+from streamlog.ledger.following import LedgerFollower
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.node import LedgerNode, NodeSettings
 from streamlog.ledger.run import Service
 from streamlog.ledger.site import HttpDoor, LedgerSite
 
 
-class Equipped(NamedTuple):
+class AssembledNode(NamedTuple):
     """A node, and what is to run beside it."""
 
     node: LedgerNode
@@ -27,7 +27,7 @@ def equipped(
     peers: Sequence[str] = (),
     joins: Mapping[str, JoinPoint] | None = None,
     http: HttpDoor | None = None,
-) -> Equipped:
+) -> AssembledNode:
     """``peers``: nodes to follow beside the consenters; ``joins``: by channel, where it joins.
 
     Without ``http`` nothing listens.
@@ -41,7 +41,7 @@ def equipped(
         return list(node.registrar.channels.values())
 
     metrics = LedgerMetrics(channels)
-    following = Following(
+    following = LedgerFollower(
         client,
         node=settings.node,
         signer=settings.signer,
@@ -51,6 +51,6 @@ def equipped(
     join_heights = {channel: join.number + 1 for channel, join in (joins or {}).items()}
     node = LedgerNode(settings, follow=following, join_heights=join_heights, observer=metrics)
     if http is None:
-        return Equipped(node, ())
+        return AssembledNode(node, ())
     site = LedgerSite(http, metrics=metrics, channels=channels)
-    return Equipped(node, (site.run,))
+    return AssembledNode(node, (site.run,))

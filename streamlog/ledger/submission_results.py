@@ -16,7 +16,7 @@ _ERRORS: Final = {
 }
 
 
-class Outcomes:
+class SubmissionResults:
     """By the offset of the record; it may be known before the publisher has its acknowledgement."""
 
     def __init__(self) -> None:

@@ -27,7 +27,7 @@ from streamlog.ledger.core.signing import Keyring, record_message, signature_of
 from streamlog.record.codec import Record
 
 
-class Admission:
+class ChannelPolicy:
     """The rules of a channel, until its next configuration."""
 
     def __init__(self, config: ChannelConfig) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from streamlog.app.exposure import check_exposure, is_local
+from streamlog.app.listen_check import check_exposure, is_local
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
 

@@ -16,7 +16,7 @@ from streamlog.backup.manifest import (
     StreamBackup,
 )
 from streamlog.backup.piece import PieceWriter
-from streamlog.backup.source import Batch, Extent, Source
+from streamlog.backup.source import BackupExtent, BackupSource, Batch
 from streamlog.errors import (
     CorruptBatch,
     InvalidRequest,
@@ -40,7 +40,7 @@ CATCH_UP_ROUNDS: Final = 5
 
 
 @dataclass(frozen=True)
-class Wish:
+class BackupOptions:
     """How a backup is to be taken."""
 
     names: frozenset[str] = frozenset()
@@ -54,7 +54,7 @@ class Wish:
 
 
 @dataclass
-class Taken:
+class BackupReport:
     """What a backup came to."""
 
     cluster_id: str
@@ -70,8 +70,8 @@ class Taken:
 
 
 async def take(
-    folder: BackupFolder, source: Source, wish: Wish, keys: KeyRing | None = None
-) -> Taken:
+    folder: BackupFolder, source: BackupSource, wish: BackupOptions, keys: KeyRing | None = None
+) -> BackupReport:
     """Bring the backup up to what is committed now.
 
     What comes of encrypted streams is encrypted by the current one of ``keys``, and so is what
@@ -84,7 +84,7 @@ async def take(
     image = await source.image()
     _check_cluster(folder, image)
     streams = _in_order(image.stream(name) for name in wish.names or image.streams)
-    run = _Run(folder, source, wish, keys or KeyRing(), Taken(image.cluster_id))
+    run = _Run(folder, source, wish, keys or KeyRing(), BackupReport(image.cluster_id))
     await run.check_keys(streams)
     folder.tidy()
     for stream in streams:
@@ -124,7 +124,12 @@ class _Run:
     """What one run has taken of which stream, and what was wrong."""
 
     def __init__(
-        self, folder: BackupFolder, source: Source, wish: Wish, keys: KeyRing, taken: Taken
+        self,
+        folder: BackupFolder,
+        source: BackupSource,
+        wish: BackupOptions,
+        keys: KeyRing,
+        taken: BackupReport,
     ) -> None:
         self._folder = folder
         self._source = source
@@ -174,7 +179,7 @@ class _Run:
             self._seen.pop(stream_id)
         return without_others(image, self._seen)
 
-    def done(self) -> Taken:
+    def done(self) -> BackupReport:
         taken = self._taken
         taken.problems = [it for problems in self._problems.values() for it in problems]
         taken.size_bytes = sum(
@@ -288,7 +293,7 @@ def _pruned(partition: PartitionBackup) -> PartitionBackup:
 
 
 async def _check_history(
-    source: Source, tp: TopicPartition, known: PartitionBackup, extent: Extent
+    source: BackupSource, tp: TopicPartition, known: PartitionBackup, extent: BackupExtent
 ) -> None:
     """What is here must still be what the cluster has. Raises InvalidRequest."""
     if not known.pieces:
@@ -308,7 +313,11 @@ async def _check_history(
 
 
 async def _copy(
-    source: Source, stream: StreamImage, number: int, writer: PieceWriter, extent: Extent
+    source: BackupSource,
+    stream: StreamImage,
+    number: int,
+    writer: PieceWriter,
+    extent: BackupExtent,
 ) -> None:
     start = max(writer.next_offset, extent.log_start_offset)
     batches = source.batches(stream, number, start, extent.high_watermark)

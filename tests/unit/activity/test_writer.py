@@ -6,8 +6,8 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.activity import publisher as publishing
-from streamlog.activity.publisher import Publisher
+from streamlog.activity import writer as publishing
+from streamlog.activity.writer import ActivityWriter
 from streamlog.errors import CorruptData, StorageFull
 from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.record.batch import batches
@@ -16,7 +16,7 @@ from tests.activity_world import LoggedWorld
 from tests.local_node import until
 from tests.offsets_partition import OffsetsPartition
 
-Start = Callable[..., Publisher]
+Start = Callable[..., ActivityWriter]
 
 
 @pytest.fixture
@@ -37,8 +37,8 @@ async def start(
     monkeypatch.setattr(publishing, "RETRY_S", 0.001)
     tasks: list[asyncio.Task[None]] = []
 
-    def begin() -> Publisher:
-        publisher = Publisher(partition, partition.leader_epoch, world)  # type: ignore[arg-type]
+    def begin() -> ActivityWriter:
+        publisher = ActivityWriter(partition, partition.leader_epoch, world)  # type: ignore[arg-type]
         tasks.append(asyncio.create_task(publisher.run()))
         return publisher
 
@@ -63,7 +63,7 @@ def offsets(partition: OffsetsPartition) -> list[int]:
     return [it["metadata_offset"] for it in said(partition)]
 
 
-async def all_told(world: LoggedWorld, publisher: Publisher) -> None:
+async def all_told(world: LoggedWorld, publisher: ActivityWriter) -> None:
     publisher.look()
     await until(lambda: publisher.told_offset == world.image.offset)
 

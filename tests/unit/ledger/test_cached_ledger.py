@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from streamlog.errors import BlockNotReady, InvalidRequest
+from streamlog.ledger.cached_ledger import RECENT_BYTES, CachedLedger
 from streamlog.ledger.deliver import Behavior, DeliverRequest, deliver
-from streamlog.ledger.local import RECENT_BYTES, LocalLedger
 from streamlog.ledger.store import BlockStore
 from streamlog.log.storage.disk import OsDisk
 
@@ -16,11 +16,11 @@ FIRST = "00000000000000000000.log"
 FAIL = Behavior.FAIL_IF_NOT_READY
 
 
-def ledger_in(folder: Path) -> LocalLedger:
-    return LocalLedger(BlockStore.open(folder, OsDisk()))
+def ledger_in(folder: Path) -> CachedLedger:
+    return CachedLedger(BlockStore.open(folder, OsDisk()))
 
 
-async def delivered(ledger: LocalLedger, **request: object) -> list[int]:
+async def delivered(ledger: CachedLedger, **request: object) -> list[int]:
     wanted = DeliverRequest.model_validate(request).checked()
     return [block.number async for run in deliver(ledger, wanted) for block in run]
 

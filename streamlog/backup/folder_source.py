@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from pathlib import Path
 
 from streamlog.backup.piece import opened_batch, opener_of
-from streamlog.backup.source import Batch, Extent
+from streamlog.backup.source import BackupExtent, Batch
 from streamlog.errors import (
     CorruptBatch,
     CorruptData,
@@ -110,7 +110,7 @@ class KeptFolders:
             any(folder.glob(f"*{KEY_SUFFIX}")) for folder in folders if _is_of(folder, stream)
         )
 
-    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
         found: tuple[int, Path] | None = None
         for path in self._paths:
             folder = path / "streams" / tp.stream / str(tp.partition)
@@ -128,7 +128,7 @@ class KeptFolders:
         noted = OffsetCheckpoint(path / LOG_STARTS, self._disk).read().get(tp, 0)
         first = _bases(self._places[tp])[:1]
         start = max(noted, first[0] if first else noted)
-        return Extent(start, max(start, end))
+        return BackupExtent(start, max(start, end))
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         path = self._places[tp] / EPOCHS_NAME

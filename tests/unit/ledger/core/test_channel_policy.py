@@ -8,7 +8,7 @@ from streamlog.errors import (
     RecordTooLarge,
     StaleConfiguration,
 )
-from streamlog.ledger.core.admission import Admission
+from streamlog.ledger.core.channel_policy import ChannelPolicy
 from streamlog.ledger.core.encoding import RECORD_BYTES
 from streamlog.ledger.core.entry import (
     SIGNATURE_HEADER,
@@ -20,8 +20,8 @@ from streamlog.ledger.core.entry import (
 )
 from tests.ledger_stream import ANN, BOB, EVE, channel, limits
 
-OPEN = Admission(channel(limits=limits(preferred=10, absolute=RECORD_BYTES + 10)))
-CLOSED = Admission(channel(writers=(ANN.identity,)))
+OPEN = ChannelPolicy(channel(limits=limits(preferred=10, absolute=RECORD_BYTES + 10)))
+CLOSED = ChannelPolicy(channel(writers=(ANN.identity,)))
 X = Message(b"k", b"x")
 
 
@@ -34,7 +34,7 @@ def test_a_record_may_be_as_large_as_the_limit() -> None:
 def test_the_mark_is_the_ledgers_own() -> None:
     for message in (time_to_cut(1, "n"), configuration(channel())):
         with pytest.raises(InvalidRecord, match="Streamlog-Ledger"):
-            Admission(channel()).check_message(message)
+            ChannelPolicy(channel()).check_message(message)
 
 
 def test_a_writer_signs() -> None:
@@ -61,7 +61,7 @@ def test_nothing_else_stands_for_it(message: Message, told: str) -> None:
 
 
 def test_an_update_is_the_next_one_of_the_same_channel() -> None:
-    admission = Admission(channel(sequence=4))
+    admission = ChannelPolicy(channel(sequence=4))
     admission.check_update(channel(sequence=5))
     for sequence in (0, 4, 6):
         with pytest.raises(StaleConfiguration, match="where 5 follows"):
@@ -83,7 +83,7 @@ def test_an_update_is_the_next_one_of_the_same_channel() -> None:
 )
 def test_who_may_change_the_configuration(config: object, may: set[str]) -> None:
     assert isinstance(config, type(channel()))
-    admission = Admission(config)
+    admission = ChannelPolicy(config)
     update = channel(sequence=1)
     for signer in (None, ANN, BOB, EVE):
         message = configuration(update, signer)

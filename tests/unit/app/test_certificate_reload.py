@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.app.renewal import Renewal
+from streamlog.app.certificate_reload import CertificateReload
 from streamlog.config import Settings
 from streamlog.metrics import NodeMetrics
 from streamlog.tls.certificates import Certificates
@@ -25,7 +25,7 @@ class World:
         settings = Settings(node={"data_dir": "data"}, tls=tls)  # type: ignore[arg-type]
         self.metrics = NodeMetrics()
         self.certificates = Certificates(settings)
-        self.renewal = Renewal(self.certificates, self.metrics, check_ms)
+        self.renewal = CertificateReload(self.certificates, self.metrics, check_ms)
 
     def reloads(self, result: str) -> float:
         value = self.metrics.registry.get_sample_value(

@@ -13,7 +13,7 @@ from streamlog.tls.certificates import Certificates
 logger = logging.getLogger(__name__)
 
 
-class Renewal:
+class CertificateReload:
     """Looks at the files now and then, and when it is asked to (SIGHUP)."""
 
     def __init__(self, certificates: Certificates, metrics: NodeMetrics, check_ms: int) -> None:

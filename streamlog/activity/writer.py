@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from streamlog.activity.chronicle import Chronicle, runs
-from streamlog.activity.events import Event, Told, gap_event, log_id_of, told_by
+from streamlog.activity.event_builder import EventBuilder, runs
+from streamlog.activity.events import ActivityEvent, Told, gap_event, log_id_of, told_by
 from streamlog.errors import StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.quorum.store import StoredBatch
@@ -35,7 +35,7 @@ class History(Protocol):
     async def read(self, offset: int) -> list[StoredBatch]: ...
 
 
-class Publisher:
+class ActivityWriter:
     """``run`` as a task, ``look`` when there is more metadata.
 
     Whatever fails, it begins anew with what its log says: told again rather than not at all.
@@ -89,7 +89,7 @@ class Publisher:
         image = await self._history.begin(self.told_offset)
         if image.offset > self.told_offset or told.log_id != log_id:
             await self._tell_gap(told, image, log_id)
-        chronicle = Chronicle(image, self.told_offset, log_id)
+        chronicle = EventBuilder(image, self.told_offset, log_id)
         while self.leads:
             self._more.clear()
             read = await self._history.read(chronicle.image.offset)
@@ -128,7 +128,7 @@ class Publisher:
         )
         await self._append([gap])
 
-    async def _append(self, events: Sequence[Event]) -> None:
+    async def _append(self, events: Sequence[ActivityEvent]) -> None:
         """Return when they are committed, which waits for replicas. Raises StreamlogError."""
         partition = self._partition
         await until(partition, lambda: not self.leads or not partition.below_min_isr)

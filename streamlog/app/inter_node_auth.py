@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable
 
-from streamlog.client.login import Login, secret_in
+from streamlog.client.login import ClientLogin, secret_in
 from streamlog.client.security import Security
 from streamlog.config import Settings
 from streamlog.errors import ConfigError
@@ -58,10 +58,10 @@ def to_nodes(settings: Settings, certificates: Certificates) -> Security:
     )
 
 
-def node_login(settings: Settings) -> Login | None:
+def node_login(settings: Settings) -> ClientLogin | None:
     """As whom this node goes to other nodes; None: with its certificate, or as nobody."""
     sasl = settings.sasl
     if sasl.node_user is None or sasl.node_password_file is None:
         return None
     secret = secret_in(sasl.node_password_file, "sasl.node_password_file")
-    return Login(sasl.node_mechanism, sasl.node_user, secret)
+    return ClientLogin(sasl.node_mechanism, sasl.node_user, secret)

@@ -9,7 +9,7 @@ BACKOFF_MS: Final = 100
 T = TypeVar("T")
 
 
-def patiently(ask: Callable[[], T], patience_ms: int, *, about: str = "") -> T:
+def with_retries(ask: Callable[[], T], patience_ms: int, *, about: str = "") -> T:
     """What ``ask`` comes to, which is called again where that may help.
 
     Raises RequestTimedOut with the last reason after ``patience_ms``; it begins with ``about``.

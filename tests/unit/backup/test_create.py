@@ -7,11 +7,11 @@ from uuid import UUID
 import pytest
 
 from streamlog.backup.checking import verify_backup
+from streamlog.backup.create import BackupOptions, BackupReport, take
 from streamlog.backup.folder import BackupFolder
 from streamlog.backup.manifest import PartitionBackup
 from streamlog.backup.piece import batches_of, keys_of
-from streamlog.backup.source import Batch, Extent
-from streamlog.backup.taking import Taken, Wish, take
+from streamlog.backup.source import BackupExtent, Batch
 from streamlog.errors import (
     CorruptBatch,
     InvalidRequest,
@@ -76,8 +76,8 @@ class FakeSource:
     async def is_sealed(self, stream: StreamImage) -> bool:
         return stream.config.encrypted
 
-    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
-        return Extent(self.start, self.end)
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
+        return BackupExtent(self.start, self.end)
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         return self.ends.get(epoch, self.end)
@@ -103,11 +103,11 @@ def source(request: pytest.FixtureRequest) -> FakeSource:
 
 
 async def taken(
-    path: Path, source: FakeSource, wish: Wish | None = None, *, key: str | None = "k1"
-) -> Taken:
+    path: Path, source: FakeSource, wish: BackupOptions | None = None, *, key: str | None = "k1"
+) -> BackupReport:
     keys = KeyRing() if key is None else a_key_ring(key)
     with BackupFolder.make(path) as folder:
-        return await take(folder, source, wish or Wish(), keys)
+        return await take(folder, source, wish or BackupOptions(), keys)
 
 
 def kept(path: Path) -> PartitionBackup:
@@ -158,7 +158,7 @@ async def test_what_the_cluster_forgets_stays_until_it_is_pruned(
     source.start, source.log = 4, []
     await taken(tmp_path, source)
     assert (kept(tmp_path).start_offset, kept(tmp_path).log_start_offset) == (0, 4)
-    await taken(tmp_path, source, Wish(prune=True))
+    await taken(tmp_path, source, BackupOptions(prune=True))
     assert kept(tmp_path).pieces == ()
     source.add(2)
     await taken(tmp_path, source)
@@ -177,7 +177,7 @@ async def test_records_that_came_and_went_between_two_backups(
     assert "the records from 2 to 5 are gone" in problem
     assert "--anew" in problem
     assert kept(tmp_path).next_offset == 2
-    assert (await taken(tmp_path, source, Wish(anew=True))).problems == []
+    assert (await taken(tmp_path, source, BackupOptions(anew=True))).problems == []
     assert ranges(tmp_path) == [(5, 6)]
 
 
@@ -201,10 +201,10 @@ async def test_one_that_is_taken_anew_replaces_the_old_one_when_it_is_whole(
     source.add(3)
     await taken(tmp_path, source)
     source.fault = CorruptBatch("damaged")
-    assert (await taken(tmp_path, source, Wish(anew=True))).problems == ["s/0: damaged"]
+    assert (await taken(tmp_path, source, BackupOptions(anew=True))).problems == ["s/0: damaged"]
     assert kept(tmp_path).next_offset == 3
     source.fault = None
-    await taken(tmp_path, source, Wish(anew=True))
+    await taken(tmp_path, source, BackupOptions(anew=True))
     assert kept(tmp_path).next_offset == 3
     assert files(tmp_path) == 1
 
@@ -239,7 +239,7 @@ async def test_a_stream_made_anew_does_not_take_the_place_of_the_old_one(
     with BackupFolder.open(tmp_path) as folder:
         assert len(folder.manifest.streams) == 2
     assert kept(tmp_path).next_offset == 1
-    await taken(tmp_path, again, Wish(prune=True))
+    await taken(tmp_path, again, BackupOptions(prune=True))
     with BackupFolder.open(tmp_path) as folder:
         assert len(folder.manifest.streams) == 1
 
@@ -260,7 +260,7 @@ async def test_an_encrypted_stream_takes_a_key_or_a_word_that_it_may_be_in_the_c
     await taken(tmp_path / "sealed", source)
     assert [piece.encrypted for piece in kept(tmp_path / "sealed").pieces] == [True]
     assert not holds(tmp_path, b"value")
-    await taken(tmp_path / "clear", source, Wish(in_clear=True), key=None)
+    await taken(tmp_path / "clear", source, BackupOptions(in_clear=True), key=None)
     assert [piece.encrypted for piece in kept(tmp_path / "clear").pieces] == [False]
     assert holds(tmp_path, b"value")
 
@@ -278,9 +278,9 @@ async def test_one_that_is_encrypted_no_more_stays_so_in_the_backup_unless_it_is
     await taken(tmp_path, source)
     assert not holds(tmp_path, b"value")
     source.add(1)
-    await taken(tmp_path, source, Wish(in_clear=True), key=None)
+    await taken(tmp_path, source, BackupOptions(in_clear=True), key=None)
     assert [piece.encrypted for piece in kept(tmp_path).pieces] == [True, False]
-    await taken(tmp_path, source, Wish(anew=True, in_clear=True))
+    await taken(tmp_path, source, BackupOptions(anew=True, in_clear=True))
     assert [piece.encrypted for piece in kept(tmp_path).pieces] == [False]
     assert files(tmp_path, "*.key") == 0
 

@@ -20,7 +20,7 @@ from streamlog.kafka.auth.login_rate_limit import LoginRateLimit
 from streamlog.metrics import NodeMetrics
 
 
-class Admission:
+class NodeSecurity:
     """Of one node; ``open`` before anybody is answered, ``close`` after the last."""
 
     def __init__(

@@ -17,7 +17,7 @@ RECENT_BYTES: Final = 8 * 1024 * 1024
 """Of the newest blocks, kept in memory for those who wait for each; older ones are read."""
 
 
-class LocalLedger:
+class CachedLedger:
     """One owner appends and mends. Readers see a block when it is on the disk, not before."""
 
     def __init__(self, store: BlockStore) -> None:

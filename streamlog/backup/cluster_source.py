@@ -4,11 +4,11 @@ import contextlib
 from collections.abc import AsyncGenerator
 from uuid import UUID
 
-from streamlog.backup.source import Batch, Extent
+from streamlog.backup.source import BackupExtent, Batch
 from streamlog.client.cluster import Cluster
-from streamlog.client.patience import patiently
 from streamlog.client.position import Offset
 from streamlog.client.reader import PartitionReader
+from streamlog.client.retry import with_retries
 from streamlog.errors import CorruptData, StreamNotFound
 from streamlog.metadata.commands import ExportMetadata, encode_command
 from streamlog.metadata.image.image_types import StreamImage
@@ -42,15 +42,15 @@ class ServedCluster:
         """Nodes decrypt what they send, and do not tell."""
         return stream.config.encrypted
 
-    async def extent(self, stream: StreamImage, tp: TopicPartition) -> Extent:
-        async def ask() -> Extent:
+    async def extent(self, stream: StreamImage, tp: TopicPartition) -> BackupExtent:
+        async def ask() -> BackupExtent:
             start = await self._cluster.earliest_offset(tp)
-            return Extent(start, await self._cluster.latest_offset(tp))
+            return BackupExtent(start, await self._cluster.latest_offset(tp))
 
-        return await patiently(ask, PATIENCE_MS, about=str(tp))
+        return await with_retries(ask, PATIENCE_MS, about=str(tp))
 
     async def epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
-        return await patiently(lambda: self._epoch_end(tp, epoch), PATIENCE_MS, about=str(tp))
+        return await with_retries(lambda: self._epoch_end(tp, epoch), PATIENCE_MS, about=str(tp))
 
     async def _epoch_end(self, tp: TopicPartition, epoch: int) -> int | None:
         self._cluster.forget(tp.stream)
@@ -73,7 +73,7 @@ class ServedCluster:
             self._cluster.forget(stream.name)
             return (await self._cluster.topic(stream.name)).topic_id
 
-        if await patiently(ask, PATIENCE_MS, about=stream.name) != stream.stream_id:
+        if await with_retries(ask, PATIENCE_MS, about=stream.name) != stream.stream_id:
             raise StreamNotFound(f"{stream.name} was deleted, and another stream has its name")
 
     async def batches(

@@ -11,7 +11,7 @@ BACKOFF_MS: Final = 100
 T = TypeVar("T")
 
 
-async def patiently(ask: Callable[[], Awaitable[T]], patience_ms: int, *, about: str = "") -> T:
+async def with_retries(ask: Callable[[], Awaitable[T]], patience_ms: int, *, about: str = "") -> T:
     """What ``ask`` comes to, which is called again where that may help.
 
     Raises RequestTimedOut with the last reason after ``patience_ms``; it begins with ``about``.

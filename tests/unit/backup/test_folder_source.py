@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from streamlog.backup.kept import KeptFolders
+from streamlog.backup.folder_source import KeptFolders
 from streamlog.backup.placement import node_file
 from streamlog.errors import CorruptBatch, EncryptionKeyMissing, StreamNotFound
 from streamlog.log.checkpoint import OffsetCheckpoint
