@@ -8,7 +8,7 @@ from pathlib import Path
 from benchmarks.ports import free_port
 from benchmarks.processes import binary
 from benchmarks.trio import HOST, MEMBERS, Member, number_in, wait_for_port
-from streamlog.cli import router
+from streamlog.cli.dev import embedded_nats
 
 
 class JetStreamTrio:
@@ -41,11 +41,11 @@ class JetStreamTrio:
                 f'http: "{host}:{self._monitors[i]}"\n'
                 f'jetstream {{ store_dir: "{directory}/store-{i}" }}\n'
                 f'cluster {{ name: bench, listen: "{host}:{routes[i]}", routes: [{urls}] }}\n'
-                f"{router.SETTINGS if tuned else ''}"
+                f"{embedded_nats.SETTINGS if tuned else ''}"
             )
             log = directory / f"server-{i}.log"
             command = [*inside(i), binary("nats-server"), "-c", str(config)]
-            self._members[i] = Member(command, log, router.environment() if tuned else None)
+            self._members[i] = Member(command, log, embedded_nats.environment() if tuned else None)
             self.start(i)
 
     @property

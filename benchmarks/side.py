@@ -10,7 +10,7 @@ from typing import Protocol, TypeVar
 from benchmarks.asking import Question, ask_all
 from benchmarks.connection import BenchmarkError, Connection
 from benchmarks.processes import binary, start, stop, wait_for
-from streamlog.cli import router
+from streamlog.cli.dev import embedded_nats
 
 Server = TypeVar("Server", bound="Stoppable")
 
@@ -47,10 +47,10 @@ class JetStream:
             # reader that does not take 400 MB as fast as they are pushed.
             f"max_pending: 1GB\n"
             f'jetstream {{ store_dir: "{directory}/store"{always} }}\n'
-            f"{router.SETTINGS if tuned else ''}"
+            f"{embedded_nats.SETTINGS if tuned else ''}"
         )
         command = [binary("nats-server"), "-c", str(config)]
-        env = router.environment() if tuned else None
+        env = embedded_nats.environment() if tuned else None
         self._process = start(command, directory / "log", env)
         ports = directory / f"nats-server_{self._process.pid}.ports"
         wait_for(ports, self._process, timeout_s=20)

@@ -10,7 +10,7 @@ from confluent_kafka.admin import AdminClient
 from benchmarks.ports import free_port
 from benchmarks.processes import binary
 from benchmarks.trio import HOST, MEMBERS, Member, wait_for_port, wait_ready
-from streamlog.cli import router
+from streamlog.cli.dev import embedded_nats
 
 
 class Led(NamedTuple):
@@ -38,8 +38,8 @@ class StreamlogTrio:
         directory.mkdir(parents=True)
         port = free_port()
         self._nats = f"{nats_host}:{port}"
-        command = router.command(nats_host, port, directory / "nats.conf")
-        self._router = Member(command, directory / "nats.log", router.environment())
+        command = embedded_nats.command(nats_host, port, directory / "nats.conf")
+        self._router = Member(command, directory / "nats.log", embedded_nats.environment())
         self._router.start()
         wait_for_port(port, nats_host)
         self._hosts = dict(zip(MEMBERS, hosts, strict=True))

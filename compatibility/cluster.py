@@ -16,7 +16,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
 
 from compatibility.outcome import Failed
-from streamlog.cli.leash import leashed
+from streamlog.cli.dev.die_with_parent import leashed
 
 NODES: Final = 3
 TIMEOUT_S: Final = 90.0

@@ -14,7 +14,7 @@ from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
 from compatibility.outcome import Failed, NotOffered, one_line
-from streamlog.cli.leash import leashed
+from streamlog.cli.dev.die_with_parent import leashed
 
 ANSWER_TIMEOUT_S: Final = 60.0
 """For one line; starts of virtual machines, elections and rebalances lie in it."""

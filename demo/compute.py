@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from demo.flights import Delays, Flights
-from streamlog.cli.child import Child
+from streamlog.cli.dev.child import Child
 from streamlog.log.checkpoint import OffsetCheckpoint
 from streamlog.log.storage.disk import OsDisk
 from streamlog.model import TopicPartition

@@ -19,7 +19,7 @@ from typing import Any, Final
 from demo.flights import Flights, load_flights
 from demo.publish import ONE_BY_ONE, STREAM, publish_flights
 from demo.servers import Servers, running_servers
-from streamlog.cli.child import Child
+from streamlog.cli.dev.child import Child
 from streamlog.errors import StreamlogError
 from streamlog.ledger.api import LedgerClient
 from streamlog.ledger.core.verifier import ChainVerifier

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from streamlog.cli.child import Child
+from streamlog.cli.dev.child import Child
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 45.0

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.ports import free_port
-from streamlog.cli.leash import leashed
+from streamlog.cli.dev.die_with_parent import leashed
 
 READY_TIMEOUT_S: Final = 30.0
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from compatibility.outcome import Missing
-from streamlog.cli.leash import leashed
+from streamlog.cli.dev.die_with_parent import leashed
 
 DOMAIN: Final = "streamlog"
 START_TIMEOUT_S: Final = 30.0

@@ -10,7 +10,7 @@ PROBE: Final = "health"
 def main() -> None:
     """Run the command in ``sys.argv``."""
     if sys.argv[1:2] == [PROBE]:
-        from streamlog.cli.probe import main as run
+        from streamlog.cli.node.health_probe import main as run
     else:
         from streamlog.cli.program import main as run
     run()

@@ -7,29 +7,17 @@ from typing import Annotated, Any
 import typer
 
 from streamlog import __version__
-from streamlog.cli import (
-    acl,
-    backup,
-    bench,
-    cluster,
-    dev,
-    encryption,
-    group,
-    health,
-    ledger,
-    log,
-    publish,
-    quota,
-    read,
-    restore,
-    serve,
-    stream,
-    user,
-)
+from streamlog.cli import bench, cluster, group, ledger
+from streamlog.cli.backup import commands, restore
+from streamlog.cli.dev import command as dev
 from streamlog.cli.doctor import command as doctor
-from streamlog.cli.node_security import secured
+from streamlog.cli.messages import log, publish, read
+from streamlog.cli.node import health, serve
+from streamlog.cli.options.connection_options import secured
 from streamlog.cli.output import say
 from streamlog.cli.run import run
+from streamlog.cli.security import acl, encryption, quota, user
+from streamlog.cli.stream import commands as stream
 
 app = typer.Typer(
     name="streamlog",
@@ -50,7 +38,7 @@ app.add_typer(acl.app, name="acl")
 app.add_typer(log.app, name="log")
 app.add_typer(encryption.app, name="encryption")
 app.add_typer(ledger.app, name="ledger")
-app.add_typer(backup.app, name="backup")
+app.add_typer(commands.app, name="backup")
 app.add_typer(restore.app, name="restore")
 app.add_typer(bench.app, name="bench")
 COMMANDS: tuple[Callable[..., Any], ...] = (

@@ -20,7 +20,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from benchmarks.ports import free_port
-from streamlog.cli import stream_move
+from streamlog.cli.stream import move
 from streamlog.errors import InvalidRequest
 from tests.campaign import campaign
 from tests.cluster import Cluster, ClusterNode, PartitionView, Settings
@@ -214,11 +214,11 @@ class Moves:
     def _ask(self, lane: Lane, late: int, *replicas: int) -> None:
         """Of the nodes that answer."""
         nodes = ",".join(map(str, replicas))
-        stream_move.move(lane.stream, lane.partition, nodes, servers=self._able(late))
+        move.move(lane.stream, lane.partition, nodes, servers=self._able(late))
 
     def _cancel(self, lane: Lane, late: int) -> None:
         with suppress(InvalidRequest):  # where only its NATS stands still it may have ended
-            stream_move.cancel_move(lane.stream, lane.partition, servers=self._able(late))
+            move.cancel_move(lane.stream, lane.partition, servers=self._able(late))
 
     def _able(self, late: int) -> str:
         return ",".join(it.kafka for it in self._cluster.nodes.values() if it.number != late)

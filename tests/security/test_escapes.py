@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 import streamlog
 from streamlog.app.logs import configure_logs
+from streamlog.cli.messages.record_lines import json_line
 from streamlog.cli.output import print_json, print_pairs, print_table, say
-from streamlog.cli.record_lines import json_line
 from streamlog.escapes import visible, visible_json, visible_lines
 from streamlog.record.codec import Record
 

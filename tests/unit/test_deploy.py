@@ -23,7 +23,7 @@ from packaging.version import Version
 from typer.testing import CliRunner
 
 from streamlog import __version__
-from streamlog.cli.health import TIMEOUT_S
+from streamlog.cli.node.health import TIMEOUT_S
 from streamlog.cli.program import app
 from streamlog.config import ENV_PREFIX, NodeSection, Settings, load_settings
 from streamlog.metadata.quorum.voter_sets import configured_voters

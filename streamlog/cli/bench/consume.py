@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
-from streamlog.cli import options as o
 from streamlog.cli.bench.writing import print_figures
-from streamlog.cli.node_security import chosen_security
+from streamlog.cli.options import options as o
+from streamlog.cli.options.connection_options import chosen_security
 from streamlog.cli.output import print_json, say
 from streamlog.errors import InvalidRequest
 
@@ -48,7 +48,7 @@ def consume(
       streamlog bench consume orders
       streamlog bench consume orders --partition 0 --from 1000000
     """
-    from streamlog.cli.position import parse_position
+    from streamlog.cli.options.position import parse_position
     from streamlog.client.cluster import Cluster
     from streamlog.client.reader import PartitionReader
     from streamlog.model import TopicPartition

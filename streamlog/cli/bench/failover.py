@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamlog.cli import options as o
 from streamlog.cli.bench.writing import (
     Size,
     Subject,
@@ -13,7 +12,8 @@ from streamlog.cli.bench.writing import (
     print_figures,
     silent,
 )
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.options import options as o
+from streamlog.cli.options.nats_options import nats_settings
 from streamlog.cli.output import print_json, say
 
 if TYPE_CHECKING:

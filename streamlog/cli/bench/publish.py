@@ -5,7 +5,6 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskProgressColumn, TimeRemainingColumn
 
-from streamlog.cli import options as o
 from streamlog.cli.bench.writing import (
     Size,
     Subject,
@@ -15,7 +14,8 @@ from streamlog.cli.bench.writing import (
     say_how_to_remove,
     silent,
 )
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.options import options as o
+from streamlog.cli.options.nats_options import nats_settings
 from streamlog.cli.output import print_json, say
 
 

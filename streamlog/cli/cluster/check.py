@@ -5,7 +5,7 @@ import typer
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.findings import findings
 from streamlog.cli.cluster.waiting import wait_until
-from streamlog.cli.options import SERVERS, Json, Servers, Timeout, Wait
+from streamlog.cli.options.options import SERVERS, Json, Servers, Timeout, Wait
 from streamlog.cli.output import print_json, say
 from streamlog.errors import RequestTimedOut
 

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from streamlog.cli.cluster.description import Description, without_controller
-from streamlog.cli.node_security import chosen_security
+from streamlog.cli.options.connection_options import chosen_security
 from streamlog.errors import NoController, StreamlogError
 
 if TYPE_CHECKING:

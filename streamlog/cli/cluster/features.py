@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.cluster.controller import ask
-from streamlog.cli.options import SERVERS, Json, Servers, Yes
+from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from uuid import uuid4
 
 import typer
 
-from streamlog.cli.options import Yes
+from streamlog.cli.options.options import Yes
 from streamlog.cli.output import say
 from streamlog.errors import InvalidRequest
 

@@ -1,7 +1,7 @@
 from typing import TYPE_CHECKING, Final
 
 from streamlog.cli.cluster.controller import ask
-from streamlog.cli.options import SERVERS, Json, Servers
+from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.model import NodeId
 

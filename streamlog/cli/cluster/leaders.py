@@ -3,7 +3,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from streamlog.cli.cluster.controller import ask
-from streamlog.cli.options import SERVERS, PartitionNumber, Servers, StreamName, Yes
+from streamlog.cli.options.options import SERVERS, PartitionNumber, Servers, StreamName, Yes
 from streamlog.cli.output import say
 from streamlog.model import NodeId
 

@@ -4,7 +4,7 @@ import typer
 
 from streamlog.cli.cluster.controller import ask
 from streamlog.cli.cluster.waiting import wait_until
-from streamlog.cli.options import SERVERS, Json, NodeNumber, Servers, Timeout, Wait, Yes
+from streamlog.cli.options.options import SERVERS, Json, NodeNumber, Servers, Timeout, Wait, Yes
 from streamlog.cli.output import print_json, print_table, say
 from streamlog.model import NodeId
 

@@ -11,8 +11,8 @@ from collections.abc import AsyncIterator, Callable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.cli.doctor.finding import Finding
-from streamlog.cli.http_door import HttpDoor
+from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.cli.node.node_http import NodeHttpClient
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,14 +37,14 @@ Read = Callable[[object], float]
 
 async def examine(
     settings: "Settings", nodes: list[str], monitor: str | None, timeout_s: float
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[DoctorFinding]:
     """``nodes``: the HTTP addresses of nodes, none: of this one; ``monitor``: of nats-server's
     monitoring port.
     """
     try:
-        door = HttpDoor(settings)
+        door = NodeHttpClient(settings)
     except ConfigError as error:
-        yield Finding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
+        yield DoctorFinding(AREA, "skipped", f"{error.key}: {error.problem}", error.remedy)
         return
     opener = urllib.request.build_opener(
         urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=door.tls)
@@ -53,7 +53,7 @@ async def examine(
         url = address if "://" in address else f"{door.scheme}://{address}"
         yield await asyncio.to_thread(_node, opener, url, timeout_s)
     if monitor is None:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "skipped",
             "the clock of nats-server is not compared: its clients are not told the time",
@@ -63,12 +63,12 @@ async def examine(
         yield await asyncio.to_thread(_nats, monitor, timeout_s)
 
 
-def _node(opener: urllib.request.OpenerDirector, url: str, timeout_s: float) -> Finding:
+def _node(opener: urllib.request.OpenerDirector, url: str, timeout_s: float) -> DoctorFinding:
     who = f"node at {url.partition('://')[2]}"
     return _compared(opener, who, f"{url.rstrip('/')}/healthz", timeout_s, node_time_s)
 
 
-def _nats(monitor: str, timeout_s: float) -> Finding:
+def _nats(monitor: str, timeout_s: float) -> DoctorFinding:
     url = f"{monitor.rstrip('/')}/varz"
     place = urllib.parse.urlsplit(url).hostname or "?"
     return _compared(_OPENER, f"nats-server at {place}", url, timeout_s, nats_time_s)
@@ -92,9 +92,9 @@ def _fields(answer: object) -> dict[str, Any]:
 
 def _compared(
     opener: urllib.request.OpenerDirector, who: str, url: str, timeout_s: float, read: Read
-) -> Finding:
+) -> DoctorFinding:
     if not url.startswith(("http://", "https://")):
-        return Finding(AREA, "failed", f"{who}: no address of HTTP", "write http://HOST:PORT")
+        return DoctorFinding(AREA, "failed", f"{who}: no address of HTTP", "write http://HOST:PORT")
     try:
         began = time.time()
         with opener.open(url, timeout=timeout_s) as answer:
@@ -104,14 +104,14 @@ def _compared(
     except urllib.error.HTTPError as error:
         with error:
             said = f"{who} answers {error.code}: its clock is not compared"
-            return Finding(AREA, "skipped", said, "name the HTTP address of a node by --http")
+            return DoctorFinding(AREA, "skipped", said, "name the HTTP address of a node by --http")
     except _NO_TIME as error:
         said = f"{who} does not tell its time: {error}"
-        return Finding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
+        return DoctorFinding(AREA, "skipped", said, "start it, or name its HTTP address by --http")
     return judged(who, theirs - (began + ended) / 2, ended - began)
 
 
-def judged(who: str, skew_s: float, took_s: float) -> Finding:
+def judged(who: str, skew_s: float, took_s: float) -> DoctorFinding:
     """``skew_s``: how far theirs is ahead of ours, known to half of ``took_s``."""
     ahead = "ahead of" if skew_s > 0 else "behind"
     said = f"the clock of {who} is {abs(skew_s) * 1000:.0f} ms {ahead} this machine's"
@@ -121,5 +121,7 @@ def judged(who: str, skew_s: float, took_s: float) -> Finding:
     if surely_s > SKEW_S:
         remedy = "have chrony or systemd-timesyncd run on both: chronyc tracking, timedatectl"
         state = "failed" if surely_s > SKEW_FAILED_S else "warning"
-        return Finding(AREA, "failed" if state == "failed" else "warning", said, remedy, measured)
-    return Finding(AREA, "ok", said, "", measured)
+        return DoctorFinding(
+            AREA, "failed" if state == "failed" else "warning", said, remedy, measured
+        )
+    return DoctorFinding(AREA, "ok", said, "", measured)

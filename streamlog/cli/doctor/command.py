@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
-from streamlog.cli.doctor.finding import Finding
-from streamlog.cli.options import Json
+from streamlog.cli.doctor.finding import DoctorFinding
+from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_json, say
 
 if TYPE_CHECKING:
@@ -47,12 +47,12 @@ def doctor(
     from streamlog.config import load_settings
     from streamlog.errors import ConfigError
 
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     try:
         settings = load_settings(config)
     except ConfigError as error:
         found = [
-            Finding("configuration", "failed", f"{it.key}: {it.problem}", it.remedy)
+            DoctorFinding("configuration", "failed", f"{it.key}: {it.problem}", it.remedy)
             for it in (error, *error.more)
         ]
         _print(found, as_json=as_json)
@@ -80,7 +80,7 @@ async def _examine(
     http: list[str],
     monitor: str | None,
     timeout_s: float,
-) -> AsyncIterator[Finding]:
+) -> AsyncIterator[DoctorFinding]:
     from streamlog.cli.doctor import (
         certificates,
         clocks,
@@ -120,7 +120,7 @@ def _places(settings: "Settings") -> Iterator[str]:
         yield f"{voter}:{port}"
 
 
-def _print(findings: list[Finding], *, as_json: bool) -> None:
+def _print(findings: list[DoctorFinding], *, as_json: bool) -> None:
     if as_json:
         well = not any(it.state == "failed" for it in findings)
         print_json({"well": well, "findings": [it._asdict() for it in findings]})

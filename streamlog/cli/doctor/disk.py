@@ -9,7 +9,7 @@ from pathlib import Path
 from statistics import median
 from typing import Final
 
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 
 AREA: Final = "disk"
 SYNCS: Final = 30
@@ -26,11 +26,11 @@ NOT_FOR_LOGS: Final = {
 }
 
 
-def examine(data_dir: Path, reserve_bytes: int) -> Iterator[Finding]:
+def examine(data_dir: Path, reserve_bytes: int) -> Iterator[DoctorFinding]:
     """``reserve_bytes``: with less room than that a node takes its disk for full."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK):
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "failed",
             f"{folder} cannot be written by this user",
@@ -41,12 +41,12 @@ def examine(data_dir: Path, reserve_bytes: int) -> Iterator[Finding]:
     kind = file_system(folder)
     if kind in NOT_FOR_LOGS:
         remedy = "mount a local disk there, and name it as node.data_dir"
-        yield Finding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
+        yield DoctorFinding(AREA, "warning", f"{folder} is on {kind}: {NOT_FOR_LOGS[kind]}", remedy)
     try:
         yield _syncs(folder)
     except OSError as error:
         said = f"{folder}: {error.strerror or error}"
-        yield Finding(AREA, "failed", said, "look at the disk: dmesg, smartctl")
+        yield DoctorFinding(AREA, "failed", said, "look at the disk: dmesg, smartctl")
 
 
 def _existing(path: Path) -> Path:
@@ -57,22 +57,22 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _room(folder: Path, reserve_bytes: int) -> Finding:
+def _room(folder: Path, reserve_bytes: int) -> DoctorFinding:
     total, _, free = shutil.disk_usage(folder)
     return room(str(folder), total, free, reserve_bytes)
 
 
-def room(folder: str, total: int, free: int, reserve_bytes: int) -> Finding:
+def room(folder: str, total: int, free: int, reserve_bytes: int) -> DoctorFinding:
     """What is free of the disk that ``folder`` is on, in bytes."""
     share = free / total if total else 0.0
     measured = {"free_bytes": float(free), "size_bytes": float(total)}
     said = f"{_size(free)} of {_size(total)} are free at {folder} ({share:.0%})"
     remedy = "shorten retention, delete streams, or enlarge the disk"
     if free < reserve_bytes:
-        return Finding(AREA, "failed", f"{said}: it is full", remedy, measured)
+        return DoctorFinding(AREA, "failed", f"{said}: it is full", remedy, measured)
     if share < FREE_SHARE_MIN:
-        return Finding(AREA, "warning", said, remedy, measured)
-    return Finding(AREA, "ok", said, "", measured)
+        return DoctorFinding(AREA, "warning", said, remedy, measured)
+    return DoctorFinding(AREA, "ok", said, "", measured)
 
 
 def _size(count: int) -> str:
@@ -83,7 +83,7 @@ def _size(count: int) -> str:
     return f"{count} bytes"
 
 
-def _syncs(folder: Path) -> Finding:
+def _syncs(folder: Path) -> DoctorFinding:
     """As the node does it: appends to one file, each followed by fdatasync."""
     path = folder / f".doctor-{secrets.token_hex(8)}.tmp"
     took: list[float] = []
@@ -106,8 +106,10 @@ def _syncs(folder: Path) -> Finding:
             "acks wait for it: use a disk that keeps its promises faster (NVMe with power-loss "
             "protection), or let nothing else write to it"
         )
-        return Finding(AREA, "failed" if state == "failed" else "warning", said, remedy, measured)
-    return Finding(AREA, "ok", said, "", measured)
+        return DoctorFinding(
+            AREA, "failed" if state == "failed" else "warning", said, remedy, measured
+        )
+    return DoctorFinding(AREA, "ok", said, "", measured)
 
 
 def file_system(folder: Path, mounts: Path = Path("/proc/self/mounts")) -> str:

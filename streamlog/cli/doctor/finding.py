@@ -3,7 +3,7 @@ from typing import Literal, NamedTuple
 State = Literal["ok", "note", "warning", "failed", "skipped"]
 
 
-class Finding(NamedTuple):
+class DoctorFinding(NamedTuple):
     """One line of it is ``said``; ``remedy`` says what to do, where something is to be done."""
 
     area: str

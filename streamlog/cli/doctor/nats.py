@@ -3,7 +3,7 @@
 from collections.abc import AsyncIterator, Iterator
 from typing import TYPE_CHECKING, Final
 
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -14,39 +14,39 @@ AREA: Final = "nats"
 SLOW_S: Final = 0.050
 
 
-async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[Finding]:
+async def examine(settings: "Settings", timeout_s: float) -> AsyncIterator[DoctorFinding]:
     from streamlog.nats_tools.probe import visit
 
     for server in settings.nats.servers:
         try:
             found = await visit(settings.nats, server, timeout_s)
         except ConfigError as error:
-            yield Finding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
+            yield DoctorFinding(AREA, "failed", f"{error.key}: {error.problem}", error.remedy)
             return
         for finding in _told(settings, found):
             yield finding
 
 
-def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:
+def _told(settings: "Settings", it: "NatsProbe") -> Iterator[DoctorFinding]:
     where = f"NATS at {it.address}"
     if it.complaint is not None:
-        yield Finding(AREA, "failed", f"{where}: {it.complaint.text}", it.complaint.remedy)
+        yield DoctorFinding(AREA, "failed", f"{where}: {it.complaint.text}", it.complaint.remedy)
         return
     measured = {"round_trip_seconds": it.round_trip_s, "max_payload_bytes": float(it.max_payload)}
     said = f"{where} (nats-server {it.version}) answers in {it.round_trip_s * 1000:.1f} ms"
     slow = it.round_trip_s > SLOW_S
     remedy = "each message crosses NATS twice, in and as an ack: have a server near" if slow else ""
-    yield Finding(AREA, "warning" if slow else "ok", said, remedy, measured)
+    yield DoctorFinding(AREA, "warning" if slow else "ok", said, remedy, measured)
     yield from _payload(settings.log.message_bytes_max, where, it.max_payload)
     for missing in it.forbidden:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "failed",
             f"{where} does not permit to {missing}",
             "grant it to streamlog's user: docs/nats.md has all permissions",
         )
     if it.has_jetstream and settings.nats.default_api_prefix:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "failed",
             f"{where} has JetStream, and nats.default_api_prefix has streamlog answer in its place",
@@ -54,9 +54,9 @@ def _told(settings: "Settings", it: "NatsProbe") -> Iterator[Finding]:
         )
 
 
-def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[Finding]:
+def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[DoctorFinding]:
     if max_payload < message_bytes_max:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "note",
             f"{where} takes messages of {max_payload} bytes at most, log.message_bytes_max allows "
@@ -64,7 +64,7 @@ def _payload(message_bytes_max: int, where: str, max_payload: int) -> Iterator[F
             "raise max_payload of nats-server if publishers need it",
         )
     elif max_payload > message_bytes_max:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "note",
             f"{where} takes messages of {max_payload} bytes, of which streamlog refuses those over "

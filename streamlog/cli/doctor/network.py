@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Final
 
 from streamlog.cli.doctor.configuration import voters_of
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 
 if TYPE_CHECKING:
     from streamlog.client.security import Security
@@ -20,7 +20,9 @@ SLOW_S: Final = 0.050
 REACHED: Final = ("ok", "warning")
 
 
-async def examine(settings: "Settings", servers: str, timeout_s: float) -> AsyncIterator[Finding]:
+async def examine(
+    settings: "Settings", servers: str, timeout_s: float
+) -> AsyncIterator[DoctorFinding]:
     """Voters of the settings, and all nodes that the cluster knows, at their advertised address;
     as this node, with its certificate and its login.
     """
@@ -29,11 +31,11 @@ async def examine(settings: "Settings", servers: str, timeout_s: float) -> Async
     try:
         security = _security(settings)
     except StreamlogError as error:
-        yield Finding(AREA, "failed", str(error), "mend [tls] and [sasl]; docs/security.md")
+        yield DoctorFinding(AREA, "failed", str(error), "mend [tls] and [sasl]; docs/security.md")
         return
     topology, is_decided = await _topology(servers, timeout_s, security)
     if topology is None:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "warning",
             f"no node answers at {servers}: only the addresses of cluster.voters are tried",
@@ -86,13 +88,13 @@ def _identity(
     topology: "Topology",
     reached: Collection[tuple[str, int]],
     is_decided: bool,
-) -> Iterator[Finding]:
+) -> Iterator[DoctorFinding]:
     """``reached``: places that answered; who counts as alive is the controller's knowledge, which
     is old where there is none.
     """
     ours, theirs = settings.cluster.id, topology.cluster_id
     if ours is not None and theirs != ours:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "failed",
             f"the node that answers belongs to cluster {theirs!r}, not {ours!r}",
@@ -104,9 +106,9 @@ def _identity(
     here = sum((node.host, node.port) in reached for node in nodes)
     where = f"this one at {mine.address}" if mine else f"node {settings.node.id} is not among them"
     said = f"{here} of the {len(nodes)} nodes of cluster {theirs} are reached, {where}"
-    yield Finding(AREA, "ok" if here == len(nodes) else "warning", said)
+    yield DoctorFinding(AREA, "ok" if here == len(nodes) else "warning", said)
     if not is_decided:
-        yield Finding(
+        yield DoctorFinding(
             AREA,
             "failed",
             "the cluster has no controller: nothing is acknowledged or changed",
@@ -120,7 +122,7 @@ async def _reach(
     settings: "Settings",
     timeout_s: float,
     security: "Security",
-) -> Finding:
+) -> DoctorFinding:
     """The first exchange agrees on versions: whoever passes it is a node, or Kafka."""
     from streamlog.client.connection import Connection
     from streamlog.errors import StreamlogError
@@ -140,14 +142,14 @@ async def _reach(
         own = any(name.endswith(f" {settings.node.id}") for name in names)
         runs, remedy = await _why_unreached(place, str(error), timeout_s)
         is_down = own and not runs  # it may be meant to be
-        return Finding(AREA, "note" if is_down else "failed", f"{who}: {error}", remedy)
+        return DoctorFinding(AREA, "note" if is_down else "failed", f"{who}: {error}", remedy)
     middle = median(took)
     said = f"{who} is reached in {middle * 1000:.1f} ms ({max(took) * 1000:.1f} ms at worst)"
     measured = {"connect_median_seconds": middle, "connect_max_seconds": max(took)}
     if middle > SLOW_S:
         remedy = "acks with acks=all wait for followers: keep nodes near each other"
-        return Finding(AREA, "warning", said, remedy, measured)
-    return Finding(AREA, "ok", said, "", measured)
+        return DoctorFinding(AREA, "warning", said, remedy, measured)
+    return DoctorFinding(AREA, "ok", said, "", measured)
 
 
 async def _why_unreached(place: tuple[str, int], said: str, timeout_s: float) -> tuple[bool, str]:

@@ -1,13 +1,13 @@
 from typing import TYPE_CHECKING, Any
 
-from streamlog.cli.group.asking import GroupName, ask
-from streamlog.cli.group.standing import standings, total_lag
-from streamlog.cli.options import SERVERS, Json, Servers
+from streamlog.cli.group.client import GroupName, ask
+from streamlog.cli.group.lag import standings, total_lag
+from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 
 if TYPE_CHECKING:
-    from streamlog.cli.group.asking import Asker
-    from streamlog.cli.group.standing import Standing
+    from streamlog.cli.group.client import GroupClient
+    from streamlog.cli.group.lag import GroupLag
     from streamlog.client.group_info import GroupInfo, GroupMemberInfo
 
 
@@ -53,7 +53,7 @@ def info(group: GroupName, servers: Servers = SERVERS, as_json: Json = False) ->
     )
 
 
-async def _ask(asker: "Asker", group_id: str) -> "tuple[GroupInfo, list[Standing]]":
+async def _ask(asker: "GroupClient", group_id: str) -> "tuple[GroupInfo, list[GroupLag]]":
     group = await asker.existing(group_id)
     committed = await asker.groups.committed(group_id)
     assigned = {tp for member in group.members for tp in member.partitions}
@@ -74,7 +74,7 @@ def _printable(metadata: str) -> str:
     return "".join(it for it in metadata if it.isprintable())
 
 
-def _as_json(group: "GroupInfo", partitions: "list[Standing]") -> dict[str, Any]:
+def _as_json(group: "GroupInfo", partitions: "list[GroupLag]") -> dict[str, Any]:
     return {
         "group": group.group_id,
         "state": group.state,

@@ -1,12 +1,12 @@
 from typing import TYPE_CHECKING, Any
 
-from streamlog.cli.group.asking import ask
-from streamlog.cli.group.standing import standings, total_lag
-from streamlog.cli.options import SERVERS, Json, Servers
+from streamlog.cli.group.client import ask
+from streamlog.cli.group.lag import standings, total_lag
+from streamlog.cli.options.options import SERVERS, Json, Servers
 from streamlog.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
-    from streamlog.cli.group.asking import Asker
+    from streamlog.cli.group.client import GroupClient
 
 
 def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
@@ -31,7 +31,7 @@ def list_groups(servers: Servers = SERVERS, as_json: Json = False) -> None:
     )
 
 
-async def _rows(asker: "Asker") -> list[dict[str, Any]]:
+async def _rows(asker: "GroupClient") -> list[dict[str, Any]]:
     described = [await asker.groups.describe(group_id) for group_id in await asker.groups.ids()]
     groups = [group for group in described if group.exists]  # some may have gone meanwhile
     committed = await asker.groups.all_committed(group.group_id for group in groups)

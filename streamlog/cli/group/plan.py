@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from streamlog.client.group_info import CommittedInfo
 
 
-class Extent(NamedTuple):
+class LogExtent(NamedTuple):
     """The records that a consumer can read: from ``start``, below ``end``."""
 
     start: int
@@ -62,7 +62,7 @@ class Change(NamedTuple):
 def change_of(
     tp: TopicPartition,
     committed: "CommittedInfo | None",
-    extent: Extent,
+    extent: LogExtent,
     target: Target,
     at_time: int | None = None,
 ) -> Change:
@@ -82,7 +82,7 @@ def change_of(
 def _offset(
     tp: TopicPartition,
     committed: "CommittedInfo | None",
-    extent: Extent,
+    extent: LogExtent,
     target: Target,
     at_time: int | None,
 ) -> tuple[int, str]:
@@ -105,7 +105,7 @@ def _offset(
 
 
 def _shifted(
-    tp: TopicPartition, committed: "CommittedInfo | None", extent: Extent, records: int
+    tp: TopicPartition, committed: "CommittedInfo | None", extent: LogExtent, records: int
 ) -> tuple[int, str]:
     if committed is None:
         text = f"nothing is committed in {tp} to count from; use --to instead of --by"

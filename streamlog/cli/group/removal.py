@@ -2,13 +2,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamlog.cli.group.asking import ask, check_empty
-from streamlog.cli.options import SERVERS, Json, Servers, Yes
+from streamlog.cli.group.client import ask, check_empty
+from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, say
 from streamlog.errors import GroupNotEmpty, InvalidRequest
 
 if TYPE_CHECKING:
-    from streamlog.cli.group.asking import Asker
+    from streamlog.cli.group.client import GroupClient
     from streamlog.model import TopicPartition
 
 Wanted = dict[str, "list[TopicPartition]"]
@@ -48,7 +48,7 @@ def remove(
                 say(_said(it))
 
 
-async def _look(asker: "Asker", groups: list[str], streams: list[str] | None) -> Wanted:
+async def _look(asker: "GroupClient", groups: list[str], streams: list[str] | None) -> Wanted:
     """Raises GroupNotFound, GroupNotEmpty, InvalidRequest: then none is touched."""
     wanted: Wanted = {}
     for group_id in dict.fromkeys(groups):
@@ -74,7 +74,7 @@ async def _look(asker: "Asker", groups: list[str], streams: list[str] | None) ->
     return wanted
 
 
-async def _remove(asker: "Asker", wanted: Wanted, done: list[dict[str, Any]]) -> None:
+async def _remove(asker: "GroupClient", wanted: Wanted, done: list[dict[str, Any]]) -> None:
     """``done`` has what is gone, also when one of them is refused."""
     for group_id, tps in wanted.items():
         if tps:

@@ -3,14 +3,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamlog.cli.group.asking import GroupName, ask, check_empty
-from streamlog.cli.group.plan import Change, Extent, change_of
-from streamlog.cli.options import SERVERS, Json, Servers, Yes
+from streamlog.cli.group.client import GroupName, ask, check_empty
+from streamlog.cli.group.plan import Change, LogExtent, change_of
+from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import ConfigError, GroupNotFound, StalePartition
 
 if TYPE_CHECKING:
-    from streamlog.cli.group.asking import Asker
+    from streamlog.cli.group.client import GroupClient
     from streamlog.cli.group.target import Target
     from streamlog.client.group_info import CommittedInfo
     from streamlog.model import TopicPartition
@@ -63,7 +63,7 @@ def reset(
 
 
 async def _plan(
-    asker: "Asker",
+    asker: "GroupClient",
     group_id: str,
     streams: list[str] | None,
     numbers: list[int] | None,
@@ -77,7 +77,7 @@ async def _plan(
 
 
 async def _partitions(
-    asker: "Asker",
+    asker: "GroupClient",
     group_id: str,
     streams: list[str] | None,
     numbers: list[int] | None,
@@ -101,19 +101,19 @@ async def _partitions(
 
 
 async def _change(
-    asker: "Asker", tp: "TopicPartition", committed: "CommittedInfo | None", target: "Target"
+    asker: "GroupClient", tp: "TopicPartition", committed: "CommittedInfo | None", target: "Target"
 ) -> Change:
     from streamlog.client.position import Timestamp
 
     cluster = asker.cluster
-    extent = Extent(await cluster.earliest_offset(tp), await cluster.latest_offset(tp))
+    extent = LogExtent(await cluster.earliest_offset(tp), await cluster.latest_offset(tp))
     at_time = None
     if isinstance(target, Timestamp):
         at_time = await cluster.offset_for_timestamp(tp, target.timestamp_ms)
     return change_of(tp, committed, extent, target, at_time)
 
 
-async def _carry_out(asker: "Asker", group_id: str, changes: list[Change]) -> None:
+async def _carry_out(asker: "GroupClient", group_id: str, changes: list[Change]) -> None:
     """Only if it is as it was shown. The coordinator refuses it for a group with members."""
     from streamlog.client.group_info import CommittedInfo
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from streamlog.cli.position import parse_position
+from streamlog.cli.options.position import parse_position
 from streamlog.client.position import Position
 from streamlog.errors import ConfigError
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from streamlog.cli import options as o
 from streamlog.cli.ledger.options import AtNode, ChannelName, KeyFile, SignerName, ask, signer_of
+from streamlog.cli.options import options as o
 from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 

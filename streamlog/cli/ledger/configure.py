@@ -4,7 +4,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from streamlog.cli import options as o
 from streamlog.cli.ledger.options import (
     AtNode,
     ChannelName,
@@ -14,6 +13,7 @@ from streamlog.cli.ledger.options import (
     limits_of,
     signer_of,
 )
+from streamlog.cli.options import options as o
 from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 

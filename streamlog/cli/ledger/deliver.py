@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from streamlog.cli import options as o
 from streamlog.cli.ledger.options import AtNode, ChannelName, KeyFile, SignerName, ask, signer_of
+from streamlog.cli.messages.record_lines import json_line
+from streamlog.cli.options import options as o
 from streamlog.cli.output import print_json, write_value
-from streamlog.cli.record_lines import json_line
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
 from typing import Any
 
-from streamlog.cli import options as o
 from streamlog.cli.ledger.options import AtNode, ChannelName, ask
+from streamlog.cli.options import options as o
 from streamlog.cli.output import print_json, print_pairs
 
 

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from streamlog.cli.ledger.options import SEED_BYTES, read_seed
-from streamlog.cli.options import Json
+from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_json, say
 from streamlog.errors import ConfigError
 

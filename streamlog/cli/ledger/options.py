@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.options.nats_options import nats_settings
 from streamlog.errors import ConfigError
 
 if TYPE_CHECKING:

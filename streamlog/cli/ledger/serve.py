@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from streamlog.cli import options as o
-from streamlog.cli.ledger import http_door as h
+from streamlog.cli.ledger import http_options as h
 from streamlog.cli.ledger.options import KeyFile, limits_of, read_seed
-from streamlog.cli.login import cluster_at
-from streamlog.cli.nats_settings import nats_settings
+from streamlog.cli.options import options as o
+from streamlog.cli.options.login import cluster_at
+from streamlog.cli.options.nats_options import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 
 if TYPE_CHECKING:

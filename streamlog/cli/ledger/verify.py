@@ -3,7 +3,7 @@ from typing import Annotated
 
 import typer
 
-from streamlog.cli.options import Json
+from streamlog.cli.options.options import Json
 from streamlog.cli.output import print_json, say
 
 

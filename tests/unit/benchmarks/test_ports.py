@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from benchmarks.ports import PORTS, Ports, free_port
-from streamlog.cli.ports import CHOICES
+from streamlog.cli.dev.ports import CHOICES
 
 ASK = "from benchmarks.ports import free_port; print(*[free_port() for _ in range({})])"
 

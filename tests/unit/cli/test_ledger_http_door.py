@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from streamlog.cli.ledger.http_door import http_door
+from streamlog.cli.ledger.http_options import http_door
 from streamlog.errors import ConfigError
 from tests.authority import Authority
 

@@ -8,7 +8,7 @@ import pytest
 from prometheus_client.registry import Collector
 
 from streamlog.app.security import NodeSecurity
-from streamlog.cli.ledger.http_door import http_door
+from streamlog.cli.ledger.http_options import http_door
 from streamlog.config import Settings
 from streamlog.http.readiness import Readiness
 from streamlog.http.site import Site

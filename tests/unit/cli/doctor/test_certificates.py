@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 
 from streamlog.cli.doctor.certificates import examine
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.config import Settings
 from tests.authority import Authority
 
 
-def found(**sections: Any) -> list[Finding]:
+def found(**sections: Any) -> list[DoctorFinding]:
     settings = Settings(**{"node": {"data_dir": "/d"}, **sections})
     return list(examine(settings, datetime.now(UTC)))
 

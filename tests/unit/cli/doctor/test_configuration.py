@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from streamlog.cli.doctor.configuration import examine, voters_of
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.config import Settings, load_settings
 
 CONFIG = Path(__file__).parents[4] / "config"
@@ -15,7 +15,7 @@ SEVENTH = {"id": 7, "data_dir": "/d"}
 FAR: dict[str, Any] = {"host": "10.0.0.1", "advertised_host": "node-1"}
 
 
-def found(**sections: Any) -> list[Finding]:
+def found(**sections: Any) -> list[DoctorFinding]:
     return examine(Settings(**{"node": {"data_dir": "/d"}, **sections}))
 
 
@@ -27,7 +27,7 @@ def test_what_we_ship_is_well(number: int) -> None:
 
 def test_the_defaults_are_well() -> None:
     (finding,) = found()
-    assert finding == Finding("configuration", "ok", "nothing contradicts itself")
+    assert finding == DoctorFinding("configuration", "ok", "nothing contradicts itself")
 
 
 @pytest.mark.parametrize(

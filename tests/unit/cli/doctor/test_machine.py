@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from streamlog.cli.doctor import clocks, disk, limits, node
-from streamlog.cli.doctor.finding import Finding
+from streamlog.cli.doctor.finding import DoctorFinding
 from streamlog.config import Settings
 
 
@@ -92,7 +92,7 @@ def test_the_times_that_others_tell() -> None:
 
 
 async def test_who_does_not_answer_is_passed_over(tmp_path: Path) -> None:
-    found: list[Finding] = []
+    found: list[DoctorFinding] = []
     async for finding in clocks.examine(settings(tmp_path), ["127.0.0.1:1"], "ftp://x", 1.0):
         found.append(finding)  # noqa: PERF401 - nothing asynchronous makes a list of its own
     assert [it.state for it in found] == ["skipped", "failed"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from streamlog.cli.group.plan import Change, Extent, change_of
+from streamlog.cli.group.plan import Change, LogExtent, change_of
 from streamlog.cli.group.target import Shift, Target
 from streamlog.client.group_info import CommittedInfo
 from streamlog.client.position import EARLIEST, LATEST, Offset, Timestamp
@@ -10,7 +10,7 @@ from streamlog.errors import InvalidRequest
 from streamlog.model import TopicPartition
 
 ORDERS = TopicPartition("orders", 0)
-EXTENT = Extent(10, 50)
+EXTENT = LogExtent(10, 50)
 
 
 def change(committed: int | None, target: Target, at_time: int | None = None) -> Change:

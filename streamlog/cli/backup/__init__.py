@@ -1,0 +1,1 @@
+"""``streamlog backup`` and ``streamlog restore``."""

@@ -1,0 +1,1 @@
+"""``streamlog dev``: a development cluster on this machine, with an embedded nats-server."""

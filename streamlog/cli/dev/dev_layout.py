@@ -1,0 +1,78 @@
+"""Where the nodes of a development cluster lie and listen, at this start as at those before."""
+
+import tomllib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from streamlog.cli.dev.dev_node import DevNode
+from streamlog.cli.dev.ports import settle_port
+from streamlog.errors import ConfigError
+
+HOST: Final = "127.0.0.1"
+CLUSTER_ID: Final = "dev"
+
+
+@dataclass(frozen=True)
+class DevPlan:
+    """What was asked for on the command line."""
+
+    directory: Path
+    nodes: int
+    nats: str | None
+    nats_port: int
+    kafka_port: int
+    http_port: int
+
+
+def lay_out(plan: DevPlan, taken: set[int]) -> list[DevNode]:
+    """The nodes, their ports settled (and added to ``taken``), and nothing written yet.
+
+    Raises ConfigError for a port that is not to be had, and for what does not fit the folder:
+    another number of nodes, or ports on which its voters would not find each other any more.
+    """
+    _check_number(plan)
+    numbers = range(1, plan.nodes + 1)
+    folders = {number: plan.directory / f"node-{number}" for number in numbers}
+    kafka = {number: _kafka_port(plan, number, folders[number], taken) for number in numbers}
+    http = {
+        number: settle_port(
+            "--http-port", HOST, plan.http_port and plan.http_port + number - 1, taken
+        )
+        for number in numbers
+    }
+    voters = [f"{number}@{HOST}:{port}" for number, port in kafka.items()]
+    cluster = {"id": CLUSTER_ID, "voters": voters} if plan.nodes > 1 else {}
+    return [
+        DevNode(number, folders[number], HOST, kafka[number], http[number], cluster)
+        for number in numbers
+    ]
+
+
+def _check_number(plan: DevPlan) -> None:
+    there = len(list(plan.directory.glob("node-*/node.toml")))
+    if there not in (0, plan.nodes):
+        nodes = "1 node" if there == 1 else f"{there} nodes"
+        problem = f"{plan.directory} holds a cluster of {nodes}, not of {plan.nodes}"
+        raise ConfigError("--nodes", problem, f"say --nodes {there} or name another folder")
+
+
+def _kafka_port(plan: DevPlan, number: int, folder: Path, taken: set[int]) -> int:
+    """Several nodes find each other where they were found before: 0 stands for these ports."""
+    wanted = plan.kafka_port and plan.kafka_port + number - 1
+    known = _known_port(folder / "node.toml") if plan.nodes > 1 else None
+    if known is not None and wanted not in (0, known):
+        problem = f"the nodes of {plan.directory} know each other by other ports"
+        remedy = "say --kafka-port 0 to keep these, or name another folder"
+        raise ConfigError("--kafka-port", problem, remedy)
+    return settle_port("--kafka-port", HOST, known or wanted, taken)
+
+
+def _known_port(config: Path) -> int | None:
+    try:
+        return int(tomllib.loads(config.read_text())["kafka"]["port"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError):
+        problem = f"{config} cannot be understood"
+        raise ConfigError("--data-dir", problem, "mend it or name another folder") from None

@@ -1,0 +1,1 @@
+"""Options that commands share: where the nodes are, TLS, logins, keys, positions."""

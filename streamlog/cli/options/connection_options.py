@@ -1,0 +1,182 @@
+"""How commands reach the nodes: the same options for each that has ``--servers``.
+
+A command does not hand them on from function to function: whoever opens a connection asks for
+``chosen_security``, which is that of the command that runs.
+"""
+
+import functools
+import inspect
+import os
+import sys
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
+from pathlib import Path
+from typing import Annotated, Any, Final, get_type_hints
+
+import typer
+
+from streamlog.cli.doctor.configuration import own_address
+from streamlog.cli.options import context
+from streamlog.cli.options.login import MechanismName, PasswordFile, TokenFile, User, chosen_login
+from streamlog.cli.options.options import SERVERS
+from streamlog.client.security import NO_SECURITY, Security
+from streamlog.errors import ConfigError
+
+Tls = Annotated[
+    bool,
+    typer.Option(
+        "--tls",
+        envvar="STREAMLOG_CLIENT_TLS",
+        help="Speak TLS to the nodes; the system's CAs vouch for them.",
+    ),
+]
+TlsCa = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="STREAMLOG_CLIENT_TLS_CA", help="Speak TLS; this CA vouches for the nodes."
+    ),
+]
+TlsCert = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="STREAMLOG_CLIENT_TLS_CERT", help="Our certificate, where nodes want to see one."
+    ),
+]
+TlsKey = Annotated[
+    Path | None, typer.Option(envvar="STREAMLOG_CLIENT_TLS_KEY", help="The certificate's key.")
+]
+TlsKeyPasswordFile = Annotated[
+    Path | None,
+    typer.Option(envvar="STREAMLOG_CLIENT_TLS_KEY_PASSWORD_FILE", help="A file with its password."),
+]
+AsNode = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Come as the node of this configuration does, at its address, instead of all these:"
+        " for what is run on its machine.",
+    ),
+]
+OPTIONS: Final[dict[str, tuple[Any, object]]] = {
+    "tls": (Tls, False),
+    "tls_ca": (TlsCa, None),
+    "tls_cert": (TlsCert, None),
+    "tls_key": (TlsKey, None),
+    "tls_key_password_file": (TlsKeyPasswordFile, None),
+    "user": (User, None),
+    "password_file": (PasswordFile, None),
+    "token_file": (TokenFile, None),
+    "mechanism": (MechanismName, None),
+    "as_node": (AsNode, None),
+}
+
+_chosen: ContextVar[Security] = ContextVar("security", default=NO_SECURITY)
+
+
+def chosen_security() -> Security:
+    """Of the command that runs."""
+    return _chosen.get()
+
+
+def secured(app: typer.Typer) -> None:
+    """Gives every command of it that has ``servers`` the options."""
+    for group in app.registered_groups:
+        if group.typer_instance is not None:
+            secured(group.typer_instance)
+    for command in app.registered_commands:
+        callback = command.callback
+        if callback is not None and "servers" in inspect.signature(callback).parameters:
+            command.callback = _with_options(callback)
+
+
+def _with_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(command)
+    def run(*arguments: Any, **options: Any) -> Any:
+        given = {name: options.pop(name, default) for name, (_, default) in OPTIONS.items()}
+        config = given.pop("as_node")
+        if config is None:
+            security = _security(**given)
+            if options.get("servers") == SERVERS and not _names_servers():
+                options["servers"] = context.current() or SERVERS
+        else:
+            servers, security = _as_node(config, given)
+            if options.get("servers") in (None, SERVERS):
+                options["servers"] = servers
+        before = _chosen.set(security)
+        try:
+            return command(*arguments, **options)
+        finally:
+            _chosen.reset(before)
+
+    signature = inspect.signature(command)
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
+        for name, (kind, default) in OPTIONS.items()
+    ]
+    hints = get_type_hints(command, include_extras=True)
+    run.__annotations__ = hints | {name: kind for name, (kind, _) in OPTIONS.items()}
+    parameters = [
+        it.replace(annotation=hints.get(it.name, it.annotation))
+        for it in signature.parameters.values()
+    ]
+    run.__signature__ = signature.replace(parameters=[*parameters, *added])  # type: ignore[attr-defined]
+    return run
+
+
+def _names_servers() -> bool:
+    """On the command line or in the environment, be it the default that is named."""
+    on_line = any(it == "--servers" or it.startswith("--servers=") for it in sys.argv)
+    return on_line or "STREAMLOG_CLIENT_SERVERS" in os.environ
+
+
+def _as_node(config: Path, given: Mapping[str, object]) -> tuple[str, Security]:
+    """Where clients reach it, and who it is to other nodes. Raises ConfigError."""
+    from streamlog.app.inter_node_auth import to_nodes
+    from streamlog.config import load_settings
+    from streamlog.tls.certificates import Certificates
+
+    for name, (_, default) in OPTIONS.items():
+        if given.get(name, default) != default:
+            problem = "says already who comes, and how"
+            raise ConfigError("--as-node", problem, f"leave out --{name.replace('_', '-')}")
+    settings = load_settings(config)
+    return own_address(settings), to_nodes(settings, Certificates(settings))
+
+
+def _security(
+    *,
+    tls: bool,
+    tls_ca: Path | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_key_password_file: Path | None,
+    user: str | None,
+    password_file: Path | None,
+    token_file: Path | None,
+    mechanism: str | None,
+) -> Security:
+    """Raises ConfigError."""
+    login = chosen_login(
+        user=user, password_file=password_file, token_file=token_file, mechanism=mechanism
+    )
+    if not (tls or tls_ca or tls_cert or tls_key):
+        return Security(login=login)
+    from streamlog.tls.files import File, KeyPair, Trust, client_context
+    from streamlog.tls.watched_context import WatchedContext
+
+    for name, given, other, needed in (
+        ("--tls-cert", tls_cert, "--tls-key", tls_key),
+        ("--tls-key", tls_key, "--tls-cert", tls_cert),
+    ):
+        if given is not None and needed is None:
+            raise ConfigError(name, f"needs {other}", "name both")
+    own = None
+    if tls_cert is not None and tls_key is not None:
+        word = None
+        if tls_key_password_file is not None:
+            word = File("--tls-key-password-file", tls_key_password_file)
+        own = KeyPair(File("--tls-cert", tls_cert), File("--tls-key", tls_key), word)
+    trust = Trust(None if tls_ca is None else File("--tls-ca", tls_ca))
+    files = (*(own.files if own else ()), *trust.files)
+    context = WatchedContext((it.path for it in files), lambda: client_context(own, trust))
+    return Security(tls=context.current, login=login)

@@ -1,0 +1,1 @@
+"""``streamlog acl``, ``user``, ``quota`` and ``encryption``."""

@@ -1,0 +1,1 @@
+"""``streamlog stream``: made, listed, changed, moved, purged and removed."""
