@@ -2,18 +2,18 @@
 
 The way of the data, which is also the order in which to read the packages::
 
-    publisher ──▶ NATS ──▶ ingest ──▶ partition ──▶ log ──▶ server ──▶ Kafka consumers
+    publisher ──▶ NATS ──▶ ingest ──▶ partition ──▶ log ──▶ kafka ──▶ Kafka consumers
         ▲                                 │                └─ sendfile
         └──────────── PubAck ◀────────────┘            spark ──▶ the same segment files
 
 - ``ingest`` turns one socket read of NATS into one record batch per partition.
 - ``partition`` is the only writer of a local log; it decides when records are committed.
 - ``log`` appends, reads, rolls, recovers and retains one partition's segment files.
-- ``producers`` knows which batches of Kafka's idempotent producers are there (pure).
-- ``replication`` is the arithmetic of what is committed (pure).
-- ``metadata`` holds the cluster's truth: a controller decides, records are logged, an image built.
-- ``server`` answers Kafka's protocol; ``client`` speaks it; ``wire`` and ``record`` are its bytes.
-- ``admin`` answers JetStream's management API over NATS; ``console`` serves HTTP.
+- ``replication`` is the arithmetic of what is committed, and the state of idempotent producers. Pure.
+- ``metadata`` is the cluster's truth: a controller decides, records are logged, an image is built.
+- ``kafka`` answers Kafka's protocol; ``client`` speaks it; ``wire`` and ``record`` are its bytes.
+- ``jetstream`` answers JetStream's management API over NATS; ``http`` serves metrics and the page.
+- ``authn`` proves who asks; ``acl`` decides what they may do; ``authz`` applies and audits it.
 - ``app`` builds a node, starts and stops it in order; ``cli`` parses arguments.
 
 Words: an *offset* is a record's position in its partition, from 0; every upper bound is exclusive,

@@ -1,4 +1,4 @@
-"""What a node counts and times. Gauges of partitions are read at scrape time, see ``console``."""
+"""What a node counts and times. Gauges of partitions are read at scrape time, see ``http.gauges``."""
 
 from bisect import bisect_left
 from collections.abc import Iterator

@@ -14,18 +14,20 @@ class Twin(NamedTuple):
     """One of the two implementations of ``ingest.frames``."""
 
     FrameParser: Any
-    Inflow: Any
-    Spread: Any
+    RecordCollector: Any
+    Partitioner: Any
     murmur2: Any
 
 
 def _twin(suffix: str) -> Twin:
-    frames, inflow, spread = (
-        importlib.import_module(f"streamlog.ingest.{name}{suffix}")
-        for name in ("_frames", "_inflow", "_spread")
+    frames, collector, partitioner = (
+        importlib.import_module(f"streamlog.ingest.parser.{name}{suffix}")
+        for name in ("_frames", "_collector", "_partitioner")
     )
     keys = importlib.import_module(f"streamlog.record._keys{suffix}")
-    return Twin(frames.FrameParser, inflow.Inflow, spread.Spread, keys.murmur2)
+    return Twin(
+        frames.FrameParser, collector.RecordCollector, partitioner.Partitioner, keys.murmur2
+    )
 
 
 PLAIN: Final = _twin("_plain")

@@ -37,10 +37,13 @@ class Scene:
 
 def ask(verb: str | bytes, fields: Any = None, **headers: str) -> Request:
     """``fields``: bytes as they are, None for no body, anything else as JSON."""
-    if fields is None:
-        body = b""
-    else:
-        body = fields if isinstance(fields, bytes) else json.dumps(fields).encode()
+    body = (
+        b""
+        if fields is None
+        else fields
+        if isinstance(fields, bytes)
+        else json.dumps(fields).encode()
+    )
     return Request(verb, body, {name.replace("_", "-"): text for name, text in headers.items()})
 
 

@@ -20,10 +20,10 @@ EXTENSIONS: Final = (
     "record._columns",
     "record._keys",
     "record._subjects",
-    "ingest._inflow",
-    "ingest._spread",
-    "ingest._frames",
-    "ingest._acks",
+    "ingest.parser._collector",
+    "ingest.parser._partitioner",
+    "ingest.parser._frames",
+    "ingest.acks._acks",
 )
 
 
@@ -38,7 +38,7 @@ def digest(extension: str, package: Path = PACKAGE) -> int:
 
 
 def declarations(package: Path = PACKAGE) -> list[Path]:
-    return sorted(package.glob("*/*.pxd"))
+    return sorted(package.glob("**/*.pxd"))
 
 
 def stale_extensions(package: Path = PACKAGE) -> list[str]:

@@ -1,18 +1,18 @@
 """A quorum elects a leader and replicates the metadata log: pull-based Raft, as in KRaft. Pure.
 
-- ``voters``      who may vote
-- ``messages``    what members say to each other
-- ``events``      what happens to a member, and the effects it wants
-- ``quorum``      ``Raft``: ``step(event, now_ms) -> effects``, and its roles
-- ``standing``    its epoch, vote, role and leader, and when it loses patience
-- ``ballot``      its answers to those who stand for election
-- ``campaign``    its own standing for one, ``election`` who was asked and what they said
-- ``following``   the copying of the leader's log
-- ``office``      what a leader does: ``leadership`` counts replicas, ``waiting`` keeps long polls
+- ``node``            ``RaftNode``: ``step(event, now_ms) -> effects``, and its roles
+- ``events``          what happens to a member, and the effects it wants
+- ``messages``        what members send to each other; ``voters`` who may vote
+- ``election_state``  epoch, vote, role, leader, and the election timeout
+- ``vote_handler``    its answers to candidates
+- ``candidate``       its own candidacy; ``candidacy`` counts the votes of one election
+- ``follower``        copies the leader's log
+- ``leader``          serves fetches; ``replica_tracker`` counts replicas and finds the committed offset;
+  ``delayed_fetch`` holds fetches until there is something to send
 
 Invariants: one leader in an epoch; a leader has all that is committed; what is committed stays;
-votes and epochs are durable before anybody hears of them; replicas count by what they have synced.
-It knows no clock, disk or socket: whoever drives it carries out each step's effects in their order.
+votes and epochs are durable before they are sent; replicas count by what they have synced. The core
+knows no clock, disk or socket: ``metadata.quorum`` carries out each step's effects in their order.
 
 Sources: Ongaro and Ousterhout, "In Search of an Understandable Consensus Algorithm"; Ongaro's
 thesis, 3.10 (transfer), 4 (membership), 6.2 (check quorum), 9.6 (pre-vote); KIP-595, KIP-630,

@@ -44,7 +44,7 @@ from streamlog.raft.settings import RaftSettings
 from streamlog.raft.vote_handler import VoteHandler
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
-__all__ = ["RaftNode", "RaftLog", "RaftSettings"]
+__all__ = ["RaftLog", "RaftNode", "RaftSettings"]
 
 IDLE_MS: Final = 60_000
 """Between Ticks when there is nothing to wait for."""

@@ -1,13 +1,13 @@
-"""What is committed and who is in sync: arithmetic over offsets and times. Pure.
+"""What is committed, who is in sync, and what idempotent producers have sent. Pure.
 
-- ``progress`` one follower as its leader knows it; ``isr`` who is in sync, and what is proposed.
 - ``leader`` the leader's view: from its own end and its followers' fetches to the high watermark.
-- ``follower`` the follower's: where its log parts from the leader's, what it may show.
+- ``progress`` one follower as its leader knows it; ``isr`` the in-sync replicas and proposed changes.
+- ``follower`` the follower's view: where its log diverges from the leader's, what it may serve.
+- ``producer_table``, ``producer_state``, ``producer_sequence``: KIP-98's ids, epochs and sequences.
 
-Invariants: the high watermark never falls; it never passes the end of any replica that is in sync
-or may be by a proposal nobody has answered, the leader included (under ``sync=commit``: its synced
-end); it stands still while fewer replicas are in sync than the stream wants.
+Invariants: the high watermark never falls; it never passes the end of any replica that is in sync,
+or may be by a proposal without an answer, the leader included (under ``sync=commit``: its synced
+end); it does not move while fewer replicas are in sync than the stream's ``min_isr``.
 
-It does not know logs, sockets or clocks: ``partition`` tells it offsets and acts on what it
-answers.
+It does not know logs, sockets or clocks: ``partition`` passes offsets in and acts on the results.
 """

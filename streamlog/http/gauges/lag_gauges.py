@@ -13,7 +13,7 @@ PARTITION_LABELS: Final = ("group", "stream", "partition")
 
 
 class GroupProgress(Protocol):
-    """What the console needs to know about a group; an immutable value."""
+    """What HTTP shows to know about a group; an immutable value."""
 
     @property
     def group_id(self) -> str: ...

@@ -12,7 +12,7 @@ from streamlog.model import TopicPartition
 
 
 class PartitionStatistics(Protocol):
-    """What the console needs to know about a partition; an immutable value."""
+    """What HTTP shows to know about a partition; an immutable value."""
 
     @property
     def tp(self) -> TopicPartition: ...

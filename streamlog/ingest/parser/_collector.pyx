@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""What a subscription gathers, compiled. Its twin ``_inflow_plain`` says what it means.
+"""What a subscription gathers, compiled. Its twin ``_collector_plain`` says what it means.
 
 A message goes from the socket's bytes into its run without becoming a Python object, unless a header of
 it asks for a decision. The spans of a message are the parser's, and good for the call only.

@@ -37,4 +37,4 @@ else:
         from streamlog.ingest.parser._frames_plain import FrameParser
         from streamlog.ingest.parser._partitioner_plain import Partitioner
 
-__all__ = ["FrameParser", "RecordCollector", "Partitioner"]
+__all__ = ["FrameParser", "Partitioner", "RecordCollector"]

@@ -8,7 +8,7 @@ from streamlog.errors import MalformedFrame, StreamlogError
 from streamlog.kafka.auth.resource_checks import is_other_cluster
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.request_wait import RequestWait
-from streamlog.kafka.net.response import Response as Response
+from streamlog.kafka.net.response import Response
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.quorum.store import METADATA_LOG
 from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest

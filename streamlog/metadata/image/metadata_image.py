@@ -47,8 +47,8 @@ from streamlog.raft.voters import VoterSet
 
 __all__ = [
     "MetadataImage",
-    "NodeLoad",
     "NodeImage",
+    "NodeLoad",
     "PartitionImage",
     "StreamChange",
     "StreamImage",

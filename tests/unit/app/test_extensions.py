@@ -24,9 +24,9 @@ def is_compiled(extension: str) -> bool:
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of those that are here."""
-    for path in PACKAGE.glob("*/*.p[yx][xd]"):
+    for path in PACKAGE.glob("**/*.p[yx][xd]"):
         copy = tmp_path / path.relative_to(PACKAGE)
-        copy.parent.mkdir(exist_ok=True)
+        copy.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copy)
     return tmp_path
 
@@ -36,7 +36,10 @@ def change(path: Path) -> None:
 
 
 def test_every_source_is_of_an_extension() -> None:
-    found = {f"{path.parent.name}.{path.stem}" for path in PACKAGE.glob("**/*.pyx")}
+    found = {
+        ".".join(path.relative_to(PACKAGE).with_suffix("").parts)
+        for path in PACKAGE.glob("**/*.pyx")
+    }
     assert found == set(EXTENSIONS)
 
 
@@ -46,9 +49,11 @@ def test_every_extension_fits_its_sources(sources: Path) -> None:
 
 
 def test_an_extension_whose_source_has_changed_is_stale(sources: Path) -> None:
-    change(sources / "ingest" / "_inflow.pyx")
-    assert digest("ingest._inflow", sources) != digest("ingest._inflow")
-    assert stale_extensions(sources) == [it for it in ("ingest._inflow",) if is_compiled(it)]
+    change(sources / "ingest" / "parser" / "_collector.pyx")
+    assert digest("ingest.parser._collector", sources) != digest("ingest.parser._collector")
+    assert stale_extensions(sources) == [
+        it for it in ("ingest.parser._collector",) if is_compiled(it)
+    ]
 
 
 def test_a_changed_declaration_makes_every_extension_stale(sources: Path) -> None:

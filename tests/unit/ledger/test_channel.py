@@ -201,7 +201,10 @@ async def test_of_two_updates_at_once_one_is_told_that_it_came_too_late(
         await served.ready()
         updates = [config_of("c", sequence=1, limits=limits(batch_size=n)) for n in (5, 6)]
         done = await asyncio.gather(*map(served.configure, updates), return_exceptions=True)
-        assert sorted(type(each).__name__ for each in done) == ["Ack", "StaleConfiguration"]
+        assert sorted(type(each).__name__ for each in done) == [
+            "BroadcastAck",
+            "StaleConfiguration",
+        ]
 
 
 async def test_what_is_too_large_is_refused_at_the_door(tmp_path: Path, node: KafkaNode) -> None:

@@ -13,7 +13,7 @@ child = subprocess.Popen(leashed([sys.executable, "-c", sys.argv[1]]), stdin=sub
 time.sleep(60)
 """
 CHILD = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-LEASH = Path(__file__).parents[4] / "streamlog" / "cli" / "leash.py"
+LEASH = Path(__file__).parents[4] / "streamlog" / "cli" / "dev" / "die_with_parent.py"
 
 
 def test_a_killed_parent_takes_its_child_along() -> None:

@@ -31,7 +31,7 @@ def bound(twin: Twin) -> Callable[..., tuple[Any, Any]]:
 
     def make(**options: Any) -> tuple[Any, Any]:
         parser = twin.FrameParser()
-        inflow = twin.Inflow(**{"value_bytes_max": 1 << 20} | options)
+        inflow = twin.RecordCollector(**{"value_bytes_max": 1 << 20} | options)
         parser.bind(SID, inflow)
         return parser, inflow
 
@@ -86,7 +86,7 @@ class TestMessages:
 
     def test_inflows_in_order_of_first_touch(self, twin: Twin) -> None:
         parser = twin.FrameParser()
-        inflows = [twin.Inflow(value_bytes_max=10, owner=i) for i in range(3)]
+        inflows = [twin.RecordCollector(value_bytes_max=10, owner=i) for i in range(3)]
         for sid, inflow in enumerate(inflows):
             parser.bind(sid, inflow)
         touched = parser.feed(b"".join(msg(b"v", sid=sid) for sid in (2, 0, 2, 2, 0)))
@@ -108,7 +108,7 @@ class TestMessages:
     def test_a_sid_that_is_bound_anew(self, twin: Twin, bound: Any) -> None:
         parser, inflow = bound()
         parser.feed(msg(b"first"))
-        other = twin.Inflow(value_bytes_max=10)
+        other = twin.RecordCollector(value_bytes_max=10)
         parser.bind(SID, other)
         assert parser.feed(msg(b"second")) == [other]
         assert (inflow.run.count, other.run.count) == (1, 1)
@@ -248,7 +248,7 @@ class TestAdmit:
     def test_it_may_rebind_and_take(self, twin: Twin) -> None:
         """Nothing that it does to the parser or the inflow may confuse the parse."""
         parser = twin.FrameParser()
-        other = twin.Inflow(value_bytes_max=100)
+        other = twin.RecordCollector(value_bytes_max=100)
 
         def admit(*_: Any) -> bool:
             inflow.run.clear()
@@ -256,7 +256,7 @@ class TestAdmit:
             parser.bind(SID, other)
             return True
 
-        inflow = twin.Inflow(value_bytes_max=100, admit=admit)
+        inflow = twin.RecordCollector(value_bytes_max=100, admit=admit)
         parser.bind(SID, inflow)
         data = msg(b"x", reply=b"q") + hmsg(block(b"Nats-A: 1"), b"y", reply=b"r") + msg(b"z")
         assert parser.feed(data) == [inflow, other]
@@ -279,7 +279,9 @@ class TestAdmit:
         if COMPILED is None:
             pytest.skip("the compiled parts are not built")
         parser = COMPILED.FrameParser()
-        inflow = COMPILED.Inflow(value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n"))
+        inflow = COMPILED.RecordCollector(
+            value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n")
+        )
         parser.bind(SID, inflow)
         parser.feed(hmsg(block(b"Nats-A: 1")))
         with pytest.raises(RuntimeError, match="within"):
@@ -315,7 +317,7 @@ class TestOversize:
         small = functools.partial(_codec_plain.RecordRun, bytes_max=200)
         monkeypatch.setattr(_collector_plain, "RecordRun", small)
         parser = PLAIN.FrameParser()
-        inflow = PLAIN.Inflow(value_bytes_max=1000)
+        inflow = PLAIN.RecordCollector(value_bytes_max=1000)
         parser.bind(SID, inflow)
         parser.feed(msg(b"v" * 80) + msg(b"v" * 80, reply=b"late"))
         assert inflow.run.count == 1
