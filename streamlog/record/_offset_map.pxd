@@ -130,9 +130,11 @@ cdef inline int64_t scan(
     return NOTHING
 
 
-cdef inline int64_t scan_back(OffsetMap* self, int64_t low, int64_t high, int64_t number) noexcept nogil:
-    """The last offset in [low, high) with that number."""
-    cdef int64_t start, place
+cdef inline int64_t scan_back(
+    OffsetMap* self, int64_t low, int64_t high, int64_t number, const uint8_t* marks
+) noexcept nogil:
+    """The last offset in [low, high) with that number, or, of number 0, with one that is marked."""
+    cdef int64_t start, place, found
     cdef Chunk* chunk
     low = max(low, self.base << CHUNK_BITS)
     high = min(high, (self.base + self.count) << CHUNK_BITS)
@@ -142,7 +144,8 @@ cdef inline int64_t scan_back(OffsetMap* self, int64_t low, int64_t high, int64_
         if chunk.data != NULL:
             place = (high - 1) & (CHUNK - 1)
             while high > start:
-                if read_number(chunk, place) == number:
+                found = read_number(chunk, place)
+                if (found == number) if number else (found != 0 and marks[found] != 0):
                     return high - 1
                 high -= 1
                 place -= 1

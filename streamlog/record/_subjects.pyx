@@ -11,10 +11,11 @@ looked for when they are asked for, and then kept.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
+from cpython.bytearray cimport PyByteArray_AS_STRING, PyByteArray_GET_SIZE, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from libc.stdint cimport INT64_MAX, int64_t, uint8_t
 from libc.stdlib cimport calloc, free
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcmp, memcpy, memset
 
 from streamlog.record._name_table cimport Entry, NameTable, drop_name, find_name, find_or_make_name
 from streamlog.record._offset_map cimport (
@@ -302,43 +303,36 @@ cdef class SubjectIndex:
         cdef int64_t number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
         return self._names.entries[number].count if number else 0
 
-    def last(self, bytes pattern not None, int64_t below):
+    def last(self, bytes pattern not None, int64_t below, *, int64_t low=0):
         """Held to its plain twin."""
         cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(pattern)
-        cdef int64_t number, found, best = NOTHING
+        cdef int64_t number, found, best = low - 1
         cdef Entry* entry
         if not is_pattern(pattern):
             number = find_name(&self._names, text, len(pattern))
-            return self._last_of(number, NOTHING, below) if number else NOTHING
+            return self._last_of(number, low - 1, below) if number else NOTHING
         for number in range(1, self._names.entry_end):
             entry = self._names.entries + number
             if entry.count and entry.last > best and self._matches(entry, text, len(pattern)):
                 found = self._last_of(number, best, below)
                 best = max(best, found)
-        return best
+        return best if best >= low else NOTHING
 
     cdef int64_t _last_of(self, int64_t number, int64_t above, int64_t below) noexcept nogil:
         """The last of its offsets above the one and below the other."""
         cdef Entry* entry = self._names.entries + number
         cdef int64_t high = min(entry.last, below - 1) + 1, found
-        found = scan_back(&self._map, max(entry.first, above + 1), high, number)
+        found = scan_back(&self._map, max(entry.first, above + 1), high, number, NULL)
         if found != NOTHING and high == entry.last + 1:
             entry.last = found
         return found
 
-    def next(self, bytes pattern not None, int64_t offset, int64_t below):
+    def next(self, bytes subject not None, int64_t offset, int64_t below):
         """Held to its plain twin."""
         cdef int64_t number, found, low = max(offset, self.start_offset)
         cdef int64_t high = min(below, self.next_offset)
-        cdef uint8_t* marks
         cdef Entry* entry
-        if is_pattern(pattern):
-            marks = self._marks((pattern,))
-            try:
-                return scan(&self._map, low, high, 0, marks)
-            finally:
-                free(marks)
-        number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(pattern), len(pattern))
+        number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
         if not number:
             return NOTHING
         entry = self._names.entries + number
@@ -346,6 +340,14 @@ cdef class SubjectIndex:
         if found != NOTHING and low <= entry.first:
             entry.first = found
         return found
+
+    def bounds(self, bytes subject not None):
+        """Held to its plain twin."""
+        cdef int64_t number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
+        cdef Entry* entry = self._names.entries + number
+        if not number:
+            return 0, 0
+        return entry.first, entry.last + 1
 
     def number_of(self, bytes subject not None):
         """Held to its plain twin."""
@@ -433,34 +435,60 @@ cdef class SubjectIndex:
                     found.append(Total(self._name(number), count))
         return found
 
-    def offsets(self, bytes pattern not None, int64_t low, int64_t high, *, int64_t limit=INT64_MAX):
+    def mark(self, bytes pattern not None, bytearray marks not None, *, int64_t low=0, high=None):
         """Held to its plain twin."""
-        cdef uint8_t* marks = self._marks((pattern,))
+        cdef int64_t end = self._names.entry_end if high is None else min(high, self._names.entry_end)
+        cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(pattern)
+        cdef uint8_t* marked = self._lengthened(marks)
+        cdef int64_t number, first = INT64_MAX, last = NOTHING
+        cdef Entry* entry
+        if not is_pattern(pattern):
+            number = find_name(&self._names, text, len(pattern))
+            low, end = max(low, number), min(end, number + 1)
+        for number in range(max(low, 1), end):
+            entry = self._names.entries + number
+            if entry.count and self._matches(entry, text, len(pattern)):
+                marked[number] = 1
+                first = min(first, entry.first)
+                last = max(last, entry.last)
+        if last == NOTHING:
+            return 0, 0
+        return first, last + 1
+
+    def offsets(self, bytearray marks not None, int64_t low, int64_t high, *, int64_t limit=INT64_MAX):
+        """Held to its plain twin."""
+        cdef uint8_t* marked = self._lengthened(marks)
         cdef int64_t at = max(low, self.start_offset), end = min(high, self.next_offset)
         cdef list found = []
-        try:
-            while len(found) < limit:
-                at = scan(&self._map, at, end, 0, marks)
-                if at == NOTHING:
-                    break
-                found.append(at)
-                at += 1
-            return found
-        finally:
-            free(marks)
+        while len(found) < limit:
+            at = scan(&self._map, at, end, 0, marked)
+            if at == NOTHING:
+                break
+            found.append(at)
+            at += 1
+        return found
 
-    def message_total(self, bytes pattern not None, int64_t below, *, int64_t low=0):
+    def last_marked(self, bytearray marks not None, int64_t low, int64_t high):
         """Held to its plain twin."""
-        cdef uint8_t* marks = self._marks((pattern,))
-        cdef int64_t at, count = 0
-        try:
-            if low <= self.start_offset:
-                return self._count_marked(marks, below)
-            for at in range(low, min(below, self.next_offset)):
-                count += marks[number_at(&self._map, at)]
-            return count
-        finally:
-            free(marks)
+        cdef uint8_t* marked = self._lengthened(marks)
+        return scan_back(&self._map, max(low, self.start_offset), min(high, self.next_offset), 0, marked)
+
+    def message_total(self, bytearray marks not None, int64_t low, int64_t high):
+        """Held to its plain twin."""
+        cdef uint8_t* marked = self._lengthened(marks)
+        cdef int64_t at, number, count = 0
+        for at in range(max(low, self.start_offset), min(high, self.next_offset)):
+            number = number_at(&self._map, at)
+            count += number != 0 and marked[number] != 0
+        return count
+
+    cdef uint8_t* _lengthened(self, bytearray marks) except NULL:
+        """With a place for each number."""
+        cdef Py_ssize_t size = PyByteArray_GET_SIZE(marks)
+        if size < self._names.entry_end:
+            PyByteArray_Resize(marks, self._names.entry_end)
+            memset(PyByteArray_AS_STRING(marks) + size, 0, self._names.entry_end - size)
+        return <uint8_t*>PyByteArray_AS_STRING(marks)
 
     def subject_count(self, int64_t below):
         """Held to its plain twin."""

@@ -46,6 +46,10 @@ class SubjectIndex:
         """By offset, in its order."""
         self._offsets: dict[bytes, dict[int, None]] = {}
         """The other way round."""
+        self._numbers: dict[bytes, int] = {}
+        self._names: list[bytes | None] = []
+        """By their numbers; None: a number that the next new subject gets."""
+        self._free: list[int] = []
 
     def __len__(self) -> int:
         return len(self._offsets)
@@ -81,6 +85,7 @@ class SubjectIndex:
                     self.next_offset = offset
                     return offset
                 self._subjects[offset] = subject
+                self._give_number(subject)
                 self._offsets.setdefault(subject, {})[offset] = None
             self.next_offset = offset + 1
         self.advance(upper_offset)
@@ -154,6 +159,18 @@ class SubjectIndex:
         del offsets[offset]
         if not offsets:
             del self._offsets[subject]
+            number = self._numbers.pop(subject)
+            self._names[number] = None
+            self._free.append(number)
+
+    def _give_number(self, subject: bytes) -> None:
+        if subject in self._numbers:
+            return
+        if not self._free:
+            self._free.append(len(self._names))
+            self._names.append(None)
+        number = self._free.pop()
+        self._numbers[subject], self._names[number] = number, subject
 
     # Asking; ``below``: of the messages with lower offsets alone
 
@@ -165,18 +182,23 @@ class SubjectIndex:
         """How many messages it has."""
         return len(self._offsets.get(subject, ()))
 
-    def last(self, pattern: bytes, below: int) -> int:
-        """The offset of the last message whose subject matches; -1: there is none."""
-        return max((at for at in self._of(pattern) if at < below), default=NOTHING)
+    def last(self, pattern: bytes, below: int, *, low: int = 0) -> int:
+        """The offset of the last message from ``low`` on whose subject matches; -1: of none."""
+        return max((at for at in self._of(pattern) if low <= at < below), default=NOTHING)
 
-    def next(self, pattern: bytes, offset: int, below: int) -> int:
-        """Likewise of the first one at or after ``offset``."""
-        return min((at for at in self._of(pattern) if offset <= at < below), default=NOTHING)
+    def next(self, subject: bytes, offset: int, below: int) -> int:
+        """The offset of its first message at or after ``offset``."""
+        offsets = self._offsets.get(subject, ())
+        return min((at for at in offsets if offset <= at < below), default=NOTHING)
+
+    def bounds(self, subject: bytes) -> tuple[int, int]:
+        """All its messages are from the one on and below the other; it may have none there."""
+        offsets = self._offsets.get(subject)
+        return (min(offsets), max(offsets) + 1) if offsets else (0, 0)
 
     def number_of(self, subject: bytes) -> int | None:
-        """The number of a subject; None where it has none."""
-        found = list(self._offsets)
-        return found.index(subject) if subject in self._offsets else None
+        """The number of a subject; None where it has none. It stays as long as it has messages."""
+        return self._numbers.get(subject)
 
     def matching(
         self, patterns: Iterable[bytes], *, low: int = 0, high: int | None = None
@@ -187,9 +209,14 @@ class SubjectIndex:
         wanted = list(patterns)
         return [
             number
-            for number, subject in list(enumerate(self._offsets))[low:high]
+            for number, subject in self._numbered(low, high)
             if any(matches(pattern, subject) for pattern in wanted)
         ]
+
+    def _numbered(self, low: int, high: int | None) -> Iterator[tuple[int, bytes]]:
+        for number, subject in enumerate(self._names[low:high], low):
+            if subject is not None:
+                yield number, subject
 
     def last_of_each(
         self, numbers: Sequence[int], low: int, below: int
@@ -199,9 +226,10 @@ class SubjectIndex:
         subjects and ``below - low``, however many subjects there are.
         """
         found, rest = [], []
-        subjects = list(self._offsets.values())
         for number in dict.fromkeys(numbers):
-            before = [at for at in subjects[number] if at < below]
+            subject = self._names[number]
+            offsets = () if subject is None else self._offsets[subject]
+            before = [at for at in offsets if at < below]
             if before and max(before) >= low:
                 found.append(max(before))
             elif before:
@@ -211,7 +239,7 @@ class SubjectIndex:
     @property
     def number_end(self) -> int:
         """Subjects have numbers from 0 on, below this one."""
-        return len(self._offsets)
+        return len(self._names)
 
     def totals(
         self, pattern: bytes, below: int, *, low: int = 0, high: int | None = None
@@ -220,21 +248,52 @@ class SubjectIndex:
         that nobody has to wait for a million of them.
         """
         found = []
-        for subject, offsets in list(self._offsets.items())[low:high]:
-            count = sum(at < below for at in offsets)
+        for _, subject in self._numbered(low, high):
+            count = sum(at < below for at in self._offsets[subject])
             if count and matches(pattern, subject):
                 found.append(Total(subject, count))
         return found
 
-    def offsets(
-        self, pattern: bytes, low: int, high: int, *, limit: int | None = None
-    ) -> list[int]:
-        """Of messages in ``[low, high)`` whose subject matches, in order: the first ``limit``."""
-        return sorted(at for at in self._of(pattern) if low <= at < high)[:limit]
+    def mark(
+        self, pattern: bytes, marks: bytearray, *, low: int = 0, high: int | None = None
+    ) -> tuple[int, int]:
+        """Set ``marks[number]`` for each subject with a number of ``[low, high)`` that matches.
+        Between which offsets their messages are; (0, 0) where there are no such subjects.
 
-    def message_total(self, pattern: bytes, below: int, *, low: int = 0) -> int:
-        """How many messages from ``low`` on have a subject that matches."""
-        return sum(low <= at < below for at in self._of(pattern))
+        ``marks`` gets longer as there are more subjects. It is good for the messages that were
+        there before the first call, however long the calls take: a number goes to another subject
+        only when all messages of the first one are gone.
+        """
+        self._lengthen(marks)
+        found = set[int]()
+        for number, subject in self._numbered(low, high):
+            if matches(pattern, subject) if is_pattern(pattern) else pattern == subject:
+                marks[number] = 1
+                found.update(self._offsets[subject])
+        return (min(found), max(found) + 1) if found else (0, 0)
+
+    def offsets(
+        self, marks: bytearray, low: int, high: int, *, limit: int | None = None
+    ) -> list[int]:
+        """Of messages in ``[low, high)`` whose subject is marked, in order: the first ``limit``."""
+        return sorted(self._marked(marks, low, high))[:limit]
+
+    def last_marked(self, marks: bytearray, low: int, high: int) -> int:
+        """The last of them; -1: there is none."""
+        return max(self._marked(marks, low, high), default=NOTHING)
+
+    def message_total(self, marks: bytearray, low: int, high: int) -> int:
+        """How many they are."""
+        return sum(1 for _ in self._marked(marks, low, high))
+
+    def _marked(self, marks: bytearray, low: int, high: int) -> Iterator[int]:
+        self._lengthen(marks)
+        for offset, subject in self._subjects.items():
+            if low <= offset < high and marks[self._numbers[subject]]:
+                yield offset
+
+    def _lengthen(self, marks: bytearray) -> None:
+        marks.extend(bytes(max(0, len(self._names) - len(marks))))
 
     def subject_count(self, below: int) -> int:
         """How many subjects have messages."""

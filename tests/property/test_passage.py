@@ -7,7 +7,7 @@ from unittest.mock import patch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from streamlog.jetstream.messages import message_range
+from streamlog.jetstream.messages import matching, message_range
 from streamlog.jetstream.messages.message_range import count_from, messages_from
 from streamlog.record._subjects_plain import matches
 from streamlog.record.compression import Compression
@@ -56,8 +56,11 @@ def test_what_matches_comes_once_and_in_order(
         and offset not in erased
         and (not pattern or matches(pattern.encode(), subject.encode()))
     ]
-    names = ("NAMED_AT_ONCE", "LOOKED_AT_ONCE", "NEAR")
-    with patch.multiple(message_range, **dict(zip(names, limits, strict=True))):
+    named, looked, near = limits
+    with (
+        patch.multiple(message_range, NAMED_AT_ONCE=named, NEAR=near),
+        patch.object(matching, "LOOKED_AT_ONCE", looked),
+    ):
         found, count = asyncio.run(asked(partition, pattern, first))
     assert (found, count) == (expected, len(expected))
 

@@ -34,7 +34,8 @@ steps = st.one_of(
     st.tuples(st.just("last"), patterns, offsets),
     st.tuples(st.just("offsets"), patterns, offsets, offsets, st.integers(0, 4)),
     st.tuples(st.just("message_total"), patterns, offsets, offsets),
-    st.tuples(st.just("next"), patterns, offsets, offsets),
+    st.tuples(st.just("last_marked"), patterns, offsets, offsets),
+    st.tuples(st.just("next"), subjects, offsets, offsets),
     st.tuples(st.just("last_of_each"), st.lists(patterns, max_size=2), offsets, offsets),
 )
 
@@ -45,6 +46,27 @@ def body_of(found: list[bytes | None]) -> bytes:
     return b"".join(
         record_bytes(HandRecord(b"value", headers=header), at) for at, header in enumerate(headers)
     )
+
+
+SOME = [b"a", b"a.b", b"*", b">", b"*.b"]
+
+
+def marked(index: Any, pattern: bytes) -> bytearray:
+    """In steps; all messages of the subjects are within the bounds."""
+    marks, first, end = bytearray(), 0, 0
+    for low in range(0, index.number_end, 2):
+        bounds = index.mark(pattern, marks, low=low, high=low + 2)
+        if bounds[1]:
+            first, end = min(first, bounds[0]) if end else bounds[0], max(end, bounds[1])
+    found = index.offsets(marks, 0, 200)
+    assert not found or first <= found[0] <= found[-1] < end
+    assert bool(found) == bool(end)
+    at_once = bytearray()
+    assert index.mark(pattern, at_once) == (first, end)
+    assert bytes(at_once).rstrip(bytes(1)) == bytes(marks).rstrip(bytes(1))
+    if not plain.is_pattern(pattern):
+        assert index.bounds(pattern) == (first, end)
+    return marks
 
 
 def last_of_each(index: Any, wanted: list[bytes], low: int, below: int) -> list[int]:
@@ -72,18 +94,25 @@ def carry_out(index: Any, step: tuple[Any, ...]) -> Any:
         return index.erase_matching(pattern, below, keep=keep)
     if name == "offsets":
         pattern, low, high, limit = arguments
-        assert index.offsets(pattern, low, high)[:limit] == index.offsets(
-            pattern, low, high, limit=limit
+        marks = marked(index, pattern)
+        assert index.offsets(marks, low, high)[:limit] == index.offsets(
+            marks, low, high, limit=limit
         )
-        return index.offsets(pattern, low, high)
+        return index.offsets(marks, low, high)
     if name == "trim":
         keep, below, limit = arguments
         return index.trim(keep, below, limit=limit)
     if name == "message_total":
         pattern, below, low = arguments
-        return index.message_total(pattern, below, low=low)
-    ask = partial(last_of_each, index) if name == "last_of_each" else getattr(index, name)
+        return index.message_total(marked(index, pattern), low, below)
+    ours = {"last_of_each": last_of_each, "last_marked": last_marked}
+    ask = partial(ours[name], index) if name in ours else getattr(index, name)
     return ask(*arguments)
+
+
+def last_marked(index: Any, pattern: bytes, low: int, high: int) -> int:
+    found: int = index.last_marked(marked(index, pattern), low, high)
+    return found
 
 
 def all_of(index: Any, below: int) -> Any:
@@ -100,11 +129,13 @@ def all_of(index: Any, below: int) -> Any:
             for low in range(0, index.number_end, 2)
             for each in index.totals(b">", below, low=low, high=low + 2)
         ),
-        index.message_total(b"a.*", below),
-        index.message_total(b"a.b", below),
+        index.message_total(marked(index, b"a.*"), 0, below),
+        index.message_total(marked(index, b"a.b"), 0, below),
         [index.subject_at(offset) for offset in range(80)],
         [index.last(each, below) for each in (b"a", b"a.b", b"*", b">", b"*.b")],
-        [index.next(each, 3, below) for each in (b"a", b"a.b", b"*", b">", b"*.b")],
+        [index.last(each, below, low=3) for each in (b"a", b"a.b", b"*", b">", b"*.b")],
+        [index.next(each, 3, below) for each in (b"a", b"a.b", b"")],
+        [index.offsets(marks, 0, below) for marks in map(partial(marked, index), SOME)],
         index.count(b"a"),
     )
 
@@ -154,6 +185,9 @@ class NaiveIndex:
         doomed = doomed[:limit]
         return self.drop(lambda at, _: at in doomed)
 
+    def last_marked(self, pattern: bytes, low: int, high: int) -> int:
+        return max(self.offsets(pattern, low, high, 0), default=-1)
+
     def last(self, pattern: bytes, below: int) -> int:
         found = [at for at, it in self.messages if at < below and plain.matches(pattern, it)]
         return found[-1] if found else -1
@@ -164,11 +198,9 @@ class NaiveIndex:
     def offsets(self, pattern: bytes, low: int, high: int, _: int) -> list[int]:
         return [at for at, it in self.messages if low <= at < high and plain.matches(pattern, it)]
 
-    def next(self, pattern: bytes, offset: int, below: int) -> int:
-        for at, subject in self.messages:
-            if offset <= at < below and plain.matches(pattern, subject):
-                return at
-        return -1
+    def next(self, subject: bytes, offset: int, below: int) -> int:
+        found = (at for at, it in self.messages if offset <= at < below and it == subject)
+        return min(found, default=-1)
 
     def last_of_each(self, wanted: list[bytes], _low: int, below: int) -> list[int]:
         found = {

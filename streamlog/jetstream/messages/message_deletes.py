@@ -1,16 +1,16 @@
 """Purges and deletions: which messages are meant, and their end. On the node that leads."""
 
-import asyncio
 from typing import Final, Protocol
 
 from streamlog.jetstream.errors import ApiRefused, message_delete_failed, sequence_not_found
+from streamlog.jetstream.messages.matching import Matching
 from streamlog.jetstream.messages.stored_messages import ReadablePartition, message_at
 from streamlog.record.offset_set import OffsetSet
 
 ALL: Final = ("", ">")
 """Filters that any subject matches."""
-OFFSETS_AT_ONCE: Final = 100_000
-"""Looked at before others have their turn of the event loop."""
+OFFSETS_AT_ONCE: Final = 20_000
+"""Noted before others have their turn of the event loop."""
 
 
 class DeletingPartition(Protocol):
@@ -79,12 +79,12 @@ async def _forget_front(partition: ShrinkingPartition) -> None:
 
 async def _matching(partition: ShrinkingPartition, pattern: str, upper: int) -> OffsetSet:
     """The offsets of messages below ``upper`` that are there."""
-    wanted, found = pattern.encode(), OffsetSet()
-    for start in range(partition.log_start_offset, upper, OFFSETS_AT_ONCE):
-        index = await partition.subjects.know()
-        for offset in index.offsets(wanted, start, min(start + OFFSETS_AT_ONCE, upper)):
+    matching, found = Matching(partition.subjects, pattern, upper), OffsetSet()
+    start = partition.log_start_offset
+    while start < upper:
+        offsets, start = await matching.offsets(start, upper, limit=OFFSETS_AT_ONCE)
+        for offset in offsets:
             found.add(offset)
-        await asyncio.sleep(0)
     found.keep_between(partition.log_start_offset, upper)
     found.remove_all(partition.erased)
     return found

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 from typing import Final
 
 from streamlog.errors import OffsetOutOfRange
+from streamlog.jetstream.messages.matching import Matching
 from streamlog.jetstream.messages.stored_messages import (
     ReadablePartition,
     StoredMessage,
@@ -29,8 +30,6 @@ PICKED_BYTES_MAX: Final = 16 * 1024 * 1024
 """What is held of one read: its batches may decompress to far more than was read."""
 RECORD_BYTES: Final = 300
 """What a record takes beside its key, value and headers."""
-LOOKED_AT_ONCE: Final = 4_000_000
-"""Looked through, at about a nanosecond each, before others have their turn of the event loop."""
 
 
 async def messages_from(
@@ -42,8 +41,13 @@ async def messages_from(
     """
     end = partition.high_watermark
     offset = max(offset, partition.log_start_offset)
+    matching = Matching(partition.subjects, pattern, end) if pattern else None
+    wanted: Sequence[int]
     while offset < end:
-        wanted, offset = await _named(partition, pattern, offset, end)
+        if matching is None:
+            wanted, offset = range(offset, end), end
+        else:
+            wanted, offset = await matching.offsets(offset, end, limit=NAMED_AT_ONCE)
         async for records in _read_all(partition, wanted):
             for record in records:
                 if record.offset not in partition.erased:
@@ -55,25 +59,7 @@ async def count_from(partition: ReadablePartition, pattern: str, offset: int) ->
     offset, end = max(offset, partition.log_start_offset), partition.high_watermark
     if not pattern:
         return max(0, end - offset) - partition.erased.count(offset, end)
-    wanted, count = pattern.encode(), 0
-    for low in range(offset, end, LOOKED_AT_ONCE):
-        index = await partition.subjects.know()
-        count += index.message_total(wanted, min(low + LOOKED_AT_ONCE, end), low=low)
-        await asyncio.sleep(0)
-    return count
-
-
-async def _named(
-    partition: ReadablePartition, pattern: str, offset: int, end: int
-) -> tuple[Sequence[int], int]:
-    """The next offsets that are wanted, and where to go on."""
-    if not pattern:
-        return range(offset, end), end
-    index = await partition.subjects.know()
-    upper = min(offset + LOOKED_AT_ONCE, end)
-    found = index.offsets(pattern.encode(), offset, upper, limit=NAMED_AT_ONCE)
-    await asyncio.sleep(0)
-    return found, found[-1] + 1 if len(found) == NAMED_AT_ONCE else upper
+    return await Matching(partition.subjects, pattern, end).count(offset)
 
 
 async def _read_all(

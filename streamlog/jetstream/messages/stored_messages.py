@@ -6,13 +6,21 @@ the log; the first one by subject has the index made.
 
 import asyncio
 import base64
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 from streamlog.errors import Overloaded
 from streamlog.jetstream.errors import NO_MESSAGE, ApiRefused
+from streamlog.jetstream.messages.matching import (
+    LOOKED_AT_ONCE,
+    LOOKS_AT_ONCE,
+    TRIES_MAX,
+    KnownSubjects,
+    Matching,
+)
 from streamlog.jetstream.messages.message_query import MessageQuery
 from streamlog.jetstream.verbs.stream_info import rfc3339
 from streamlog.kafka.net.sendfile import read_warm
@@ -33,20 +41,9 @@ WILD_PATTERNS_MAX: Final = 100
 subject; without, it is found at once."""
 LOOKS_MAX: Final = 20_000_000
 """Such comparisons in one lookup, of about 0.1 µs each."""
-LOOKS_AT_ONCE: Final = 20_000
-"""... before others have their turn of the event loop."""
-LOOKED_AT_ONCE: Final = 4_000_000
-"""Offsets looked through before others have their turn, at about a nanosecond each."""
+LOOKED_FOR_MAX: Final = 100_000
+"""Subjects whose last message is not the one that is wanted; for more, none is looked for."""
 _WITHOUT_LINE_ENDS: Final = bytes.maketrans(b"\r\n", b"  ")
-TRIES_MAX: Final = 8
-"""Of one lookup: what the index named may have been taken away when it is read."""
-
-
-class KnownSubjects(Protocol):
-    """What is needed of ``partition.subjects.subjects.Subjects``."""
-
-    async def know(self) -> SubjectIndex: ...
-    def at_hand(self) -> SubjectIndex | None: ...
 
 
 class ReadablePartition(Protocol):
@@ -156,16 +153,23 @@ async def next_message(
     partition: ReadablePartition, pattern: str, from_sequence: int
 ) -> StoredMessage:
     """The first message at or after ``from_sequence`` whose subject matches."""
-    wanted, offset = pattern.encode(), max(from_sequence - 1, 0)
-    return await _named(
-        partition, lambda index: index.next(wanted, offset, partition.high_watermark)
-    )
+    matching = Matching(partition.subjects, pattern, partition.high_watermark)
+    offset = max(from_sequence - 1, 0)
+    while (found := await matching.next(offset)) != NOTHING:
+        with contextlib.suppress(ApiRefused):  # taken away meanwhile
+            return await message_at(partition, found + 1)
+        offset = found + 1
+    raise ApiRefused(NO_MESSAGE)
 
 
 async def last_message(partition: ReadablePartition, pattern: str) -> StoredMessage:
     """The last message whose subject matches."""
-    wanted = pattern.encode()
-    return await _named(partition, lambda index: index.last(wanted, partition.high_watermark))
+    below = partition.high_watermark
+    matching = Matching(partition.subjects, pattern, below)
+    while (below := await matching.last(below)) != NOTHING:
+        with contextlib.suppress(ApiRefused):
+            return await message_at(partition, below + 1)
+    raise ApiRefused(NO_MESSAGE)
 
 
 async def last_of_many(
@@ -189,43 +193,40 @@ async def last_of_many(
             below = min(below, up_to_sequence)
         if len(wild) > 1 and len(wild) * index.number_end > LOOKS_MAX:
             return None
-        numbers = await _numbers(partition, index, names.difference(wild), wild)
-        found = await _last_of_each(partition, index, numbers, below, limit)
+        exact = names.difference(wild)
+        found = await _last_of_each(partition, index, exact, wild, below=below, limit=limit)
         if found is not None:
             return None if len(found) > limit else sorted(offset + 1 for offset in found)
     raise Overloaded("the index of subjects is made anew again and again")
 
 
-async def _numbers(
+async def _last_of_each(
     partition: ReadablePartition,
     index: SubjectIndex,
     names: AbstractSet[bytes],
     wild: Sequence[bytes],
-) -> list[int] | None:
-    """Of subjects with these names, or that match one of the others. None: the index was made anew
-    meanwhile, and its numbers are others. Others have their turn of the event loop meanwhile.
-    """
-    numbers = {number for name in names if (number := index.number_of(name)) is not None}
-    step = max(1, LOOKS_AT_ONCE // max(1, len(wild)))
-    for low in range(0, index.number_end if wild else 0, step):
-        numbers.update(index.matching(wild, low=low, high=low + step))
-        await asyncio.sleep(0)
-        if await partition.subjects.know() is not index:
-            return None
-    return list(numbers)
-
-
-async def _last_of_each(
-    partition: ReadablePartition,
-    index: SubjectIndex,
-    numbers: Sequence[int] | None,
+    *,
     below: int,
     limit: int,
 ) -> list[int] | None:
-    """The offsets, or more than ``limit`` of them. None likewise."""
-    if numbers is None:
-        return None
-    found, rest, high = list[int](), numbers, below
+    """Of subjects with these names, or that match one of the others: the offsets, or more than
+    ``limit`` of them. None: the index was made anew meanwhile, and its numbers are others. Others
+    have their turn of the event loop meanwhile.
+    """
+    named = {number for name in names if (number := index.number_of(name)) is not None}
+    found, rest = index.last_of_each(list(named), below, below)
+    step = max(1, LOOKS_AT_ONCE // max(1, len(wild)))
+    for low in range(0, index.number_end if wild else 0, step):
+        numbers = [it for it in index.matching(wild, low=low, high=low + step) if it not in named]
+        some, others = index.last_of_each(numbers, below, below)
+        found += some
+        rest += others
+        if len(found) > limit or len(rest) > max(limit, LOOKED_FOR_MAX):
+            return [*found, *rest]  # too many
+        await asyncio.sleep(0)
+        if await partition.subjects.know() is not index:
+            return None
+    high = below
     while rest and len(found) <= limit:
         low = high - LOOKED_AT_ONCE
         some, rest = index.last_of_each(rest, low, high)
@@ -237,20 +238,6 @@ async def _last_of_each(
         if await partition.subjects.know() is not index:
             return None
     return found
-
-
-async def _named(
-    partition: ReadablePartition, name: Callable[[SubjectIndex], int]
-) -> StoredMessage:
-    for _ in range(TRIES_MAX):
-        offset = name(await partition.subjects.know())
-        if offset == NOTHING:
-            break
-        try:
-            return await message_at(partition, offset + 1)
-        except ApiRefused:
-            continue
-    raise ApiRefused(NO_MESSAGE)
 
 
 async def _at(data: Buffer, offset: int) -> StoredMessage | None:

@@ -1,4 +1,3 @@
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -18,9 +17,8 @@ from streamlog.jetstream.requests.request_schemas import MESSAGE
 from streamlog.jetstream.requests.schema import WrongType
 from streamlog.record.codec import Record
 from streamlog.record.compression import Compression
-from streamlog.record.subjects import SEED_BYTES, SubjectIndex
 from tests.readable_partition import TIME_MS, FakePartition
-from tests.record_batches import HandRecord, record_bytes
+from tests.watched_index import WatchedPartition
 
 
 @pytest.fixture(params=[Compression.NONE, Compression.ZSTD])
@@ -88,14 +86,21 @@ async def test_a_lookup_reads_one_batch(partition: FakePartition) -> None:
     assert partition.reads == 2
 
 
-async def test_what_has_gone_when_it_is_read_is_looked_for_again(partition: FakePartition) -> None:
-    """Retention may be quicker."""
-    partition.log_start_offset = 2
-    answers = iter([0, 1, 4])
-    index = partition.subjects.index
-    partition.subjects.index = type("Quick", (), {"last": lambda *_: next(answers)})()
-    assert (await last_message(partition, "a.*")).sequence == 5  # type: ignore[arg-type]
-    partition.subjects.index = index
+@pytest.mark.parametrize("pattern", ["a.*", "a.1"])
+async def test_what_has_gone_when_it_is_read_is_looked_for_again(
+    partition: FakePartition, pattern: str
+) -> None:
+    """An erasure is known before the index has heard of it."""
+    partition.erased.add(4)
+    assert (await last_message(partition, pattern)).sequence == (3 if "*" in pattern else 1)  # type: ignore[arg-type]
+    partition.erased.add(0)
+    if "*" in pattern:
+        assert (await next_message(partition, pattern, 0)).sequence == 3  # type: ignore[arg-type]
+    partition.erased.add(2)
+    with pytest.raises(ApiRefused):
+        await last_message(partition, pattern)  # type: ignore[arg-type]
+    with pytest.raises(ApiRefused):
+        await next_message(partition, pattern, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -152,56 +157,13 @@ async def test_the_last_of_many(partition: FakePartition) -> None:
     assert await of("nothing") == []
 
 
-class WatchedIndex:
-    """An index of 300 messages on 100 subjects, and what is asked of it at once."""
-
-    start_offset = 0
-
-    def __init__(self) -> None:
-        self.index = SubjectIndex(bytes(SEED_BYTES), bytes_max=1 << 30)
-        for at in range(300):
-            record = HandRecord(b"v", headers=[(b"subject", b"x.%d" % (at % 100))])
-            self.index.note(record_bytes(record, 0), 1, at, at + 1)
-        self.number_end = self.index.number_end
-        self.number_of = self.index.number_of
-        self.last = self.index.last
-        self.compared: list[int] = []
-        self.looked: list[int] = []
-
-    def matching(self, wild: Sequence[bytes], *, low: int, high: int) -> list[int]:
-        self.compared.append(len(wild) * (high - low))
-        return self.index.matching(wild, low=low, high=high)
-
-    def last_of_each(self, numbers: Sequence[int], low: int, below: int) -> Any:
-        self.looked.append(below - low)
-        return self.index.last_of_each(numbers, low, below)
-
-
-class WatchedPartition:
-    """Its index is made anew after the first look."""
-
-    high_watermark = 300
-
-    def __init__(self) -> None:
-        self.first, self.watched = WatchedIndex(), WatchedIndex()
-        self.turns = 0
-
-    @property
-    def subjects(self) -> Any:
-        return self
-
-    async def know(self) -> Any:
-        self.turns += 1
-        return self.first if self.turns == 1 else self.watched
-
-
 async def test_many_patterns_over_many_subjects_hold_up_nobody(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each turn of the event loop compares a few, and looks through a few offsets."""
     monkeypatch.setattr(stored_messages, "LOOKS_AT_ONCE", 50)
     monkeypatch.setattr(stored_messages, "LOOKED_AT_ONCE", 40)
-    partition: Any = WatchedPartition()
+    partition = WatchedPartition()
     wild = ["x.*", *(f"*.{number}" for number in range(9))]
     found = await last_of_many(partition, wild, up_to_sequence=150, limit=1_000)
     assert found == list(range(51, 151))
@@ -211,8 +173,22 @@ async def test_many_patterns_over_many_subjects_hold_up_nobody(
     assert partition.turns >= 20
 
 
+async def test_who_looks_for_the_last_of_all_subjects_is_told_soon_that_they_are_too_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(stored_messages, "LOOKS_AT_ONCE", 10)
+    partition = WatchedPartition()
+    assert await last_of_many(partition, [">"], limit=25) is None
+    assert sum(partition.watched.compared) <= 40
+    monkeypatch.setattr(stored_messages, "LOOKED_FOR_MAX", 25)
+    before = sum(partition.watched.compared)
+    assert await last_of_many(partition, [">"], up_to_sequence=100, limit=25) is None
+    assert sum(partition.watched.compared) <= before + 40
+    assert max(partition.watched.looked) == 0
+
+
 async def test_too_many_patterns_are_refused() -> None:
-    partition: Any = WatchedPartition()
+    partition = WatchedPartition()
     many = [f"x.{number}" for number in range(stored_messages.PATTERNS_MAX)]
     assert await last_of_many(partition, many, limit=1_000) == list(range(201, 301))
     assert partition.watched.compared == [], "names without wildcards are compared with nothing"
