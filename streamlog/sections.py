@@ -201,6 +201,9 @@ class AccessSection(Section):
     more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
     signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
     """How old, or how far ahead, a signed request over NATS may be."""
+    check_reply_subject: bool = True
+    """A signed request counts with the reply subject alone that it was signed with. ``false`` where
+    NATS changes reply subjects on their way: between accounts, and between clusters by gateways."""
     audit_file: Path | None = None
     """Where the audit log goes beside the node's log: a line of JSON for each event."""
     audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50

@@ -2,14 +2,18 @@
 
 NATS does not tell a client who published a message. Whoever wants to be known signs the request:
 the headers ``Streamlog-Nkey`` (the public key of an NKey user), ``Streamlog-Time`` (milliseconds
-since 1970), ``Streamlog-Nonce`` (16 to 64 characters, never the same twice) and
-``Streamlog-Signature`` (Ed25519, base64url without padding) over what ``signed_text`` says. A
-request counts for a while before and after its time. That of a known key counts once: its nonce is
-remembered so long. A key is known where some rule or setting names it. Anybody can make other keys,
-and may do with them what everybody may. To repeat such a request gains nothing, and its nonce is
-not remembered, so that nobody fills the memory with keys of his own.
+since 1970), ``Streamlog-Nonce`` (16 to 64 characters, never the same twice), ``Streamlog-Reply``
+(the reply subject) and ``Streamlog-Signature`` (Ed25519, base64url without padding) over what
+``signed_text`` says. A request counts for a while before and after its time. That of a known key
+counts once: its nonce is remembered so long. A key is known where some rule or setting names it.
+Anybody can make other keys, and may do with them what everybody may. To repeat such a request gains
+nothing, and its nonce is not remembered, so that nobody fills the memory with keys of his own.
+
+The reply subject is signed, so that a subscriber to the API's subjects cannot send a copy with a
+reply subject of its own, and be answered in the sender's place.
 
 Nodes sign what they ask of each other likewise, by HMAC-SHA256 with a secret that all of them have.
+Their nonces are numbers that count up, see ``CountedRequests``: no rate of requests is too high.
 """
 
 import base64
@@ -24,26 +28,30 @@ from typing import Final
 from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
-from streamlog.authn.nonces import Nonces
+from streamlog.authn.nonces import CountedRequests, Nonces
 from streamlog.errors import AuthenticationFailed
 
 KEY: Final = "Streamlog-Nkey"
 NODE: Final = "Streamlog-Node"
 TIME: Final = "Streamlog-Time"
 NONCE: Final = "Streamlog-Nonce"
+REPLY: Final = "Streamlog-Reply"
 SIGNATURE: Final = "Streamlog-Signature"
 
 NONCE_CHARS: Final = range(16, 65)
 
 _USER_PREFIX: Final = 20 << 3
-_HEAD: Final = b"streamlog-request-1"
+_HEAD: Final = b"streamlog-request-2"
 
 
-def signed_text(subject: str, payload: bytes, time_ms: str, nonce: str) -> bytes:
-    """Lines: a fixed word, the subject, the time, the nonce, SHA-256 of the payload in hex."""
+def signed_text(
+    subject: str, payload: bytes, time_ms: str, nonce: str, *, reply: str = ""
+) -> bytes:
+    """Lines: a fixed word, the subject, the reply subject, the time, the nonce, SHA-256 of the
+    payload in hex.
+    """
     digest = hashlib.sha256(payload).hexdigest()
-    lines = (subject.encode(), time_ms.encode(), nonce.encode(), digest.encode())
-    return b"\n".join((_HEAD, *lines))
+    return _HEAD + "".join(f"\n{it}" for it in (subject, reply, time_ms, nonce, digest)).encode()
 
 
 def sign(
@@ -53,11 +61,16 @@ def sign(
     signature: Callable[[bytes], bytes],
     *,
     now_ms: int,
+    reply: str = "",
+    nonce: str = "",
 ) -> dict[str, str]:
-    """The headers of a request. ``who``: the one that tells the key."""
-    time_ms, nonce = str(now_ms), secrets.token_urlsafe(18)
-    text = signed_text(subject, payload, time_ms, nonce)
-    return {**who, TIME: time_ms, NONCE: nonce, SIGNATURE: _encoded(signature(text))}
+    """The headers of a request. ``who``: the one that tells the key; ``reply``: where the answer is
+    to go; ``nonce``: instead of one made by chance.
+    """
+    time_ms, nonce = str(now_ms), nonce or secrets.token_urlsafe(18)
+    text = signed_text(subject, payload, time_ms, nonce, reply=reply)
+    where = {REPLY: reply} if reply else {}
+    return {**who, TIME: time_ms, NONCE: nonce, **where, SIGNATURE: _encoded(signature(text))}
 
 
 def node_signature(secret: bytes) -> Callable[[bytes], bytes]:
@@ -72,11 +85,16 @@ class RequestVerifier:
         window_ms: int,
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        *,
+        checks_reply: bool = True,
     ) -> None:
+        """``checks_reply``: a request counts with the reply subject that it was signed with."""
         self._window_ms = window_ms
         self._node_secrets = node_secrets
         self._now_ms = now_ms
-        self._nonces, self._node_nonces = Nonces(), Nonces()
+        self._checks_reply = checks_reply
+        self._nonces = Nonces()
+        self._node_requests = CountedRequests()
 
     def user(
         self,
@@ -84,10 +102,12 @@ class RequestVerifier:
         payload: bytes,
         headers: Mapping[str, str],
         is_known: Callable[[str], bool] = lambda _: True,
+        *,
+        reply: str = "",
     ) -> str:
-        """The public key of whoever has signed."""
+        """The public key of whoever has signed. ``reply``: where an answer would go."""
         key = headers[KEY]
-        text = self._text(subject, payload, headers)
+        text = self._text(subject, payload, headers, reply)
         if self._nonces.has(key, headers[NONCE]):  # cheaper than the signature
             raise AuthenticationFailed("the nonce has been used")
         try:
@@ -100,18 +120,21 @@ class RequestVerifier:
             self._remember(self._nonces, key, headers[NONCE])
         return key
 
-    def node(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> None:
+    def node(
+        self, subject: str, payload: bytes, headers: Mapping[str, str], *, reply: str = ""
+    ) -> None:
         """Some node of this cluster has signed."""
         if NODE not in headers:
             raise AuthenticationFailed("only nodes of the cluster may ask that, and they sign")
-        text = self._text(subject, payload, headers)
+        text = self._text(subject, payload, headers, reply)
         given = _decoded(headers[SIGNATURE])
         known = [hmac.digest(secret, text, "sha256") for secret in self._node_secrets()]
         if not sum(hmac.compare_digest(each, given) for each in known):  # all, for steady time
             raise AuthenticationFailed("no secret of this node's makes that signature")
-        self._remember(self._node_nonces, NODE, headers[NONCE])
+        sender, _, number = headers[NONCE].rpartition(".")
+        self._remember(self._node_requests, sender, number)
 
-    def _text(self, subject: str, payload: bytes, headers: Mapping[str, str]) -> bytes:
+    def _text(self, subject: str, payload: bytes, headers: Mapping[str, str], reply: str) -> bytes:
         missing = [name for name in (TIME, NONCE, SIGNATURE) if not headers.get(name)]
         if missing:
             raise AuthenticationFailed(f"a signed request needs the header {missing[0]}")
@@ -124,9 +147,15 @@ class RequestVerifier:
             raise AuthenticationFailed(text)
         if len(nonce) not in NONCE_CHARS:
             raise AuthenticationFailed("the nonce is too short or too long")
-        return signed_text(subject, payload, time_ms, nonce)
+        signed_reply = headers.get(REPLY, "")
+        if self._checks_reply and signed_reply != reply:
+            raise AuthenticationFailed(
+                f"the header {REPLY}, which is signed, has to name the request's reply subject;"
+                " where NATS changes these on their way, see access.check_reply_subject"
+            )
+        return signed_text(subject, payload, time_ms, nonce, reply=signed_reply)
 
-    def _remember(self, nonces: Nonces, signer: str, nonce: str) -> None:
+    def _remember(self, nonces: Nonces | CountedRequests, signer: str, nonce: str) -> None:
         """After the signature was found right: nobody else fills the memory."""
         now_ms = self._now_ms()
         until_ms = now_ms + 2 * self._window_ms

@@ -101,7 +101,7 @@ class ManagementApi:
         self._leader = LocalLeader(partitions, lease)
         self._identity, self._audit = identity, audit or Audit()
         self._replays = ReplayGuard(metadata, 0 if identity is None else identity.window_ms)
-        sign = (lambda _subject, _data: None) if identity is None else identity.as_node
+        sign = (lambda _subject, _data, _reply: None) if identity is None else identity.as_node
         nodes = NodeRpc(lambda: self._client, nats.domain, sign)
         leaders = LeaderRouter(node_id, self._leader, nodes, image=lambda: metadata.image)
         self._verbs = RequestDispatcher(metadata, leaders, domain=nats.domain, now_ms=now_ms)

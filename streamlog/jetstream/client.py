@@ -16,6 +16,7 @@ from streamlog.ingest.nats.options import NatsOptions
 from streamlog.jetstream.errors import ApiRefused, streamlog_error
 from streamlog.jetstream.leaders.leader_router import STATES_AT_ONCE, states_at
 from streamlog.jetstream.leaders.node_rpc import NodeRpc
+from streamlog.jetstream.signed_request import ask
 from streamlog.jetstream.verbs.stream_config import AUTO_PAUSED, config_from_json, config_to_json
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.settings_table import JETSTREAM_FIELDS
@@ -149,21 +150,22 @@ class ManagementClient:
         """The stream and all its records."""
         await self._request(f"STREAM.DELETE.{name}")
 
-    def _signature(self, subject: str, data: bytes) -> dict[str, str] | None:
+    def _signature(self, subject: str, data: bytes, reply: str) -> dict[str, str] | None:
         """By the NKey that this side logs in to NATS with, if it has one."""
         login = NatsOptions(section_of(self._nats)).login
         now_ms = time.time_ns() // 1_000_000
         return login.signed(
-            lambda key, signature: sign({KEY: key}, subject, data, signature, now_ms=now_ms)
+            lambda key, signature: sign(
+                {KEY: key}, subject, data, signature, now_ms=now_ms, reply=reply
+            )
         )
 
     async def _request(self, verb: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
         data = json.dumps(body).encode() if body else b""
         try:
             subject = self._prefix + verb
-            headers = self._signature(subject, data)
-            message = await self._client.request(
-                subject, data, timeout=self._timeout_s, headers=headers
+            message = await ask(
+                self._client, subject, data, self._signature, timeout_s=self._timeout_s
             )
             reply = json.loads(message.data)
         except nats.errors.NoRespondersError:

@@ -11,7 +11,7 @@ import pytest
 from nats.aio.client import Client
 from nats.errors import NoRespondersError
 
-from streamlog.authz.signature import KEY, NODE, NONCE, SIGNATURE, TIME, node_signature, sign
+from streamlog.authz.signature import KEY, NODE, NONCE, REPLY, SIGNATURE, TIME, node_signature, sign
 from streamlog.jetstream.auth.identity import stretched
 from streamlog.jetstream.leaders.node_rpc import subject_of
 from streamlog.model import NodeId
@@ -26,10 +26,15 @@ class Asker:
         self._client = client
         self._key = key
 
-    def headers(self, subject: str, data: bytes, ago_ms: int = 0) -> dict[str, str]:
+    def headers(
+        self, subject: str, data: bytes, ago_ms: int = 0, *, reply: str | None = None
+    ) -> dict[str, str]:
+        """``reply``: where the answer is to go; None: to an inbox, to which ``send`` has it go."""
         assert self._key is not None
         now_ms = time.time_ns() // 1_000_000 - ago_ms
-        return sign({KEY: self._key.public}, subject, data, self._key.sign, now_ms=now_ms)
+        reply = self._client.new_inbox() if reply is None else reply
+        who = {KEY: self._key.public}
+        return sign(who, subject, data, self._key.sign, now_ms=now_ms, reply=reply)
 
     async def ask(self, verb: str, body: Any = None) -> dict[str, Any]:
         data = json.dumps(body).encode() if body is not None else b""
@@ -39,9 +44,18 @@ class Asker:
     async def send(
         self, subject: str, data: bytes, headers: dict[str, str] | None
     ) -> dict[str, Any]:
-        message = await self._client.request(subject, data, timeout=10, headers=headers)
-        found: dict[str, Any] = json.loads(message.data.splitlines()[0])
+        answer = await self.answer(subject, data, headers)
+        found: dict[str, Any] = json.loads(answer.splitlines()[0])
         return found
+
+    async def answer(
+        self, subject: str, data: bytes, headers: dict[str, str] | None, reply: str | None = None
+    ) -> bytes:
+        """``reply``: another reply subject than the one that is signed."""
+        reply = reply or (headers or {}).get(REPLY) or self._client.new_inbox()
+        heard = await self._client.subscribe(reply, max_msgs=1)
+        await self._client.publish(subject, data, reply=reply, headers=headers)
+        return (await heard.next_msg(timeout=10)).data
 
 
 @pytest.fixture
@@ -110,8 +124,7 @@ async def test_direct_gets_likewise(guarded: GuardedNode, client: Client) -> Non
     data = b'{"seq":1}'
     with pytest.raises(NoRespondersError):  # as where no such stream is
         await client.request(subject, data, timeout=10)
-    signed = admin.headers(subject, data)
-    assert (await client.request(subject, data, timeout=10, headers=signed)).data == b"x"
+    assert await admin.answer(subject, data, admin.headers(subject, data)) == b"x"
 
 
 async def test_a_signature_counts_once_for_its_request_and_its_time(
@@ -142,6 +155,22 @@ async def test_a_signature_counts_once_for_its_request_and_its_time(
     assert any("signed" in reason for reason in reasons)
 
 
+async def test_an_answer_goes_where_the_request_was_signed_for(
+    guarded: GuardedNode, client: Client
+) -> None:
+    """Whoever hears a signed request may send it first, with a reply subject of their own."""
+    admin = Asker(client, guarded.admin_key)
+    subject, data = f"{PREFIX}STREAM.MSG.GET.secret", b'{"seq":1}'
+    signed, theirs = admin.headers(subject, data), client.new_inbox()
+    for forged in (signed, signed | {REPLY: theirs}, {**signed, REPLY: ""}):
+        told = json.loads(await admin.answer(subject, data, forged, theirs))
+        assert code(told) == 401
+    without = {name: value for name, value in signed.items() if name != REPLY}
+    assert code(json.loads(await admin.answer(subject, data, without, theirs))) == 401
+    found = json.loads(await admin.answer(subject, data, signed))
+    assert found["message"]["seq"] == 1, "the attempts have spent nothing"
+
+
 async def test_what_nats_reports_is_not_believed_unasked(
     guarded: GuardedNode, client: Client
 ) -> None:
@@ -156,20 +185,26 @@ async def test_nodes_answer_nodes_alone(guarded: GuardedNode, client: Client) ->
     asker = Asker(client)
     subject = subject_of("streamlog", NodeId(1), "PURGE")
     data = json.dumps({"stream": "orders", "partition": 0}).encode()
-    wrong = sign({NODE: "1"}, subject, data, node_signature(b"guessed"), now_ms=now())
+    wrong = signed_as_node(client, subject, data, b"guessed")
     admin = Asker(client, guarded.admin_key).headers(subject, data)
     for headers in (None, wrong, admin):
         assert code(await asker.send(subject, data, headers)) == 401
     secret = stretched((guarded.directory / "node-password").read_bytes().strip())
     subject = subject_of("streamlog", NodeId(1), "NO_SUCH_VERB")
-    right = sign({NODE: "1"}, subject, data, node_signature(secret), now_ms=now())
+    right = signed_as_node(client, subject, data, secret)
+    elsewhere = await asker.answer(subject, data, right, client.new_inbox())
+    assert code(json.loads(elsewhere.splitlines()[0])) == 401
     assert code(await asker.send(subject, data, right)) not in (0, 401)
+    assert code(await asker.send(subject, data, right)) == 401, "once"
     reader = Asker(client, guarded.admin_key)
     assert (await reader.ask("STREAM.INFO.orders"))["state"]["messages"] == 10
 
 
-def now() -> int:
-    return time.time_ns() // 1_000_000
+def signed_as_node(client: Client, subject: str, data: bytes, secret: bytes) -> dict[str, str]:
+    return sign(
+        {NODE: "1"}, subject, data, node_signature(secret), now_ms=time.time_ns() // 1_000_000,
+        reply=client.new_inbox(), nonce="another process of a node.1",
+    )  # fmt: skip
 
 
 async def test_commands_sign_with_the_nkey_of_nats(guarded: GuardedNode) -> None:
@@ -195,10 +230,9 @@ async def test_an_answer_is_no_publish(guarded: GuardedNode, client: Client) -> 
     subject, data = f"{PREFIX}DIRECT.GET.deputy", b'{"seq":1}'
     obeyed = await client.subscribe("$JS.EVENT.ADVISORY.API.forged")
     for reply in ("victim.a", "deputy.a", "$JS.EVENT.ADVISORY.API.forged"):
-        headers = admin.headers(subject, data)
+        headers = admin.headers(subject, data, reply=reply)
         await client.publish(subject, data, reply=reply, headers=headers)
-    heard = await client.request(subject, data, timeout=10, headers=admin.headers(subject, data))
-    assert heard.data == b"forged"
+    assert await admin.answer(subject, data, admin.headers(subject, data)) == b"forged"
     for name in ("deputy", "victim"):
         assert (await admin.ask(f"STREAM.INFO.{name}"))["state"]["last_seq"] == 1, name
     assert obeyed.pending_msgs == 0
@@ -214,7 +248,7 @@ async def test_a_request_that_wants_no_answer_is_not_carried_out(
     config = {"name": "unasked", "subjects": ["unasked"]}
     assert code(await admin.ask("STREAM.CREATE.unasked", config)) == 0
     subject = f"{PREFIX}STREAM.DELETE.unasked"
-    await client.publish(subject, b"", headers=admin.headers(subject, b""))
+    await client.publish(subject, b"", headers=admin.headers(subject, b"", reply=""))
     await client.publish("unasked", b"x", reply=subject)
     ack = await client.request("unasked", b"y", timeout=10)
     assert json.loads(ack.data)["seq"] == 2, "the first one was acknowledged by then"

@@ -1,7 +1,9 @@
 """Who asks over NATS, and what they may do."""
 
 import hashlib
+import itertools
 import json
+import secrets
 import time
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
@@ -54,7 +56,15 @@ class RequestIdentities:
         self._request_info = settings.nats_request_info
         self._node_secrets = node_secrets
         self._now_ms = now_ms
-        self._verifier = RequestVerifier(settings.signature_window_ms, node_secrets, now_ms)
+        self._verifier = RequestVerifier(
+            settings.signature_window_ms,
+            node_secrets,
+            now_ms,
+            checks_reply=settings.check_reply_subject,
+        )
+        self._sender = secrets.token_urlsafe(18)
+        """This process, among nodes. Another one of the same node counts anew."""
+        self._numbers = itertools.count()
 
     def of_client(self, message: Msg) -> RequestIdentity:
         """Raises AuthenticationFailed for a wrong signature; without any it is nobody known."""
@@ -73,22 +83,29 @@ class RequestIdentities:
         """Raises AuthenticationFailed for what no node has sent."""
         if self._authority.enforced:
             try:
-                self._verifier.node(message.subject, message.data, message.headers or {})
+                self._verifier.node(
+                    message.subject, message.data, message.headers or {}, reply=message.reply
+                )
             except AuthenticationFailed as error:
                 self._authority.audit.not_authenticated(Session(), str(error), by="NATS, as a node")
                 raise
 
-    def as_node(self, subject: str, payload: bytes) -> dict[str, str] | None:
+    def as_node(self, subject: str, payload: bytes, reply: str) -> dict[str, str] | None:
         """Headers of what this node asks another one; None where nobody asks for them."""
         found = self._node_secrets()  # others may demand it before this node does
         if not found:
             return None
-        signature = node_signature(found[0])
-        return sign({NODE: "1"}, subject, payload, signature, now_ms=self._now_ms())
+        nonce = f"{self._sender}.{next(self._numbers)}"
+        signature, now_ms = node_signature(found[0]), self._now_ms()
+        return sign(
+            {NODE: "1"}, subject, payload, signature, now_ms=now_ms, reply=reply, nonce=nonce
+        )
 
     def _principal(self, message: Msg, headers: Mapping[str, str]) -> Principal:
         if KEY in headers:
-            key = self._verifier.user(message.subject, message.data, headers, self._is_known)
+            key = self._verifier.user(
+                message.subject, message.data, headers, self._is_known, reply=message.reply
+            )
             return Principal.user(self._names.get(key, key))
         if self._request_info and REQUEST_INFO in headers:
             return Principal(NATS_KIND, _reported(headers[REQUEST_INFO]))

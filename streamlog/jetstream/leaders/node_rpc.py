@@ -13,10 +13,8 @@ from nats.aio.client import Client
 
 from streamlog.errors import CorruptData, NodeUnreachable, NotLeader, RequestTimedOut
 from streamlog.jetstream.errors import ApiError, ApiRefused, api_error
+from streamlog.jetstream.signed_request import Sign, ask
 from streamlog.model import NodeId
-
-Sign = Callable[[str, bytes], dict[str, str] | None]
-"""Headers that prove who asks that of that subject."""
 
 
 class NodeAnswer(NamedTuple):
@@ -61,7 +59,10 @@ class NodeRpc:
     """Asks other nodes."""
 
     def __init__(
-        self, client: Callable[[], Client], domain: str, sign: Sign = lambda _subject, _data: None
+        self,
+        client: Callable[[], Client],
+        domain: str,
+        sign: Sign = lambda _subject, _data, _reply: None,
     ) -> None:
         self._client = client
         self._domain = domain
@@ -76,9 +77,7 @@ class NodeRpc:
         subject = subject_of(self._domain, node_id, verb)
         try:
             data = json.dumps(fields, separators=(",", ":")).encode()
-            message = await self._client().request(
-                subject, data, timeout=timeout_s, headers=self._sign(subject, data)
-            )
+            message = await ask(self._client(), subject, data, self._sign, timeout_s=timeout_s)
         except nats.errors.NoRespondersError:
             raise NodeUnreachable(f"node {node_id} is not at this NATS server") from None
         except nats.errors.TimeoutError:
