@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
-from streamlog.jetstream.messages.stored_messages import KnownSubjects
+from streamlog.jetstream.messages.matching import KnownSubjects
 
 SUBJECTS_MAX: Final = 100_000
 """In one page, as JetStream has it."""

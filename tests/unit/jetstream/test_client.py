@@ -44,7 +44,7 @@ def client(*answers: bytes) -> ManagementClient:
         return SimpleNamespace(data=waiting.pop(0) if len(waiting) > 1 else waiting[0])
 
     found = ManagementClient("nats://127.0.0.1:4222")
-    found._client = SimpleNamespace(request=request)  # type: ignore[assignment]
+    found._client = SimpleNamespace(request=request, new_inbox=str)  # type: ignore[assignment]
     return found
 
 
