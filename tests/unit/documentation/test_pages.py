@@ -26,7 +26,8 @@ from documentation.release_notes import notes
 from streamlog.cli.program import app
 from tests.runbook import pages, steps
 
-PAGES = [ROOT / "README.md", ROOT / "CHANGELOG.md", *sorted(DOCS.rglob("*.md"))]
+TOP = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING", "SECURITY")]
+PAGES = [*TOP, *sorted(DOCS.rglob("*.md"))]
 COMMAND = re.compile(r"(?:^|\$ )(streamlog (?:[a-z-]+ ?)+)", re.MULTILINE)
 
 
@@ -71,6 +72,13 @@ def test_links_out_of_the_docs_become_text() -> None:
     assert without_outer_links("[a](../page.md)", PurePosixPath("runbooks/x.md")) == (
         "[a](../page.md)"
     )
+
+
+def test_the_recipes_name_files_that_exist() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    files = set(re.findall(r"`((?:streamlog|tests|docs|deploy|config)/[\w./-]+)`", text))
+    assert len(files) > 40
+    assert [name for name in sorted(files) if not (ROOT / name).exists()] == []
 
 
 # Commands
