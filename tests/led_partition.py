@@ -122,6 +122,8 @@ class FakePartition:
         self.beside: dict[str, bytes] = {}
         self.may_read = asyncio.Event()
         self.may_read.set()
+        self.older_bytes = 0
+        """Of records that are not among ``batches``."""
         self.readings = 0
         """How often somebody began to read it."""
 
@@ -193,7 +195,7 @@ class FakePartition:
 
     @property
     def size_bytes(self) -> int:
-        return sum(map(len, self.batches))
+        return self.older_bytes + sum(map(len, self.batches))
 
     def read_beside(self, name: str) -> bytes:
         return self.beside.get(name, b"")

@@ -29,3 +29,11 @@ def collect_seldom() -> None:
     where there are 10,000.
     """
     gc.set_threshold(YOUNG_MAX, *gc.get_threshold()[1:])
+
+
+def leave_garbage() -> None:
+    """The process ends: its memory goes with it. To look through all of it for cycles first, and to
+    take them apart, took 7 s of a stop with 20,000 partitions.
+    """
+    gc.disable()
+    gc.freeze()

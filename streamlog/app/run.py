@@ -17,7 +17,7 @@ from streamlog.app.inter_node_auth import warn_of_no_secret
 from streamlog.app.listen_check import check_exposure
 from streamlog.app.logs import configure_logs
 from streamlog.app.node import Node
-from streamlog.app.process_limits import allow_open_files, collect_seldom
+from streamlog.app.process_limits import allow_open_files, collect_seldom, leave_garbage
 from streamlog.config import Settings
 from streamlog.errors import ConfigError, StreamlogError
 from streamlog.log.encryption.key_ring import KeyRing
@@ -51,6 +51,7 @@ def run_node(settings: Settings) -> None:
         clean = runner.run(_run(settings, data_dir, keys))
         if clean:
             data_dir.end_run()
+    leave_garbage()
     sys.exit(0 if clean else 1)
 
 

@@ -274,6 +274,7 @@ async def test_a_long_window_keeps_neither_metadata_nor_other_partitions_waiting
     slow, quick = ingest.add("slow"), ingest.add("quick")
     for partition in (slow, quick):
         partition.log_end_offset = partition.high_watermark = 11  # of records too old to have ids
+        partition.older_bytes = 1 << 20
     slow.may_read.clear()
     await ingest.lead(ONE, 1, "slow", "quick")
     await until(lambda: len(ingest.source._listening) == 1)

@@ -13,6 +13,7 @@ from streamlog.ingest.acks.inflight_limit import InflightBytes
 from streamlog.ingest.acks.pending_acks import UNAWAITED
 from streamlog.ingest.acks.publisher_answers import PublisherAnswers
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots, KeptSnapshot
 from streamlog.ingest.ingest_settings import IngestSettings
@@ -530,7 +531,7 @@ class Life:
 class NoSnapshots(DedupSnapshots):
     """Of a node that has none."""
 
-    async def recall(self, kept: KeptSnapshot, since_ms: int) -> int:
+    async def recall(self, kept: KeptSnapshot, since_ms: int, in_thread: InThread = alone) -> int:
         return 0
 
 

@@ -9,6 +9,7 @@ from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import CorruptData, Unavailable
 from streamlog.ingest.admission.rollup_deletes import RolledPartition
+from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, InThread, SharedHops, alone
 from streamlog.ingest.dedup_recovery.snapshots import (
     DedupSnapshots,
     KeptSnapshot,
@@ -20,13 +21,18 @@ from streamlog.ingest.dedup_recovery.window_scan import (
     Scanned,
     look_at_recent,
     rebuild_window,
+    recent_of,
 )
 from streamlog.ingest.partition_ingest import PartitionIngest
 
 logger = logging.getLogger(__name__)
 
-AT_ONCE: Final = 4
+HOPS_AT_ONCE: Final = 4
+"""To worker threads that read logs."""
+AT_ONCE: Final = HOPS_AT_ONCE * CALLS_MAX
 """Windows that are rebuilt side by side."""
+KNOWING_AT_ONCE: Final = 4
+"""Logs that are read for their subjects, which may be all of each."""
 RETRY_S: Final = 0.5
 """Until a log is read again that could not be."""
 
@@ -64,6 +70,7 @@ class DedupRecoveryScheduler:
         self._waiting: deque[DedupRecovery] = deque()
         self._unread: list[DedupRecovery] = []
         """Their logs could not be read; they wait again after a while."""
+        self._knowing = asyncio.Semaphore(KNOWING_AT_ONCE)
         self._added = asyncio.Event()
         self.count = 0
         """Inlets that are not open yet."""
@@ -102,20 +109,38 @@ class DedupRecoveryScheduler:
 
     async def drain(self) -> None:
         """Return when none waits."""
+        hops, workers = SharedHops(HOPS_AT_ONCE), 0
         async with asyncio.TaskGroup() as group:
-            for _ in range(min(AT_ONCE, len(self._waiting))):
-                group.create_task(self._work())
 
-    async def _work(self) -> None:
+            async def work() -> None:
+                nonlocal workers
+                await self._work(hops.run, one_more)
+                workers -= 1
+
+            def one_more() -> None:
+                nonlocal workers
+                if self._waiting and workers < AT_ONCE:
+                    workers += 1
+                    group.create_task(work())
+
+            for _ in range(min(AT_ONCE, len(self._waiting))):
+                one_more()
+
+    async def _work(
+        self, in_thread: InThread = alone, one_more: Callable[[], None] = lambda: None
+    ) -> None:
+        """``one_more`` has another task do so, if one is of use."""
         while self._waiting:
             opening = self._waiting.popleft()
+            one_more()
             inlet, is_over = opening.inlet, True
             try:
                 if not inlet.closed:
-                    recent = await self._rebuild(opening)
+                    recent = await self._rebuild(opening, in_thread)
                     is_over = recent is not None
                     if recent is not None:
-                        await self._know_subjects(inlet, opening.partition, recent)
+                        async with self._knowing:
+                            await self._know_subjects(inlet, opening.partition, recent)
                         self._open(inlet)
             finally:
                 if is_over:
@@ -123,7 +148,7 @@ class DedupRecoveryScheduler:
                 else:
                     self._unread.append(opening)
 
-    async def _rebuild(self, opening: DedupRecovery) -> list[Scanned] | None:
+    async def _rebuild(self, opening: DedupRecovery, in_thread: InThread) -> list[Scanned] | None:
         """What the last messages are, when all ids are known that can be; None: try again. A bug
         here must not keep the stream shut.
         """
@@ -131,14 +156,22 @@ class DedupRecoveryScheduler:
         sequencer, tp = inlet.sequencer, partition.tp
         extra = {"stream": tp.stream, "partition": tp.partition, "epoch": inlet.leader_epoch}
         since_ms = self._now_ms() - sequencer.duplicate_window_ms
+        whole: list[Scanned] = []
         try:
             if not known_offset:
                 kept = KeptSnapshot(partition, sequencer, inlet.leader_epoch)
-                known_offset = await self._snapshots.recall(kept, since_ms)
+                known_offset = await self._snapshots.recall(kept, since_ms, in_thread)
             count = await rebuild_window(
-                partition, sequencer, since_ms=since_ms, from_offset=known_offset
+                partition,
+                sequencer,
+                since_ms=since_ms,
+                from_offset=known_offset,
+                in_thread=in_thread,
+                whole=whole,
             )
-            recent = await self._look_at_recent(partition)
+            recent = recent_of(partition, whole)
+            if recent is None:
+                recent = await self._look_at_recent(partition, in_thread)
         except Unavailable as error:
             sequencer.abort(opening.known_offset)  # which is read again
             is_over = self._now_ms() >= deadline_ms
@@ -156,10 +189,12 @@ class DedupRecoveryScheduler:
             return recent
         return []
 
-    async def _look_at_recent(self, partition: OpenedPartition) -> list[Scanned]:
+    async def _look_at_recent(
+        self, partition: OpenedPartition, in_thread: InThread
+    ) -> list[Scanned]:
         """Nothing where it is damaged. Raises Unavailable."""
         try:
-            return await look_at_recent(partition)
+            return await look_at_recent(partition, in_thread)
         except CorruptData as error:
             tp = partition.tp
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}

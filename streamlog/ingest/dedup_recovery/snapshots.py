@@ -5,10 +5,12 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import CorruptFile, StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.ingest.dedup_recovery.snapshot import FILE_NAME, DedupSnapshot, decode, encode
 from streamlog.model import NO_EPOCH, EpochEnd, TopicPartition
 
@@ -144,14 +146,14 @@ class DedupSnapshots:
         has_ids = snapshot.last is not None or any(ids for _, ids in snapshot.slots)
         return has_ids or self._bytes_behind(kept) > NOTHING_BYTES
 
-    async def recall(self, kept: KeptSnapshot, since_ms: int) -> int:
+    async def recall(self, kept: KeptSnapshot, since_ms: int, in_thread: InThread = alone) -> int:
         """Have the sequencer know what the snapshot does; up to which offset that is all.
 
         0 where there is none, or none that fits the log and has all ids of that time.
         """
         partition, sequencer = kept.partition, kept.sequencer
         try:
-            snapshot = await asyncio.to_thread(_read, partition)
+            snapshot = await in_thread(partial(_read, partition))
         except (CorruptFile, StreamlogError) as error:
             _warn("snapshot of message ids is not used", partition.tp, error)
             return 0

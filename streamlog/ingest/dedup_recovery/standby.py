@@ -7,13 +7,16 @@ that, since the rest may yet be cut off.
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError
 from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.subject_sequences import IndexedPartition
+from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.window_scan import (
     ReadablePartition,
     first_offset,
@@ -29,7 +32,7 @@ UNKNOWN: Final = -1
 PAUSE_S: Final = 0.2
 """Between two looks at what has come, so that many small batches are read at once."""
 READ_BYTES: Final = 512 * 1024
-"""Decoded in one go, in a thread that the event loop has to take turns with."""
+"""Decoded of one log in one go, in a thread that the event loop has to take turns with."""
 
 
 class FollowedPartition(ReadablePartition, IndexedPartition, Protocol):
@@ -83,6 +86,7 @@ class Standby:
         self._behind: dict[_Followed, None] = {}
         """Those of which more may be committed by now."""
         self._any_behind = asyncio.Event()
+        self._hops = SharedHops(1)
 
     def follow(
         self, stream: str, partitions: Iterable[FollowedPartition], *, duplicate_window_ms: int
@@ -133,9 +137,17 @@ class Standby:
             await self._any_behind.wait()
             self._any_behind.clear()
             behind, self._behind = self._behind, {}
-            for followed in behind:
-                await self._catch_up(followed)
+            waiting = deque(behind)
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(CALLS_MAX, len(waiting))):
+                    group.create_task(self._catch_up_with(waiting))
             await asyncio.sleep(PAUSE_S)
+
+    async def _catch_up_with(self, waiting: deque[_Followed]) -> None:
+        while waiting:
+            followed = waiting.popleft()
+            if self._is_followed(followed):  # a node that starts leads most of them by now
+                await self._catch_up(followed)
 
     def _new(self, partition: FollowedPartition, duplicate_window_ms: int) -> _Followed:
         def moved() -> None:
@@ -177,12 +189,13 @@ class Standby:
         if followed.known_offset < partition.log_start_offset:
             since_ms = self._now_ms() - window_ms
             first = await first_offset(partition, since_ms)
-            if self._is_followed(followed):
-                followed.sequencer.leave_out(since_ms)
-                followed.known_offset = first
+            if not self._is_followed(followed):
+                return
+            followed.sequencer.leave_out(since_ms)
+            followed.known_offset = first
         while (offset := followed.known_offset) < partition.high_watermark:
             with await partition.read(offset, READ_BYTES) as part:
-                found = await asyncio.to_thread(scan, part)
+                found = await self._hops.run(partial(scan, part))
             if not self._is_followed(followed) or found.next_offset <= offset:
                 return
             remember(followed.sequencer, found.ids, self._now_ms() - window_ms)

@@ -4,13 +4,14 @@ Up to the log end: what a former leader appended is kept by its successor, commi
 retry of it must not be stored a second time.
 """
 
-import asyncio
 import logging
+from functools import partial
 from typing import NamedTuple, Protocol
 
 from streamlog.errors import StreamlogError, Unavailable
 from streamlog.ingest.admission import rollup as rolls
 from streamlog.ingest.admission.sequencer import Sequencer
+from streamlog.ingest.dedup_recovery.hops import InThread, alone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.model import TopicPartition
 from streamlog.record.batch import batches
@@ -22,6 +23,9 @@ logger = logging.getLogger(__name__)
 NEVER_MS = 2**62
 """Later than any time."""
 READ_BYTES = 4 * 1024 * 1024
+WHOLE_BYTES = 64 * 1024
+"""A log no larger than this is read once, as a whole. To look up where its window begins, and to
+read its last messages again, would take longer than that."""
 MESSAGE_ID = "Nats-Msg-Id"
 _MESSAGE_ID_BYTES = MESSAGE_ID.encode()
 EXPECTATION = "Nats-Expected-Last-Subject-Sequence"
@@ -46,6 +50,9 @@ class ReadablePartition(Protocol):
 
     @property
     def log_end_offset(self) -> int: ...
+
+    @property
+    def size_bytes(self) -> int: ...
 
     async def offset_for_timestamp(self, timestamp_ms: int) -> tuple[int, int] | None: ...
 
@@ -75,27 +82,42 @@ class Scanned(NamedTuple):
 
 
 async def rebuild_window(
-    partition: ReadablePartition, sequencer: Sequencer, *, since_ms: int, from_offset: int = 0
+    partition: ReadablePartition,
+    sequencer: Sequencer,
+    *,
+    since_ms: int,
+    from_offset: int = 0,
+    in_thread: InThread = alone,
+    whole: list[Scanned] | None = None,
 ) -> int:
     """Have ``sequencer`` remember every id stored since then, at or above ``from_offset``.
 
     How many they are. Decodes in worker threads. At damaged records it ends and says so: a stream
     must not stay shut for them. Raises Unavailable where asking again may help, as with a disk that
     is full just when an index has to be mended.
+
+    ``whole`` has a small log read from its start, and gets what was read of it.
     """
     offset, count = from_offset, 0
+    if whole is not None and (from_offset or partition.size_bytes > WHOLE_BYTES):
+        whole = None
     try:
         if not from_offset:
-            offset = await first_offset(partition, since_ms)
+            if whole is not None:
+                offset = partition.log_start_offset
+            else:
+                offset = await first_offset(partition, since_ms)
             sequencer.leave_out(since_ms)
         while offset < partition.log_end_offset:
             with await partition.read_appended(offset, READ_BYTES) as part:
-                found = await asyncio.to_thread(scan, part)
+                found = await in_thread(partial(scan, part))
             count += remember(sequencer, found.ids, since_ms)
             if found.next_offset <= offset:  # the log is being cut: another node leads
                 sequencer.leave_out(NEVER_MS)
                 break
             offset = found.next_offset
+            if whole is not None:
+                whole.append(found)
     except Unavailable:
         raise
     except StreamlogError as error:
@@ -104,17 +126,37 @@ async def rebuild_window(
     return count
 
 
-async def look_at_recent(partition: ReadablePartition) -> list[Scanned]:
+async def look_at_recent(
+    partition: ReadablePartition, in_thread: InThread = alone
+) -> list[Scanned]:
     """The last messages; all of the last batch is among them. Raises StreamlogError."""
     end, found = partition.log_end_offset, list[Scanned]()
-    offset = max(partition.log_start_offset, end - RECENT_MESSAGES)
+    offset = _recent_from(partition)
     while offset < end:
         with await partition.read_appended(offset, READ_BYTES) as part:
-            found.append(await asyncio.to_thread(scan, part))
+            found.append(await in_thread(partial(scan, part)))
         if found[-1].next_offset <= offset:
             break
         offset = found[-1].next_offset
     return found
+
+
+def recent_of(partition: ReadablePartition, whole: list[Scanned]) -> list[Scanned] | None:
+    """As ``look_at_recent``, out of what was read of a log from its start; None where its end is
+    not among that.
+    """
+    if not whole or whole[-1].next_offset < partition.log_end_offset:
+        return None
+    first = _recent_from(partition)
+    recent = [it for it in whole if it.next_offset > first]
+    return [
+        it._replace(rollups=tuple(rollup for rollup in it.rollups if rollup[0] >= first))
+        for it in recent
+    ]
+
+
+def _recent_from(partition: ReadablePartition) -> int:
+    return max(partition.log_start_offset, partition.log_end_offset - RECENT_MESSAGES)
 
 
 async def first_offset(partition: ReadablePartition, since_ms: int) -> int:

@@ -1,9 +1,17 @@
 """An inlet stays shut until the ids in its log are known, where that is a matter of time."""
 
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
 import pytest
 
 from streamlog.errors import CorruptBatch, StorageFull, StreamlogError
-from streamlog.ingest.dedup_recovery.scheduler import DedupRecoveryScheduler
+from streamlog.ingest.acks.pending_acks import UNAWAITED
+from streamlog.ingest.dedup_recovery.hops import SharedHops
+from streamlog.ingest.dedup_recovery.scheduler import HOPS_AT_ONCE, DedupRecoveryScheduler
 from streamlog.ingest.dedup_recovery.snapshots import DedupSnapshots
 from streamlog.ingest.partition_ingest import PartitionIngest
 from streamlog.record.batch import PUBLISHED
@@ -72,3 +80,69 @@ async def test_who_leads_no_more_is_not_opened(monkeypatch: pytest.MonkeyPatch) 
     assert not await world.look()
     world.way.inlet.close()
     assert not await world.look() and world.openings.count == 0
+
+
+class Hops(ThreadPoolExecutor):
+    """The loop's worker threads; counts what it is handed."""
+
+    count = 0
+
+    def submit(self, call: Callable[..., Any], /, *arguments: Any, **more: Any) -> Future[Any]:
+        self.count += 1
+        return super().submit(call, *arguments, **more)
+
+
+async def test_small_logs_share_their_hops_to_threads() -> None:
+    asyncio.get_running_loop().set_default_executor(hops := Hops(4))
+    ways, opened = [Way() for _ in range(300)], list[PartitionIngest]()
+    openings = DedupRecoveryScheduler(
+        opened.append, snapshots=DedupSnapshots(list), now_ms=lambda: 1_000_000
+    )
+    for number, way in enumerate(ways):
+        run = RecordRun(attributes=PUBLISHED)
+        headers = [(b"subject", b"orders"), (b"Nats-Msg-Id", b"%d" % number)]
+        run.append(None, b"x", headers)
+        way.partition.append(run, UNAWAITED)
+        way.partition.commit()
+        openings.add(way.inlet, way.partition)
+    await openings.drain()
+    assert len(opened) == len(ways) and openings.count == 0
+    # Two calls of each, one for its snapshot and one for its log, go about CALLS_MAX together.
+    assert hops.count <= len(ways) // 5
+    for number, way in enumerate(ways):
+        slots, last = way.inlet.sequencer.known()
+        assert [ids for _, ids in slots] == [{b"%d" % number: 10}]
+        assert last == (b"%d" % number, 10)
+
+
+async def test_one_that_fails_does_not_fail_those_it_shares_a_hop_with() -> None:
+    hops = SharedHops(1)
+
+    def fail() -> int:
+        raise StorageFull("no room")
+
+    async def ask(call: Callable[[], int]) -> int | str:
+        try:
+            return await hops.run(call)
+        except StorageFull as error:
+            return str(error)
+
+    calls: list[Callable[[], int]] = [lambda: 1, fail, lambda: 3]
+    assert await asyncio.gather(*map(ask, calls)) == [1, "no room", 3]
+
+
+async def test_what_nobody_waits_for_any_more_is_not_called() -> None:
+    asyncio.get_running_loop().set_default_executor(executor := Hops(1))
+    hops, called = SharedHops(1), list[int]()
+    tasks = [asyncio.create_task(hops.run(lambda at=at: called.append(at))) for at in range(3)]  # type: ignore[misc]
+    await asyncio.sleep(0)
+    tasks[1].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert (called, executor.count) == ([0, 2], 1)
+
+
+async def test_few_calls_run_side_by_side() -> None:
+    barrier = threading.Barrier(HOPS_AT_ONCE)
+    hops = SharedHops(HOPS_AT_ONCE)
+    waits = (hops.run(lambda: barrier.wait(60)) for _ in range(HOPS_AT_ONCE))
+    assert len(set(await asyncio.gather(*waits))) == HOPS_AT_ONCE

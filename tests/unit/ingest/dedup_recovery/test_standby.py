@@ -186,3 +186,22 @@ async def test_ids_that_were_not_looked_for_are_not_claimed() -> None:
     follow(standby, partition)
     await standby._catch_up(standby._followed["orders"][TP])
     assert taken(standby).sequencer.complete_since_ms == 880_000
+
+
+async def test_what_is_led_by_the_time_it_would_be_read_is_not_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As nearly all of a node that starts."""
+    standby = Standby(now_ms=lambda: 0)
+    partitions = [FakePartition(TopicPartition("orders", number)) for number in range(100)]
+    for partition in partitions:
+        store(partition, "a")
+        partition.move(11)
+    follow(standby, *partitions)
+    running = asyncio.create_task(standby.run())
+    await asyncio.sleep(0)
+    for partition in partitions[1:]:
+        standby.take(partition)
+    await until(lambda: known_offset(standby) == 11)
+    running.cancel()
+    assert sum(partition.readings for partition in partitions[1:]) <= 1
