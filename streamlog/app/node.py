@@ -56,6 +56,7 @@ from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.nodes.data_dir import DataDir
 from streamlog.metadata.nodes.node_condition import (
+    DAMAGED,
     DISABLING,
     DISK,
     NATS,
@@ -309,6 +310,10 @@ class Node:
                 http_certificate_left=None if https is None else https.not_after - now,
                 clock_ahead_s=metadata.clock_skew_s,
                 clock_agreed=metadata.clock_is_agreed,
+                gone=[
+                    f"{tp.stream}/{tp.partition}: {gone} ({self._registry.gone_path(tp)})"
+                    for tp, gone in self._registry.gone().items()
+                ],
             )
         )
 
@@ -318,6 +323,8 @@ class Node:
         found = {*disabling(troubles), *endured(troubles)} - {DISK}
         if self._is_without_nats():
             found.add(NATS)
+        if self._registry.is_damaged_alone():
+            found.add(DAMAGED)
         return tuple(sorted(found))
 
     def _is_without_nats(self) -> bool:
@@ -347,7 +354,8 @@ class Node:
         shown = await self._progress()
         ends = await self._log_ends.known({tp for group in shown for tp in group.committed})
         metadata, image = self._metadata, self._metadata.image
-        partitions = PartitionGauges(totals, offline=totals.failed + len(self._registry.unopened))
+        offline = totals.failed + len(self._registry.unopened)
+        partitions = PartitionGauges(totals, offline=offline, gone=len(self._registry.gone()))
         machine = MachineGauges(self._data_dir.path)
         if not metadata.is_open:
             return [partitions, machine]

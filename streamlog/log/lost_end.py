@@ -4,10 +4,13 @@ Once a log is opened, its files tell no more that there was more in it: what was
 what is missing is made anew. A node that is killed before the controller has heard of the loss must
 not count as in sync at its next start. So a small file beside the log says it, before anything
 is cut or made; it goes when others count without this replica.
+
+Where there are no others, the records are gone, and their offsets are given to later ones. The file
+then says which those were, until an operator removes it: a restart must not hide the loss.
 """
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from streamlog.errors import StorageFull
 from streamlog.log.sidecar_files import SidecarFiles
@@ -15,6 +18,23 @@ from streamlog.log.sidecar_files import SidecarFiles
 logger = logging.getLogger(__name__)
 
 FILE_NAME: Final = "lost-end"
+_NOTED: Final = "until"
+_GONE: Final = "gone"
+
+
+class Gone(NamedTuple):
+    """Records that were acknowledged, and that no replica has any more."""
+
+    offset: int
+    end_offset: int
+    """As far as that is known; where it is not, it is ``offset``."""
+
+    def __str__(self) -> str:
+        if self.end_offset <= self.offset:
+            return f"from offset {self.offset} on, nobody knows how many"
+        if self.end_offset == self.offset + 1:
+            return f"offset {self.offset}"
+        return f"offsets {self.offset} to {self.end_offset - 1}"
 
 
 class LostEnd:
@@ -22,26 +42,69 @@ class LostEnd:
 
     def __init__(self, beside: SidecarFiles) -> None:
         self.is_noted = False
+        self.gone: Gone | None = None
+        self.path = f"{beside.directory}/{FILE_NAME}"
+        self._until = 0
+        """So far the log had reached, as far as that is known."""
         self._beside = beside
 
     def load(self) -> None:
-        self.is_noted = bool(self._beside.read(FILE_NAME))
+        """A line that nobody can read counts as a lost end: that is careful."""
+        for line in self._beside.read(FILE_NAME).decode(errors="replace").splitlines():
+            name, _, rest = line.partition(" ")
+            numbers = [int(it) for it in rest.split() if it.isdecimal()]
+            if name == _GONE and len(numbers) == len(Gone._fields):
+                self.gone = Gone(*numbers)
+            else:
+                self.is_noted = True
+                self._until = max([self._until, *numbers])
 
-    def note(self) -> None:
+    def note(self, until: int = 0) -> None:
         """Durable when this returns, unless the disk is full, which is no reason not to open the
-        log: then only this process knows.
+        log: then only this process knows. ``until``: so far it had reached, if that is known.
         """
-        if self.is_noted:
+        if self.is_noted and until <= self._until:
             return
+        self._until = max(self._until, until)
         try:
-            self._beside.write(FILE_NAME, b"1\n")
+            self._write(is_noted=True)
         except StorageFull as error:
             logger.warning("lost end not noted", extra={"error": str(error)})
         else:
             self.is_noted = True
 
     def forget(self) -> None:
-        """A power cut may bring it back: the next start is careful once more then."""
-        if self.is_noted:
+        """Others have what was lost here. A power cut may bring it back: the next start is careful
+        once more then.
+        """
+        if not self.is_noted:
+            return
+        self._until = 0
+        if self.gone is None:
             self._beside.remove(FILE_NAME)
-            self.is_noted = False
+        else:
+            self._write(is_noted=False)
+        self.is_noted = False
+
+    def settle(self, end_offset: int) -> Gone:
+        """No other replica has what was behind ``end_offset``. Known to this process also where it
+        cannot be written.
+        """
+        lost, self._until = Gone(end_offset, max(end_offset, self._until)), 0
+        if self.gone is not None:  # of an earlier time, and nobody has said yet that he knows
+            before = self.gone
+            lost = Gone(min(before.offset, end_offset), max(before.end_offset, lost.end_offset))
+        self.gone = lost
+        self._write(is_noted=False)
+        self.is_noted = False
+        return lost
+
+    def is_there(self) -> bool:
+        """The file: an operator who has seen which records are gone removes it. From any thread."""
+        return bool(self._beside.read(FILE_NAME))
+
+    def _write(self, *, is_noted: bool) -> None:
+        lines = [f"{_NOTED} {self._until}\n"] if is_noted else []
+        if self.gone is not None:
+            lines.append(f"{_GONE} {self.gone.offset} {self.gone.end_offset}\n")
+        self._beside.write(FILE_NAME, "".join(lines).encode())

@@ -7,6 +7,7 @@ from dataclasses import replace
 from streamlog.config import SyncPolicy
 from streamlog.errors import StorageFailed, StorageFull, StreamlogError, Unavailable
 from streamlog.log.log import PartitionLog
+from streamlog.log.lost_end import Gone
 from streamlog.log.segment.slice import FileSlice
 from streamlog.metadata.image.metadata_image import PartitionImage
 from streamlog.metadata.stream.config import StreamConfig
@@ -524,7 +525,7 @@ class Partition:
                 min_isr=min_isr,
             )
         if self.following.heard():
-            self._forget_lost_end()
+            self._settle_lost_end(is_alone=state.isr == {self._surroundings.node_id})
             self.health_changed()
         is_new = known != (state.leader, state.leader_epoch)
         if is_new:
@@ -534,11 +535,24 @@ class Partition:
             self._watchers.replicas_changed()
         return is_new
 
-    def _forget_lost_end(self) -> None:
+    def _settle_lost_end(self, *, is_alone: bool) -> None:
+        """``is_alone``: no other replica in sync has what this one has lost."""
+        lost_end, end = self._log.lost_end, self._log.log_end_offset
         try:
-            self.state.log.lost_end.forget()
+            if is_alone:
+                self.offsets_changed()  # the checkpoint knows more offsets than there are
+                lost_end.settle(end)
+            else:
+                lost_end.forget()
         except Unavailable as error:  # the next start is as careful
             logger.warning("lost end stays noted", extra={"error": str(error)})
+
+    @property
+    def gone(self) -> Gone | None:
+        """Records that were acknowledged and that no replica has any more, until somebody has said
+        that he knows.
+        """
+        return self._log.lost_end.gone
 
     def configure(self, config: StreamConfig) -> None:
         """Another configuration holds from now on."""

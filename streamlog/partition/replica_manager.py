@@ -30,6 +30,8 @@ from streamlog.errors import (
 )
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.log import PartitionLog
+from streamlog.log.lost_end import FILE_NAME as LOST_END_NAME
+from streamlog.log.lost_end import Gone
 from streamlog.log.storage.disk import Disk, OsDisk
 from streamlog.log.storage.file_pool import FilePool, open_files_allowed
 from streamlog.log.storage.removal import Removal
@@ -73,6 +75,10 @@ REMOVAL_STOP_S: Final = 2.0
 
 ALL_S: Final = 10.0
 """Between two looks at the health of all partitions, whether or not they have told of it."""
+
+LOSSES_S: Final = 2.0
+"""Between two looks whether somebody knows of records that are gone; nothing where there are none.
+"""
 
 T = TypeVar("T")
 Listener = Callable[[TopicPartition], None]
@@ -121,6 +127,8 @@ class ReplicaManager:
         """Partitions whose log could not be opened, and why."""
         self._ill: dict[Partition, None] = {}
         """Those that may be ailing, in the order in which they told of a change of their health."""
+        self._gone: dict[Partition, None] = {}
+        """Those of which records are gone for good, see ``Partition.gone``."""
         self._all_looked_at = -ALL_S
         self._upkeep = ScheduledTasks(
             self._partitions, self._checkpoints, self._workers, settings, reserve
@@ -224,6 +232,21 @@ class ReplicaManager:
         self._ill = {it: None for it in self._ill if it.is_ailing and not it.closed}
         return list(self._ill)
 
+    def gone(self) -> dict[TopicPartition, Gone]:
+        """Partitions that have lost records of which no replica has any more, and which."""
+        self._gone = {it: None for it in self._gone if it.gone is not None and not it.closed}
+        return {it.tp: gone for it in self._gone if (gone := it.gone) is not None}
+
+    def gone_path(self, tp: TopicPartition) -> str:
+        """Of the file that an operator removes who knows of it."""
+        return str(self._folders.path(tp) / LOST_END_NAME)
+
+    def is_damaged_alone(self) -> bool:
+        """Some partition has records that cannot be read, and no other replica in sync to fetch
+        them from.
+        """
+        return any(it.is_damaged and it.state.isr <= {self._node_id} for it in self._ailing())
+
     def _unopened(self) -> list[Path]:
         folders = [self._folders.path(tp) for tp in tuple(self._offline)]
         return [folder for folder in folders if folder.exists()]
@@ -318,6 +341,7 @@ class ReplicaManager:
             group.create_task(self._trimming.run())
             group.create_task(self._surroundings.indexes.run())
             group.create_task(self._open_when_there_is_room())
+            group.create_task(self._look_who_knows_of_losses())
             if self._replication is not None:
                 group.create_task(self._replication.run())
 
@@ -416,6 +440,8 @@ class ReplicaManager:
         partition.following.is_short = result.recovery.lost_end
         self._upkeep.opened(partition)
         self._ill[partition] = None
+        if partition.gone is not None:
+            self._gone[partition] = None
         if result.segment_count > 1:
             self._scrubbing.opened(partition)
 
@@ -536,6 +562,8 @@ class ReplicaManager:
 
     def _health_changed(self, partition: Partition) -> None:
         self._ill[partition] = None
+        if partition.gone is not None:
+            self._gone[partition] = None
         if self._replication is not None:
             self._replication.health_changed(partition)
         self._tell_offline()
@@ -572,6 +600,21 @@ class ReplicaManager:
                     self._converging.add(tp)
             await self._converging.settled()
             self._tell_offline()
+
+    async def _look_who_knows_of_losses(self) -> None:
+        """An operator who knows of lost records removes the file that says which they were."""
+        while True:
+            await asyncio.sleep(LOSSES_S)
+            for partition in tuple(self._gone):
+                if self._closed:
+                    return
+                lost_end, before = partition.state.log.lost_end, partition.gone
+                try:
+                    is_there = await self._in_worker(lost_end.is_there)
+                except StreamlogError:
+                    continue
+                if not is_there and partition.gone is before:
+                    lost_end.gone = None
 
     def _is_ailing(self, tp: TopicPartition) -> bool:
         partition = self._partitions.get(tp)

@@ -443,3 +443,41 @@ def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
         cluster.start(1)
         everyone.mark()
         everyone.agree(WELL)
+
+
+def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
+    """They were acknowledged. It leads on, and says so until somebody knows of it."""
+    row = Row(
+        page="critical: Node 1 (this one): 1 partition has lost records that were acknowledged, and"
+        " no other replica has them, such as ",
+        others="critical: Node 1: it has lost records that were acknowledged",
+        log="this node is not well reason=lost_records",
+        alerts=frozenset({"RecordsAreLost"}),
+        check=("node 1: it has lost records that were acknowledged, and no other replica has",),
+        state="live, lost_records trouble",
+    )
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        made = ("stream", "add", STREAM, "--partitions", "6", "--replicas", "1")
+        cluster.command_without_servers(*made)
+        wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
+        rows = json.loads(cluster[2].http(f"/api/partitions?stream={STREAM}")[1])["rows"]
+        number = next(it["partition"] for it in rows if it["leader"] == 1)
+        subject = f"{STREAM}.{number}" if number else STREAM
+        for text in ("kept", "lost", "lost"):
+            assert everyone.command("publish", subject, text, "--ack").code == 0
+        cluster[1].stop()
+        log = cluster[1].data_dir / "streams" / STREAM / str(number) / f"{0:020}.log"
+        first_batch = 12 + int.from_bytes(log.read_bytes()[8:12], "big")
+        os.truncate(log, first_batch)
+        everyone.mark()
+        cluster[1].spawn()
+        everyone.agree(row)
+        (told,) = everyone.page(1)
+        assert f"{STREAM}/{number}: offsets 1 to 2 (" in told, told
+        assert everyone.command("publish", subject, "new", "--ack").code == 0
+        cluster.kill(1)
+        everyone.mark()
+        cluster[1].spawn()
+        everyone.agree(row)
+        (log.parent / "lost-end").unlink()
+        everyone.agree(row._replace(page="", others="", alerts=frozenset(), check=(), state="live"))

@@ -125,9 +125,11 @@ class PartitionGauges(Collector):
     event loop, turned into text anywhere.
     """
 
-    def __init__(self, totals: PartitionTotals, *, offline: int) -> None:
+    def __init__(self, totals: PartitionTotals, *, offline: int, gone: int = 0) -> None:
+        """``gone``: of so many, records are gone for good."""
         self._totals = totals
         self._offline = offline
+        self._gone = gone
 
     def collect(self) -> Iterator[Metric]:
         here = self._totals
@@ -142,6 +144,11 @@ class PartitionGauges(Collector):
                 "partitions_damaged",
                 "Partitions of which this node cannot read some records",
                 here.damaged,
+            ),
+            (
+                "partitions_with_lost_records",
+                "Partitions that lost acknowledged records of which no replica has any more",
+                self._gone,
             ),
             (
                 "partitions_auto_paused",

@@ -166,7 +166,7 @@ class Recovery:
         end = active.segment.next_offset if active else self._log_start_offset
         self.report.lost_synced = max(0, self._recovery_point - end)
         if self.report.lost_synced:
-            self._note_lost_end()
+            self._note_lost_end(self._recovery_point)
         if active is not None and end < self._log_start_offset:
             self._remove(list(reversed(self._segments)))
             active = None
@@ -425,10 +425,10 @@ class Recovery:
             segment.key = None
         return found
 
-    def _note_lost_end(self) -> None:
-        """Before the folder forgets it."""
+    def _note_lost_end(self, until: int = 0) -> None:
+        """Before the folder forgets it. ``until``: see ``LostEnd``."""
         self.report.lost_end = True
-        self._lost_end.note()
+        self._lost_end.note(until)
 
     def _cut(self, segment: Segment, found: TailScan, damage: Damage) -> None:
         if self.report.cut_at is None:

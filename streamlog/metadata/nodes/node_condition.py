@@ -4,7 +4,7 @@
 of leaders all ask this module, so that they cannot contradict each other.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, NamedTuple
 
@@ -15,6 +15,8 @@ CERTIFICATE: Final = "certificate"
 CLOCK: Final = "clock"
 HTTP_CERTIFICATE: Final = "http_certificate"
 NATS: Final = "nats"
+LOST: Final = "lost_records"
+DAMAGED: Final = "damaged_records"
 
 DISABLING: Final[Mapping[str, str]] = {
     DISK: "its disk is full: it stores nothing",
@@ -27,6 +29,8 @@ ENDURABLE: Final[Mapping[str, str]] = {
     HTTP_CERTIFICATE: "the certificate of its HTTP has expired: browsers and Prometheus refuse it",
     NATS: "it is not connected to NATS, or not permitted what it needs there: what it leads takes"
     " nothing in from there",
+    LOST: "it has lost records that were acknowledged, and no other replica has them",
+    DAMAGED: "it has records that cannot be read, and no other replica in sync has them",
 }
 """What a node is not well with and leads on; told in the same way."""
 
@@ -39,6 +43,10 @@ REMEDIES: Final[Mapping[str, str]] = {
     HTTP_CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
     " `streamlog doctor` there names the file",
     NATS: "see its `/readyz`, or its log: they name the reason and what to do",
+    LOST: "its page and its log name them: restore them from a backup, or have them published"
+    " again, and look at its disk; it is told until the file that they name is removed",
+    DAMAGED: "its page names a partition, and its log the file: restore it from a backup, and look"
+    " at its disk",
 }
 
 CLOCK_OFF_S: Final = 1.0
@@ -57,6 +65,8 @@ class Facts(NamedTuple):
     """Likewise of HTTP's, where it has one of its own."""
     clock_ahead_s: float | None = None
     """Of the time that most nodes agree on, or else of the controller's clock."""
+    gone: Sequence[str] = ()
+    """Each partition that has lost records for good, with which, and the file that says so."""
     clock_agreed: bool = False
     """Most nodes agree on the time, so that it is this one whose clock is wrong."""
 
@@ -72,6 +82,8 @@ class Trouble(NamedTuple):
     """The node is not ready, and others lead in its place where they can."""
     is_urgent: bool = False
     """It does harm already, or will within days; what is disabling does."""
+    is_to_come: bool = False
+    """It will, and others need not be told yet."""
 
     @property
     def event(self) -> str:
@@ -95,6 +107,8 @@ def judge(facts: Facts) -> list[Trouble]:
         found.append(_endurable(HTTP_CERTIFICATE, ENDURABLE[HTTP_CERTIFICATE], is_urgent=True))
     elif http_left is not None and http_left < SOON:
         found.append(_ending(HTTP_CERTIFICATE, "the certificate of its HTTP", http_left))
+    if facts.gone:
+        found.append(_of_gone(facts.gone))
     ahead_s = facts.clock_ahead_s or 0.0
     if abs(ahead_s) > CLOCK_OFF_S:
         found.append(_of_clock(ahead_s, agreed=facts.clock_agreed))
@@ -108,7 +122,7 @@ def disabling(troubles: Collection[Trouble]) -> tuple[str, ...]:
 
 def endured(troubles: Collection[Trouble]) -> tuple[str, ...]:
     """The names of what has come about already and is endured, in a steady order."""
-    return tuple(sorted({it.name for it in troubles if it.said == ENDURABLE.get(it.name)}))
+    return tuple(sorted({it.name for it in troubles if it.name in ENDURABLE and not it.is_to_come}))
 
 
 def keep_from_leading(names: Collection[str]) -> bool:
@@ -148,15 +162,27 @@ def _disabling(name: str, said: str = "") -> Trouble:
     return Trouble(name, said, REMEDIES[name], is_disabling=True, is_urgent=True)
 
 
-def _endurable(name: str, said: str, *, is_urgent: bool) -> Trouble:
-    return Trouble(name, said, REMEDIES[name], is_disabling=False, is_urgent=is_urgent)
+def _endurable(name: str, said: str, *, is_urgent: bool, is_to_come: bool = False) -> Trouble:
+    remedy = REMEDIES[name]
+    return Trouble(
+        name, said, remedy, is_disabling=False, is_urgent=is_urgent, is_to_come=is_to_come
+    )
+
+
+def _of_gone(gone: Sequence[str]) -> Trouble:
+    partitions = "1 partition has" if len(gone) == 1 else f"{len(gone)} partitions have"
+    said = (
+        f"{partitions} lost records that were acknowledged, and no other replica has them,"
+        f" such as {gone[0]}"
+    )
+    return _endurable(LOST, said, is_urgent=True)
 
 
 def _ending(name: str, what: str, left: timedelta) -> Trouble:
     is_urgent = left < URGENT
     when = f"{left.days} days" if left.days > 1 else f"{left // timedelta(hours=1)} hours"
     said = f"{what} expires in {when}: renew it {'today' if is_urgent else 'soon'}"
-    return _endurable(name, said, is_urgent=is_urgent)
+    return _endurable(name, said, is_urgent=is_urgent, is_to_come=True)
 
 
 def _of_clock(ahead_s: float, *, agreed: bool) -> Trouble:

@@ -82,7 +82,7 @@ def open_log(
     )
     if log.log_end_offset < known.kept_end:
         log.recovery.lost_end = True
-        log.lost_end.note()  # the next checkpoint has these offsets no more
+        log.lost_end.note(known.kept_end)  # the next checkpoint has these offsets no more
     log.first_dirty_offset = min(known.first_dirty, log.log_end_offset)
     known_offset = log.recovery_limit.bound(known.recovery_point)
     log.erasures = load_erasures(log, known_offset=known_offset, kept_end=known.erasures_end)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 
 from streamlog.log.log import PartitionLog
-from streamlog.log.lost_end import FILE_NAME
+from streamlog.log.lost_end import FILE_NAME, Gone
 from streamlog.log.settings import LogSettings
 from tests.log_folder import FOLDER, append, make_batch, open_log, read_batches, sync
 from tests.simulation.disk import PowerCut, SimDisk
@@ -205,3 +205,46 @@ def test_a_full_disk_is_no_reason_not_to_open() -> None:
     log = open_log(disk, SETTINGS, recovery_point=checkpointed, power_lost=False)
     assert log.recovery.lost_end
     assert not log.lost_end.is_noted
+
+
+def test_what_is_gone_for_good_is_known_until_somebody_removes_the_file() -> None:
+    disk, checkpointed = prepared(active_ends_early)
+    log = reopen(disk, checkpointed)
+    end = log.log_end_offset
+    assert log.lost_end.gone is None
+    assert log.lost_end.settle(end) == (end, END)
+    for _ in range(2):
+        disk.crash()
+        log = reopen(disk, end)
+        assert (log.lost_end.gone, log.recovery.lost_end) == ((end, END), False)
+        assert log.lost_end.is_there()
+    disk.unlink(log.lost_end.path)
+    assert not log.lost_end.is_there()
+    assert reopen(disk, end).lost_end.gone is None
+
+
+def test_another_loss_does_not_hide_the_one_before() -> None:
+    disk, checkpointed = prepared(active_ends_early)
+    log = reopen(disk, checkpointed)
+    log.lost_end.settle(log.log_end_offset)
+    log.lost_end.note(END + 7)
+    again = reopen(disk, log.log_end_offset)
+    assert again.recovery.lost_end and again.lost_end.gone == (log.log_end_offset, END)
+    again.lost_end.forget()
+    again = reopen(disk, log.log_end_offset)
+    assert not again.recovery.lost_end and again.lost_end.gone == (log.log_end_offset, END)
+    again.lost_end.note(END + 7)
+    reopen(disk, log.log_end_offset).lost_end.settle(log.log_end_offset + 1)
+    assert reopen(disk, 0).lost_end.gone == (log.log_end_offset, END + 7)
+
+
+@pytest.mark.parametrize(
+    ("gone", "text"),
+    [
+        (Gone(7, 7), "from offset 7 on, nobody knows how many"),
+        (Gone(7, 8), "offset 7"),
+        (Gone(7, 10), "offsets 7 to 9"),
+    ],
+)
+def test_which_are_gone_in_words(gone: Gone, text: str) -> None:
+    assert str(gone) == text

@@ -9,9 +9,10 @@ import pytest
 from crc32c import crc32c
 
 from streamlog.errors import StreamlogError
+from streamlog.partition import replica_manager as registry_module
 from streamlog.record.batch import CRC_POSITION, CRC_START, batches
 from tests.log_folder import make_batch
-from tests.partition_world import publish, values_of
+from tests.partition_world import World, publish, tp, values_of
 from tests.replica_world import TIMEOUT_S, ReplicaWorld, until
 
 SMALL = {"segment_bytes": 4096}
@@ -120,6 +121,7 @@ async def test_lost_while_the_node_was_down(
         assert partition.log_start_offset == 0
         await world.beat(number)
         await is_whole_again(world, tmp_path, values)
+        assert not world[number].registry.gone(), "others had them"
 
 
 @pytest.mark.parametrize("position", [-1, 9], ids=["content", "length"])
@@ -322,3 +324,31 @@ async def test_another_logs_segment_under_a_running_node(
         await world.beat(number)
         assert world.leader is not node
         await is_whole_again(world, tmp_path, values)
+
+
+@pytest.mark.parametrize("loss", [*LOSSES, shutil.rmtree], ids=lambda it: it.__name__)
+async def test_what_the_last_replica_has_lost_is_told_until_somebody_says_that_he_knows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: Loss
+) -> None:
+    monkeypatch.setattr(registry_module, "LOSSES_S", 0.01)
+    world = World(tmp_path)
+    async with world.node(**SMALL) as registry:
+        await world.create("s")
+        await world.create("whole")
+        for number in range(COUNT):
+            await publish(registry.partition(tp("s")), bytes([65 + number]) * 1000)
+    files = sorted((tmp_path / "streams" / "s" / "0").glob("*.log"))
+    loss(files[0].parent if loss is shutil.rmtree else files[-1])
+    registry = await world.started(**SMALL)  # and is killed
+    end = registry.partition(tp("s")).log_end_offset
+    assert registry.partition(tp("s")).is_leader and end < COUNT
+    assert registry.gone() == {tp("s"): (end, COUNT)}
+    async with world.node(**SMALL) as registry:
+        assert registry.gone() == {tp("s"): (end, COUNT)}
+        assert await publish(registry.partition(tp("s")), b"new") == end
+    async with world.node(**SMALL) as registry:
+        assert registry.gone() == {tp("s"): (end, COUNT)}
+        await asyncio.to_thread(Path(registry.gone_path(tp("s"))).unlink)
+        await until(lambda: not registry.gone())
+    async with world.node(**SMALL) as registry:
+        assert not registry.gone()
