@@ -1,16 +1,29 @@
 """Each name of the code in the documentation's tables exists."""
 
+import re
+
 import pytest
 
 from documentation.code_names import CodeName, code_names, problem
 from documentation.links import DOCS
 
 
-@pytest.mark.parametrize("page", ["glossary.md"])
+@pytest.mark.parametrize("page", ["glossary.md", "walks.md"])
 def test_each_named_function_exists(page: str) -> None:
     named = list(code_names((DOCS / page).read_text()))
     assert len(named) > 25
     assert [found for name in named if (found := problem(name))] == []
+
+
+def test_the_walks_are_counted() -> None:
+    walks = (DOCS / "walks.md").read_text().split("\n## ")[1:]
+    assert len(walks) == 3
+    for walk in walks:
+        said = re.search(r"^(\d+) functions in (\d+) files\.$", walk, re.M)
+        named = set(code_names(walk))
+        assert said is not None
+        counted = len(named), len({name.path for name in named})
+        assert (int(said[1]), int(said[2])) == counted, walk.splitlines()[0]
 
 
 def test_names_are_in_the_cell_after_their_file() -> None:
