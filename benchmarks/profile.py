@@ -131,9 +131,11 @@ def process_ns(side: Streamlog, size: int, sync: str) -> Mapping[str, float]:
         return counted_after.get(key, 0.0) - counted.get(key, 0.0)
 
     costs["records/batch"] = result["messages"] / grown("streamlog_append_batches_total")
-    syncs = grown("streamlog_sync_seconds_count") if sync == "commit" else 0.0
+    syncs = grown("streamlog_fsync_duration_seconds_count") if sync == "commit" else 0.0
     costs["records/sync"] = result["messages"] / syncs if syncs else 0.0
-    costs["ms/sync"] = 1000 * grown("streamlog_sync_seconds_sum") / syncs if syncs else 0.0
+    costs["ms/sync"] = (
+        1000 * grown("streamlog_fsync_duration_seconds_sum") / syncs if syncs else 0.0
+    )
     return costs
 
 

@@ -98,11 +98,13 @@ class NodeMetrics:
         self._count_server(self.registry)
         self._count_replication(self.registry)
         self.event_loop_lag_seconds = Gauge(
-            "streamlog_event_loop_lag_seconds", "How late a timer fired", registry=self.registry
+            "streamlog_event_loop_lag_seconds",
+            "Delay of the last event loop timer",
+            registry=self.registry,
         )
         self.event_loop_lag_max_seconds = Gauge(
             "streamlog_event_loop_lag_max_seconds",
-            "How late it fired at worst in the last minute",
+            "Largest event loop timer delay in the last minute",
             registry=self.registry,
         )
 
@@ -111,96 +113,116 @@ class NodeMetrics:
         self.append_records = Tally("streamlog_append_records", "Records appended", r)
         self.append_bytes = Tally("streamlog_append_bytes", "Bytes appended", r)
         self.append_failures = Counter(
-            "streamlog_append_failures", "Appends that failed", ["reason"], registry=r
+            "streamlog_append_failures", "Failed appends", ["reason"], registry=r
         )
-        self.sync_seconds = Histogram(
-            "streamlog_sync_seconds", "One fdatasync", buckets=LATENCY_SECONDS, registry=r
+        self.fsync_duration_seconds = Histogram(
+            "streamlog_fsync_duration_seconds",
+            "Duration of one fdatasync call",
+            buckets=LATENCY_SECONDS,
+            registry=r,
         )
-        self.ack_seconds = Spread("streamlog_ack_seconds", "From append to commit, one batch", r)
-        self.mended_logs = Counter(
-            "streamlog_mended_logs",
-            "Logs cut where they were damaged, to be fetched again from their leaders",
+        self.commit_latency_seconds = Spread(
+            "streamlog_commit_latency_seconds", "Time from append to commit of one batch", r
+        )
+        self.log_repairs = Counter(
+            "streamlog_log_repairs",
+            "Logs truncated at a damaged batch, to be fetched again from their leaders",
             registry=r,
         )
         self.scrubbed_bytes = Counter(
-            "streamlog_scrubbed_bytes", "Bytes of segments read again to be checked", registry=r
+            "streamlog_scrubbed_bytes", "Segment bytes read by the scrubber", registry=r
         )
         self.compaction_read_bytes = Counter(
-            "streamlog_compaction_read_bytes", "Bytes read to be compacted by key", registry=r
+            "streamlog_compaction_read_bytes", "Bytes read by compaction", registry=r
         )
         self.compaction_removed_bytes = Counter(
-            "streamlog_compaction_removed_bytes", "Bytes that compaction freed", registry=r
+            "streamlog_compaction_removed_bytes", "Bytes freed by compaction", registry=r
         )
         self.compaction_last_seconds = Gauge(
-            "streamlog_compaction_last_seconds", "How long the last cleaning took", registry=r
+            "streamlog_compaction_last_seconds",
+            "Duration of the last compaction of a log",
+            registry=r,
         )
         self.compaction_dirty_ratio = Gauge(
             "streamlog_compaction_dirty_ratio",
-            "Share of the dirtiest compacted log that is to be cleaned",
+            "Largest share of uncompacted bytes among compacted logs",
             registry=r,
         )
         self.compaction_failures = Counter(
-            "streamlog_compaction_failures", "Cleanings that failed", registry=r
+            "streamlog_compaction_failures", "Failed compactions", registry=r
         )
         self.compaction_failing = Gauge(
-            "streamlog_compaction_failing", "Logs whose last cleaning failed", registry=r
+            "streamlog_compaction_failing", "Logs whose last compaction failed", registry=r
         )
         self.disk_full = Gauge(
-            "streamlog_disk_full", "1 while the disk has no room: nothing is stored", registry=r
+            "streamlog_disk_full",
+            "1 while the disk is full and the node stores nothing",
+            registry=r,
         )
         self.old_data_keys = Gauge(
             "streamlog_encryption_old_data_keys",
-            "Data keys of segments here that are not under the current key",
+            "Data keys of local segments that are not encrypted with the active key",
             registry=r,
         )
         self.corrupt_batches = Counter(
-            "streamlog_corrupt_batches", "Batches found damaged, never served", registry=r
+            "streamlog_corrupt_batches", "Damaged batches found; they are never served", registry=r
         )
 
     def _count_ingest(self, r: CollectorRegistry) -> None:
-        self.acks = Tally("streamlog_acks", "Positive acks sent", r)
-        self.refusals = Counter("streamlog_refusals", "Messages refused", ["reason"], registry=r)
-        self.produce_duplicates = Counter(
-            "streamlog_produce_duplicates",
-            "Batches of idempotent Kafka producers that were there already",
+        self.publish_acked = Tally(
+            "streamlog_publish_acked", "Positive acknowledgements sent to publishers", r
+        )
+        self.publish_rejected = Counter(
+            "streamlog_publish_rejected",
+            "Published messages that were rejected",
+            ["reason"],
             registry=r,
         )
-        self.duplicates = Counter(
-            "streamlog_duplicates", "Messages known by their Nats-Msg-Id", registry=r
+        self.produce_duplicates = Counter(
+            "streamlog_produce_duplicates",
+            "Batches of idempotent Kafka producers that were already stored",
+            registry=r,
         )
-        self.inflight_bytes = Gauge(
-            "streamlog_inflight_bytes", "Appended, not yet committed", registry=r
+        self.publish_duplicates = Counter(
+            "streamlog_publish_duplicates",
+            "Published messages whose Nats-Msg-Id was already stored",
+            registry=r,
+        )
+        self.in_flight_bytes = Gauge(
+            "streamlog_in_flight_bytes", "Bytes appended but not yet committed", registry=r
         )
         self.ingest_paused_seconds = Counter(
             "streamlog_ingest_paused_seconds",
-            "Time not reading from NATS for want of room",
+            "Time during which the node did not read from NATS because of backpressure",
             registry=r,
         )
         self.nats_connected = Gauge(
-            "streamlog_nats_connected", "1 while connected to NATS", registry=r
+            "streamlog_nats_connected", "1 while the node is connected to NATS", registry=r
         )
-        self.nats_reconnects = Counter("streamlog_nats_reconnects", "Reconnections", registry=r)
+        self.nats_reconnects = Counter(
+            "streamlog_nats_reconnects", "Reconnections to NATS", registry=r
+        )
         self.nats_connection_failures = Counter(
             "streamlog_nats_connection_failures",
-            "Attempts to connect to NATS that failed",
+            "Failed attempts to connect to NATS",
             ["reason"],
             registry=r,
         )
         self.republish_dropped = Counter(
             "streamlog_republish_dropped",
-            "Committed messages that were not published again",
+            "Committed messages that were not republished",
             ["reason"],
             registry=r,
         )
         self.nats_permission_violations = Counter(
             "streamlog_nats_permission_violations",
-            "Times that NATS did not permit this node what it needs",
+            "Operations that NATS denied for missing permissions",
             ["operation"],
             registry=r,
         )
-        self.nats_slow_consumer_cuts = Counter(
-            "streamlog_nats_slow_consumer_cuts",
-            "Times that NATS cut a connection off for not taking messages fast enough",
+        self.nats_slow_consumer_disconnects = Counter(
+            "streamlog_nats_slow_consumer_disconnects",
+            "Disconnections by NATS because the node was a slow consumer",
             ["connection"],
             registry=r,
         )
@@ -208,31 +230,31 @@ class NodeMetrics:
         for counter, labels in (
             (self.nats_connection_failures, ("unreachable", "login", "tls", "limit", "other")),
             (self.nats_permission_violations, ("publish", "subscribe")),
-            (self.nats_slow_consumer_cuts, ("ingest", "admin")),
+            (self.nats_slow_consumer_disconnects, ("ingest", "admin")),
         ):
             for label in labels:  # from 0 on: Prometheus sees no increase in what begins at 1
                 counter.labels(label)
 
     def _count_server(self, r: CollectorRegistry) -> None:
-        self.fetch_bytes = Tallies("streamlog_fetch_bytes", "Record bytes sent", "path", r)
-        self.requests = Tallies("streamlog_requests", "Requests of the socket API", "api", r)
-        self.connections = Gauge(
-            "streamlog_connections", "Open connections of the socket API", registry=r
+        self.fetch_bytes = Tallies(
+            "streamlog_fetch_bytes", "Record bytes sent to consumers and followers", "path", r
         )
-        self.tolerated_connections = Gauge(
-            "streamlog_tolerated_connections",
-            "Open connections that only security.optional lets in: in the clear, without proof",
+        self.requests = Tallies("streamlog_requests", "Kafka API requests received", "api", r)
+        self.connections = Gauge("streamlog_connections", "Open Kafka API connections", registry=r)
+        self.unauthenticated_connections = Gauge(
+            "streamlog_unauthenticated_connections",
+            "Open connections without TLS or authentication, accepted because of security.optional",
             registry=r,
         )
         self.connections_closed = Counter(
             "streamlog_connections_closed",
-            "Connections of the socket API that this node closed",
+            "Kafka API connections that this node closed",
             ["reason"],
             registry=r,
         )
         self.logins_refused = Counter(
             "streamlog_logins_refused",
-            "Logins that were refused, and requests without a login where one is needed",
+            "Failed logins, and requests without credentials where they are required",
             ["by"],
             registry=r,
         )
@@ -240,44 +262,50 @@ class NodeMetrics:
             self.logins_refused.labels(by)
         self.throttled = Counter(
             "streamlog_throttled_requests",
-            "Requests that were answered with a time to wait",
+            "Requests answered with a throttle time",
             ["quota"],
             registry=r,
         )
         self.throttle_seconds = Counter(
             "streamlog_throttle_seconds",
-            "Times that clients were told to wait",
+            "Throttle time imposed on clients",
             ["quota"],
             registry=r,
         )
         self.tls_reloads = Counter(
             "streamlog_tls_reloads",
-            "Times that certificates were read anew: loaded, or failed and kept as they were",
+            "Reloads of the certificates; after a failed one the old certificates stay in use",
             ["result"],
             registry=r,
         )
         for result in ("loaded", "failed"):
             self.tls_reloads.labels(result)
-        self.tls_not_after = Gauge(
+        self.tls_certificate_not_after = Gauge(
             "streamlog_tls_certificate_not_after_timestamp_seconds",
-            "When the certificate that a door shows expires",
-            ["door"],
+            "Expiry of the listener's certificate",
+            ["listener"],
             registry=r,
         )
         self.protocol_errors = Counter(
-            "streamlog_protocol_errors", "Connections closed for what they sent", registry=r
+            "streamlog_protocol_errors", "Connections closed because of invalid data", registry=r
         )
 
     def _count_replication(self, r: CollectorRegistry) -> None:
         self.replication_bytes = Counter(
             "streamlog_replication_bytes", "Record bytes fetched from leaders", registry=r
         )
-        self.leaderships = Counter(
-            "streamlog_leaderships", "Partitions that this node began to lead", registry=r
+        self.leader_elections = Counter(
+            "streamlog_leader_elections",
+            "Partitions of which this node became the leader",
+            registry=r,
         )
         self.isr_shrinks = Counter(
-            "streamlog_isr_shrinks", "Times a led partition's in-sync set lost a member", registry=r
+            "streamlog_isr_shrinks",
+            "Removals of a replica from the in-sync set of a partition led by this node",
+            registry=r,
         )
         self.isr_expands = Counter(
-            "streamlog_isr_expands", "Times it got a member back", registry=r
+            "streamlog_isr_expands",
+            "Additions of a replica to the in-sync set of a partition led by this node",
+            registry=r,
         )

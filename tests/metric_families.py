@@ -24,9 +24,9 @@ def families() -> dict[str, Metric]:
     collectors: list[Collector] = [
         ClusterGauges(statistics),
         GroupGauges(GroupStatistics(Counter(), 0, 0, 0, 0, 0)),
-        LagGauges([], hidden=0, ends={}),
+        LagGauges([], omitted=0, ends={}),
         MachineGauges(Path("/")),
-        PartitionGauges(PartitionTotals(), offline=0),
+        PartitionGauges(PartitionTotals(), failed=0),
         EachPartition([]),
     ]
     found = [*metrics.registry.collect(), *(it for one in collectors for it in one.collect())]

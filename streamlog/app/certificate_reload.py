@@ -64,11 +64,11 @@ class CertificateReload:
 
     def _show(self) -> None:
         now = datetime.now(UTC)
-        for door, certificate in self._certificates.shown.items():
+        for listener, certificate in self._certificates.shown.items():
             until = certificate.not_after
-            self._metrics.tls_not_after.labels(door).set(until.timestamp())
+            self._metrics.tls_certificate_not_after.labels(listener).set(until.timestamp())
             extra = {
-                "door": door,
+                "listener": listener,
                 "subject": certificate.subject,
                 "not_after": f"{until:%F %T} UTC",
             }

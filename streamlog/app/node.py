@@ -354,8 +354,8 @@ class Node:
         shown = await self._progress()
         ends = await self._log_ends.known({tp for group in shown for tp in group.committed})
         metadata, image = self._metadata, self._metadata.image
-        offline = totals.failed + len(self._registry.unopened)
-        partitions = PartitionGauges(totals, offline=offline, gone=len(self._registry.gone()))
+        failed = totals.failed + len(self._registry.unopened)
+        partitions = PartitionGauges(totals, failed=failed, gone=len(self._registry.gone()))
         machine = MachineGauges(self._data_dir.path)
         if not metadata.is_open:
             return [partitions, machine]
@@ -373,7 +373,7 @@ class Node:
             unfit=disabling(self._troubles()),
         )
         groups = self._groups.statistics()
-        lags = LagGauges(shown, hidden=max(0, groups.states.total() - len(shown)), ends=ends)
+        lags = LagGauges(shown, omitted=max(0, groups.states.total() - len(shown)), ends=ends)
         return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
 
     async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:

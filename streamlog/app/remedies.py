@@ -18,7 +18,9 @@ _BUG: Final = "this is a fault of streamlog: report it with this line and its tr
 _ROOM: Final = "shorten retention, delete streams, or enlarge the disk"
 _PEERS: Final = "see whether the nodes run and reach each other: streamlog doctor"
 _FIRST_THEN_RESTART: Final = "mend what the error names; if it stays, restart the node"
-_SLOW: Final = "see whether the disk and the followers keep up: streamlog_sync_seconds, ISR, lag"
+_SLOW: Final = (
+    "see whether the disk and the followers keep up: streamlog_fsync_duration_seconds, ISR, lag"
+)
 
 REMEDIES: Final = MappingProxyType(
     {

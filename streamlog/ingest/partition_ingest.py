@@ -482,7 +482,7 @@ class PartitionIngest:
         if verdict.refusal:
             self._answers.refuse_one(self._stream, reply, verdict.refusal)
         elif verdict.duplicate_of is not None:
-            self._metrics.duplicates.inc()
+            self._metrics.publish_duplicates.inc()
             if reply and verdict.ack is not AckPolicy.NEVER:
                 self._repeats.append((reply, verdict.duplicate_of))
         return False

@@ -199,7 +199,7 @@ class IngestService:
         for inlet in self._inlets.values():
             inlet.batching.clear()  # nothing comes any more that could commit one
         if not await self._room.wait_empty(COMMIT_TIMEOUT_S):
-            extra = {"inflight_bytes": self._room.taken_bytes}
+            extra = {"in_flight_bytes": self._room.taken_bytes}
             logger.warning("stopping with appends uncommitted", extra=extra)
         for inlet in self._inlets.values():
             inlet.give_up()

@@ -310,7 +310,7 @@ class Partition:
         """What was done about the high watermark, which was ``before``, is to be told."""
         if done:
             now = time.perf_counter()
-            observe = self._metrics.ack_seconds.observe
+            observe = self._metrics.commit_latency_seconds.observe
             for item in done:
                 observe(now - item.started)
         if self.state.high_watermark != before:
@@ -333,7 +333,7 @@ class Partition:
 
     def mended(self) -> None:
         """What was damaged is cut off, and will be fetched again."""
-        self._metrics.mended_logs.inc()
+        self._metrics.log_repairs.inc()
         self.health_changed()
 
     def health_changed(self) -> None:

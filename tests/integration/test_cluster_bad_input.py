@@ -203,7 +203,7 @@ async def test_a_bit_that_flips_under_a_running_node_is_mended(tmp_path: Path, r
         leader = cluster.leader(lane)
         node = cluster[leader if role == "leader" else 1 + leader % len(cluster.nodes)]
         flip(min(files_of(node, "streams", "*.log")))
-        wait_until(lambda: node.metric("streamlog_mended_logs_total") >= 1, "it is mended")
+        wait_until(lambda: node.metric("streamlog_log_repairs_total") >= 1, "it is mended")
         cluster.wait_settled([lane])
         assert (cluster.leader(lane) == leader) == (role == "follower")
         check(histories[lane], cluster.replicas(lane), cluster.wait_replicated(lane))

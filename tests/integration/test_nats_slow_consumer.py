@@ -12,7 +12,7 @@ from tests.cluster import ClusterNode
 from tests.secured_nats import ConfiguredNats
 from tests.server_process import wait_until
 
-CUTS = 'streamlog_nats_slow_consumer_cuts_total{connection="ingest"}'
+CUTS = 'streamlog_nats_slow_consumer_disconnects_total{connection="ingest"}'
 PAYLOAD = b"x" * 500_000
 PAYLOADS = 160
 """80 MB: more than the buffers of two sockets hold."""

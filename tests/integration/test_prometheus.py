@@ -157,7 +157,7 @@ def test_what_was_published_is_what_is_told(loaded: Prometheus) -> None:
     def total(expression: str) -> float:
         return float(loaded.ask("query", query=expression)["result"][0]["value"][1])
 
-    acks = total("sum(streamlog_acks_total)")
+    acks = total("sum(streamlog_publish_acked_total)")
     assert acks > 0
     assert total("sum(streamlog_append_records_total)") >= acks
     assert total("max(streamlog_nodes)") == total("count(up)") == 3

@@ -77,7 +77,7 @@ async def test_a_full_window_of_async_publishes_is_acked_in_order(
     got = await asyncio.gather(*acks)
     assert [ack.seq for ack in got] == list(range(1, 4001))
     assert await values(node, "orders") == [b"%d" % i for i in range(4000)]
-    assert node.count("streamlog_acks_total") == 4000
+    assert node.count("streamlog_publish_acked_total") == 4000
 
 
 async def test_a_reply_that_is_no_inbox_is_kept_and_acked(node: LocalNode, nc: Client) -> None:
@@ -153,7 +153,7 @@ async def test_refusals_have_jetstreams_codes(node: LocalNode, nc: Client) -> No
     ):
         assert await refused(js.publish("wide", b"x", headers=headers)) == expected
     assert await values(node, "wide") == []
-    assert node.count("streamlog_refusals_total", reason="too_large") == 2
+    assert node.count("streamlog_publish_rejected_total", reason="too_large") == 2
 
 
 async def test_expectations_that_hold_pass(node: LocalNode, nc: Client) -> None:
@@ -224,7 +224,7 @@ async def test_a_duplicate_in_the_same_read_has_the_seq_of_the_first(
     assert [ack.seq for ack in got] == [i // 3 + 1 for i in range(300)]
     assert [bool(ack.duplicate) for ack in got] == [i % 3 > 0 for i in range(300)]
     assert len(await node.records("orders")) == 100
-    assert node.count("streamlog_duplicates_total") == 200
+    assert node.count("streamlog_publish_duplicates_total") == 200
 
 
 async def test_streamlog_ack_header(node: LocalNode, nc: Client) -> None:
@@ -398,7 +398,7 @@ async def test_a_hanging_disk_stalls_then_refuses_then_goes_on(
         assert {each.result() for each in waiting if each.done()} == {10167}
         assert (await refused(js.publish("others", b"x")))[:2] == (429, 10167)
         assert node.count("streamlog_ingest_paused_seconds_total") >= 0.04
-        assert 65536 < node.count("streamlog_inflight_bytes") < 2 * 65536
+        assert 65536 < node.count("streamlog_in_flight_bytes") < 2 * 65536
         disk.may_sync.set()
     assert (await js.publish("others", b"x")).seq == 1
     acked = sorted(-each.result() for each in waiting if each.result() < 0)

@@ -425,7 +425,7 @@ def test_a_folder_of_its_cannot_be_opened(tmp_path: Path) -> None:
         others="warning: 1 partition not in sync on every replica",
         doctor=("FAILED   node: node 1 is not ready: partitions: 1 partition is not written",),
         log="partition offline stream=orders partition=0",
-        alerts=frozenset({"PartitionsAreOffline", "PartitionsAreUnderReplicated"}),
+        alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
         check=(f"{STREAM}/0 is not in sync on node 1",),
     )
     with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:

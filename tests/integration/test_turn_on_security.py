@@ -30,7 +30,7 @@ PASSWORD: Final = "of the orders' app"
 PATIENCE_S: Final = 20.0
 GAP_S_MAX: Final = 10.0
 DEMAND: Final = 'client_auth = "required"'
-TOLERATED: Final = "streamlog_tolerated_connections"
+TOLERATED: Final = "streamlog_unauthenticated_connections"
 
 
 class Security(Operator):

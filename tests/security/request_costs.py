@@ -464,7 +464,7 @@ async def http_site(node: KafkaNode) -> tuple[Site, list[str]]:
         totals = PartitionTotals()
         async for it in cooperatively(kept):
             totals.add(it)
-        return [PartitionGauges(totals, offline=0)]
+        return [PartitionGauges(totals, failed=0)]
 
     nobody: Any = SimpleNamespace(partitions=tuple, partition=_nowhere)
     page = StatusPage(

@@ -13,21 +13,21 @@ from tests.metric_families import families
 TABLE = Path(__file__).parents[2] / "docs" / "metrics.md"
 LABELS: Mapping[str, str] = {
     "streamlog_append_failures_total": "reason",
-    "streamlog_refusals_total": "reason",
+    "streamlog_publish_rejected_total": "reason",
     "streamlog_nats_connection_failures_total": "reason",
     "streamlog_nats_permission_violations_total": "operation",
     "streamlog_republish_dropped_total": "reason",
-    "streamlog_nats_slow_consumer_cuts_total": "connection",
+    "streamlog_nats_slow_consumer_disconnects_total": "connection",
     "streamlog_fetch_bytes_total": "path",
     "streamlog_requests_total": "api",
     "streamlog_connections_closed_total": "reason",
     "streamlog_throttled_requests_total": "quota",
-    "streamlog_tls_certificate_not_after_timestamp_seconds": "door",
+    "streamlog_tls_certificate_not_after_timestamp_seconds": "listener",
     "streamlog_throttle_seconds_total": "quota",
-    "streamlog_group_state": "group, state",
-    "streamlog_group_members": "group",
-    "streamlog_group_lag": "group, stream, partition",
-    "streamlog_group_committed_offset": "group, stream, partition",
+    "streamlog_consumer_group_state": "group, state",
+    "streamlog_consumer_group_members": "group",
+    "streamlog_consumer_group_lag": "group, stream, partition",
+    "streamlog_consumer_group_committed_offset": "group, stream, partition",
 }
 """Of what has no sample before something happens."""
 
@@ -87,6 +87,6 @@ def test_a_scrape_does_not_grow_with_the_partitions() -> None:
         totals = PartitionTotals()
         for number in range(count):
             totals.add(Statistics(TopicPartition("s", number)))
-        return sum(len(it.samples) for it in PartitionGauges(totals, offline=0).collect())
+        return sum(len(it.samples) for it in PartitionGauges(totals, failed=0).collect())
 
     assert samples(10_000) == samples(1)

@@ -45,30 +45,36 @@ class ClusterGauges(Collector):
         controller = NOBODY if it.controller is None else it.controller
         for name, text, value in (
             ("quorum_epoch", "Epoch of the metadata quorum", it.quorum_epoch),
-            ("quorum_controller", "Node that leads the quorum; -1: none is known", controller),
-            ("metadata_offset", "The node acts on all metadata below", it.metadata_offset),
-            ("lease_held", "1 while the controller lets this node acknowledge", it.lease_held),
-            ("nodes", "Nodes that have registered", it.nodes),
-            ("nodes_fenced", "Nodes that others lead for", it.fenced),
-            ("partitions_leaderless", "Partitions of the cluster that nobody leads", it.leaderless),
+            ("quorum_controller", "Node id of the controller; -1: unknown", controller),
+            (
+                "metadata_offset",
+                "End of the metadata that this node has applied",
+                it.metadata_offset,
+            ),
+            ("lease_held", "1 while this node holds a valid leader lease", it.lease_held),
+            ("nodes", "Registered nodes", it.nodes),
+            ("nodes_fenced", "Fenced nodes; other nodes lead in their place", it.fenced),
+            ("offline_partitions", "Partitions of the cluster without a leader", it.leaderless),
         ):
             yield GaugeMetricFamily(f"streamlog_{name}", text, int(value))
         if it.activity_offset is not None:
-            text = "All metadata below is told in __activity, which this node leads"
+            text = "End of the metadata written to __activity; only on its leader"
             yield GaugeMetricFamily("streamlog_activity_offset", text, it.activity_offset)
         if it.clock_skew_s is not None:
-            text = "How far this node's clock is ahead of that of most nodes; behind: below 0"
+            text = "Offset of this node's clock from that of most nodes; negative: behind"
             yield GaugeMetricFamily("streamlog_clock_skew_seconds", text, it.clock_skew_s)
         unfit = GaugeMetricFamily(
             "streamlog_node_unfit",
-            "1 where the node cannot lead for this reason; it is not ready then",
+            "1 where the node cannot lead for this reason and is not ready",
             labels=("reason",),
         )
         for reason in DISABLING:
             unfit.add_metric((reason,), int(reason in it.unfit))
         yield unfit
         roles = GaugeMetricFamily(
-            "streamlog_quorum_role", "1 for what this node is to the quorum", labels=("role",)
+            "streamlog_quorum_role",
+            "1 for the role of this node in the metadata quorum",
+            labels=("role",),
         )
         for role in ROLES:
             roles.add_metric((role,), int(role == it.role))

@@ -17,27 +17,31 @@ class GroupGauges(Collector):
         """As the registry wants it."""
         groups = self._statistics
         states = GaugeMetricFamily(
-            "streamlog_groups", "Consumer groups coordinated here", labels=["state"]
+            "streamlog_consumer_groups",
+            "Consumer groups coordinated by this node",
+            labels=["state"],
         )
         for state in State:
             states.add_metric([state.value], groups.states[state.value])
         yield states
         yield GaugeMetricFamily(
-            "streamlog_group_offsets", "Offsets of these groups", value=groups.offsets
+            "streamlog_consumer_group_offsets",
+            "Committed offsets kept for consumer groups coordinated by this node",
+            value=groups.offsets,
         )
         yield GaugeMetricFamily(
-            "streamlog_group_partitions_loading",
-            "Partitions of __consumer_offsets whose groups are not known here yet",
+            "streamlog_consumer_group_partitions_loading",
+            "Partitions of __consumer_offsets that this node is loading",
             value=groups.loading,
         )
         yield CounterMetricFamily(
-            "streamlog_group_rebalances", "Generations begun", value=groups.rebalances
+            "streamlog_consumer_group_rebalances", "Rebalances started", value=groups.rebalances
         )
         yield CounterMetricFamily(
-            "streamlog_group_commits", "Offsets committed", value=groups.commits
+            "streamlog_consumer_group_commits", "Offsets committed", value=groups.commits
         )
         yield CounterMetricFamily(
-            "streamlog_group_expired_offsets",
-            "Offsets dropped because nobody had wanted them for too long",
+            "streamlog_consumer_group_expired_offsets",
+            "Committed offsets removed by offset retention",
             value=groups.expired,
         )

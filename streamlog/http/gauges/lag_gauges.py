@@ -33,18 +33,18 @@ class LagGauges(Collector):
         self,
         groups: Sequence[GroupProgress],
         *,
-        hidden: int,
+        omitted: int,
         ends: Mapping[TopicPartition, int],
     ) -> None:
         self._groups = groups
-        self._hidden = hidden  # groups that have no series of their own
+        self._omitted = omitted  # groups that have no series of their own
         self._ends = ends  # high watermarks, as far as they are known
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
-            "streamlog_groups_hidden",
-            "Groups without series of their own, beyond http.group_partitions_max",
-            self._hidden,
+            "streamlog_consumer_groups_series_omitted",
+            "Consumer groups without series of their own, beyond http.group_partitions_max",
+            self._omitted,
         )
         yield self._states()
         yield self._members()
@@ -52,7 +52,9 @@ class LagGauges(Collector):
 
     def _states(self) -> Metric:
         family = GaugeMetricFamily(
-            "streamlog_group_state", "1 for what the group is", labels=("group", "state")
+            "streamlog_consumer_group_state",
+            "1 for the state of the group",
+            labels=("group", "state"),
         )
         for group in self._groups:
             family.add_metric((group.group_id, group.state), 1)
@@ -60,7 +62,7 @@ class LagGauges(Collector):
 
     def _members(self) -> Metric:
         family = GaugeMetricFamily(
-            "streamlog_group_members", "Consumers in the group", labels=("group",)
+            "streamlog_consumer_group_members", "Members of the group", labels=("group",)
         )
         for group in self._groups:
             family.add_metric((group.group_id,), group.member_count)
@@ -68,13 +70,13 @@ class LagGauges(Collector):
 
     def _partitions(self) -> Iterator[Metric]:
         offsets = GaugeMetricFamily(
-            "streamlog_group_committed_offset",
-            "The group has processed all below it",
+            "streamlog_consumer_group_committed_offset",
+            "Committed offset of the group",
             labels=PARTITION_LABELS,
         )
         lags = GaugeMetricFamily(
-            "streamlog_group_lag",
-            "Records that the group has not committed yet; absent where the end is not known",
+            "streamlog_consumer_group_lag",
+            "Records that the group has not committed; absent while the log end is unknown",
             labels=PARTITION_LABELS,
         )
         for group in self._groups:

@@ -18,7 +18,9 @@ class MachineGauges(Collector):
         self._data_dir = data_dir
 
     def collect(self) -> Iterator[Metric]:
-        build = GaugeMetricFamily("streamlog_build", "1, with the version", labels=("version",))
+        build = GaugeMetricFamily(
+            "streamlog_build_info", "1; the label is the version", labels=("version",)
+        )
         build.add_metric((__version__,), 1)
         yield build
         try:
@@ -26,7 +28,7 @@ class MachineGauges(Collector):
         except OSError:
             return  # a disk that fails says so where it is written
         for name, text, blocks in (
-            ("free", "Room that the node may use on the disk of its data folder", found.f_bavail),
-            ("size", "Size of that disk", found.f_blocks),
+            ("free", "Free bytes on the disk of data_dir", found.f_bavail),
+            ("size", "Size of the disk of data_dir", found.f_blocks),
         ):
             yield GaugeMetricFamily(f"streamlog_disk_{name}_bytes", text, blocks * found.f_frsize)

@@ -49,25 +49,33 @@ class PartitionStatistics(Protocol):
 Value = Callable[[PartitionStatistics], int]
 
 GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
-    ("log_start_offset", "First offset that is still there", lambda p: p.log_start_offset),
-    ("high_watermark", "All records below it are committed", lambda p: p.high_watermark),
+    ("log_start_offset", "First offset of the log", lambda p: p.log_start_offset),
+    (
+        "high_watermark",
+        "High watermark: all records below it are committed",
+        lambda p: p.high_watermark,
+    ),
     ("log_end_offset", "Next offset to be written", lambda p: p.log_end_offset),
-    ("size_bytes", "Bytes of all segments", lambda p: p.size_bytes),
-    ("segments", "Segments", lambda p: p.segment_count),
-    ("leader_epoch", "Grows with each change of the leader", lambda p: p.leader_epoch),
-    ("isr_size", "Replicas in sync", lambda p: p.isr_size),
-    ("follower_lag", "Records that the follower furthest behind lacks", lambda p: p.follower_lag),
-    ("in_flight_bytes", "Appended, not yet committed", lambda p: p.in_flight_bytes),
+    ("size_bytes", "Bytes of the partition's segments", lambda p: p.size_bytes),
+    ("segments", "Segments of the partition", lambda p: p.segment_count),
+    ("leader_epoch", "Leader epoch; it grows with each leader change", lambda p: p.leader_epoch),
+    ("isr_size", "In-sync replicas", lambda p: p.isr_size),
+    ("follower_lag", "Records that the slowest follower lacks", lambda p: p.follower_lag),
+    ("in_flight_bytes", "Bytes appended but not yet committed", lambda p: p.in_flight_bytes),
 )
 
 Counted = Callable[[PartitionStatistics], bool]
 
 LED: Final[tuple[tuple[str, str, Counted], ...]] = (
-    ("led", "Led by this node", lambda p: True),
-    ("under_replicated", "... with replicas out of sync", lambda p: p.isr_size < p.replica_count),
+    ("led", "Partitions led by this node", lambda p: True),
+    (
+        "under_replicated",
+        "Partitions led by this node with replicas out of sync",
+        lambda p: p.isr_size < p.replica_count,
+    ),
     (
         "under_min_isr",
-        "... which commit nothing for want of them",
+        "Partitions led by this node with fewer than min_isr replicas in sync; they commit nothing",
         lambda p: p.isr_size < p.min_isr,
     ),
 )
@@ -125,41 +133,41 @@ class PartitionGauges(Collector):
     event loop, turned into text anywhere.
     """
 
-    def __init__(self, totals: PartitionTotals, *, offline: int, gone: int = 0) -> None:
-        """``gone``: of so many, records are gone for good."""
+    def __init__(self, totals: PartitionTotals, *, failed: int, gone: int = 0) -> None:
+        """``gone``: the number of partitions that lost records for good."""
         self._totals = totals
-        self._offline = offline
+        self._failed = failed
         self._gone = gone
 
     def collect(self) -> Iterator[Metric]:
         here = self._totals
         for name, text, value in (
-            ("partitions", "Partitions that this node keeps", here.partitions),
+            ("partitions", "Partitions with a replica on this node", here.partitions),
             (
-                "partitions_offline",
-                "Partitions that cannot be written to until a restart",
-                self._offline,
+                "failed_partitions",
+                "Partitions whose local log has failed; they accept no writes until a restart",
+                self._failed,
             ),
             (
                 "partitions_damaged",
-                "Partitions of which this node cannot read some records",
+                "Partitions with records that this node cannot read",
                 here.damaged,
             ),
             (
                 "partitions_with_lost_records",
-                "Partitions that lost acknowledged records of which no replica has any more",
+                "Partitions that lost acknowledged records for good: no replica has them",
                 self._gone,
             ),
             (
                 "partitions_auto_paused",
-                "Partitions here that nobody has written to for as long as auto_pause_ms says",
+                "Partitions paused because they have not been written to for auto_pause_ms",
                 here.auto_paused,
             ),
-            ("log_size_bytes", "All segments of this node", here.size_bytes),
+            ("log_size_bytes", "Bytes of all segments of this node", here.size_bytes),
             ("log_segments", "Segments of this node", here.segments),
             (
                 "follower_lag_max",
-                "Records that the follower furthest behind lacks, of all that this node leads",
+                "Records that the slowest follower lacks, over all partitions led by this node",
                 here.follower_lag_max,
             ),
         ):
@@ -171,15 +179,15 @@ class PartitionGauges(Collector):
 class EachPartition(Collector):
     """Gauges of each partition, for those who ask for some."""
 
-    def __init__(self, partitions: Iterable[PartitionStatistics], *, hidden: int = 0) -> None:
+    def __init__(self, partitions: Iterable[PartitionStatistics], *, omitted: int = 0) -> None:
         self._partitions = tuple(partitions)
-        self._hidden = hidden
+        self._omitted = omitted
 
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
-            "streamlog_partitions_hidden",
-            "Partitions asked for without series, beyond http.partition_series_max",
-            self._hidden,
+            "streamlog_partitions_series_omitted",
+            "Requested partitions without series, beyond http.partition_series_max",
+            self._omitted,
         )
         for name, text, value in GAUGES:
             family = GaugeMetricFamily(

@@ -37,6 +37,6 @@ class PartitionScrape:
         found = await self._statistics(set(streams) if streams else None)
         found.sort(key=lambda it: it.tp)
         shown = tuple(islice(found, self._partitions_max))
-        gauges = EachPartition(shown, hidden=len(found) - len(shown))
+        gauges = EachPartition(shown, omitted=len(found) - len(shown))
         text = await asyncio.to_thread(generate_latest, gauges)
         return web.Response(body=text, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

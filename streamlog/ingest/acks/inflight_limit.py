@@ -25,7 +25,7 @@ class InflightBytes:
         self._has_room.set()
         self._empty = asyncio.Event()
         self._empty.set()
-        metrics.inflight_bytes.set_function(lambda: self.taken_bytes)
+        metrics.in_flight_bytes.set_function(lambda: self.taken_bytes)
 
     def take(self, size_bytes: int) -> None:
         if not self.taken_bytes:
@@ -44,7 +44,7 @@ class InflightBytes:
             self._has_room.set()
             if self.refusing:
                 self.refusing = False
-                logger.info("room again", extra={"inflight_bytes": self.taken_bytes})
+                logger.info("room again", extra={"in_flight_bytes": self.taken_bytes})
 
     @property
     def has_room(self) -> bool:
@@ -61,7 +61,7 @@ class InflightBytes:
                 await self._has_room.wait()
         except TimeoutError:
             self.refusing = True
-            logger.warning("no room, refusing", extra={"inflight_bytes": self.taken_bytes})
+            logger.warning("no room, refusing", extra={"in_flight_bytes": self.taken_bytes})
         finally:
             self._metrics.ingest_paused_seconds.inc(time.monotonic() - started)
 

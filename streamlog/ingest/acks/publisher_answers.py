@@ -35,7 +35,7 @@ class PublisherAnswers:
         packed, reply_count, enveloped = replies
         if not reply_count:
             return
-        self._metrics.acks.count += reply_count
+        self._metrics.publish_acked.count += reply_count
         if enveloped:
             packed, addresses = parted(packed)
             for position, address in addresses:
@@ -48,7 +48,7 @@ class PublisherAnswers:
         """A positive ack that is not like the others: of a duplicate, or a batch."""
         if reply:
             self._answer(reply, answer, self._stored(offset))
-            self._metrics.acks.inc()
+            self._metrics.publish_acked.inc()
 
     def tell(self, subject: bytes, payload: bytes) -> None:
         """What is neither: part of a batch has come, or an advisory. Of these an envelope's inbox
@@ -60,7 +60,7 @@ class PublisherAnswers:
 
     def refuse(self, stream: str, replies: Replies, count: int, refusal: PublishRefusal) -> None:
         """One refusal for all ``replies``; ``count`` messages are refused, asking or not."""
-        self._metrics.refusals.labels(refusal.reason).inc(count)
+        self._metrics.publish_rejected.labels(refusal.reason).inc(count)
         packed, reply_count, enveloped = replies
         if reply_count and enveloped:
             packed, addresses = parted(packed)
@@ -71,7 +71,7 @@ class PublisherAnswers:
             self._send(build_refusals(packed, _payload(stream, refusal)))
 
     def refuse_one(self, stream: str, reply: bytes, refusal: PublishRefusal) -> None:
-        self._metrics.refusals.labels(refusal.reason).inc()
+        self._metrics.publish_rejected.labels(refusal.reason).inc()
         if reply:
             rest = envelope.refused(envelope_error(refusal))
             self._answer(reply, _payload(stream, refusal), rest)

@@ -24,7 +24,7 @@ class NatsErrorCounts:
     def hear(self, complaint: NatsError) -> bool:
         """False: it is about the connection as such, and for others to tell."""
         if complaint.kind is NatsErrorKind.SLOW_CONSUMER:
-            self._metrics.nats_slow_consumer_cuts.labels(self._connection).inc()
+            self._metrics.nats_slow_consumer_disconnects.labels(self._connection).inc()
             logger.warning("NATS has cut this node off", extra=self._extra(complaint))
         elif complaint.kind in (NatsErrorKind.PUBLISH, NatsErrorKind.SUBSCRIBE):
             self._metrics.nats_permission_violations.labels(complaint.kind.value).inc()

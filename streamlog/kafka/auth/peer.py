@@ -109,7 +109,7 @@ class Peer:
     def leave(self) -> None:
         """The connection is over."""
         if self._is_tolerated:
-            self.context.metrics.tolerated_connections.dec()
+            self.context.metrics.unauthenticated_connections.dec()
         self._is_tolerated = False
 
     def _tolerate(self, api: Api) -> None:
@@ -121,7 +121,7 @@ class Peer:
         no_certificate = wants_certificate and not self._has_shown
         self._is_tolerated = in_the_clear or nobody or no_certificate
         if self._is_tolerated:
-            context.metrics.tolerated_connections.inc()
+            context.metrics.unauthenticated_connections.inc()
             extra = {
                 "peer": context.session.host,
                 "client_id": context.session.client_id,

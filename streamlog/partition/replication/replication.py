@@ -105,7 +105,7 @@ def tell_change(
         "offset": end_offset,
     }
     if before is None or before.leader_epoch != now.leader_epoch:
-        metrics.leaderships.inc()
+        metrics.leader_elections.inc()
         logger.info("partition led", extra=place)
     elif before.leader != NO_LEADER and set(before.isr) != set(now.isr):
         if set(before.isr) - set(now.isr):

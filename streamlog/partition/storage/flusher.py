@@ -180,7 +180,7 @@ class Flusher:
 
     def _synced(self, partition: Syncable, started: float, future: Future[None]) -> None:
         self._running -= 1
-        self._metrics.sync_seconds.observe(time.perf_counter() - started)
+        self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
         try:
             self._finish(partition, future.exception())
         except BaseException as error:
@@ -207,7 +207,7 @@ class Flusher:
         self, begun: list[Begun], started: float, future: Future[list[BaseException | None]]
     ) -> None:
         self._is_together = False
-        self._metrics.sync_seconds.observe(time.perf_counter() - started)
+        self._metrics.fsync_duration_seconds.observe(time.perf_counter() - started)
         try:
             for (partition, _), failure in zip(begun, future.result(), strict=True):
                 self._finish(partition, failure)

@@ -36,7 +36,7 @@ class World:
     @property
     def not_after(self) -> float:
         name = "streamlog_tls_certificate_not_after_timestamp_seconds"
-        return self.metrics.registry.get_sample_value(name, {"door": "kafka"}) or 0
+        return self.metrics.registry.get_sample_value(name, {"listener": "kafka"}) or 0
 
 
 @contextlib.asynccontextmanager

@@ -75,7 +75,7 @@ class World:
         totals = PartitionTotals()
         for it in self.partitions:
             totals.add(it)
-        return [PartitionGauges(totals, offline=9), ClusterGauges(self.cluster)]
+        return [PartitionGauges(totals, failed=9), ClusterGauges(self.cluster)]
 
     async def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
         return [it for it in self.partitions if streams is None or it.tp.stream in streams]
@@ -112,7 +112,7 @@ async def test_metrics_are_counters_and_gauges_of_all_partitions(world: World) -
     assert samples["streamlog_log_size_bytes", None, None] == 8
     assert samples["streamlog_follower_lag_max", None, None] == 8
     assert not [name for name, _, _ in samples if name.startswith("streamlog_partition_")]
-    assert samples["streamlog_partitions_offline", None, None] == 9
+    assert samples["streamlog_failed_partitions", None, None] == 9
     assert samples["streamlog_partitions_auto_paused", None, None] == 0
 
 
@@ -129,9 +129,9 @@ async def test_partitions_are_told_of_by_stream_and_up_to_a_limit(world: World) 
     world.partitions += [Statistics(TopicPartition("t", number)) for number in range(4)]
     samples = samples_of((await world.get("/metrics/partitions?stream=s&stream=no"))[2])
     assert {stream for _, stream, _ in samples} == {None, "s"}
-    assert samples["streamlog_partitions_hidden", None, None] == 0
+    assert samples["streamlog_partitions_series_omitted", None, None] == 0
     samples = samples_of((await world.get("/metrics/partitions?stream=t"))[2])
-    assert samples["streamlog_partitions_hidden", None, None] == 1
+    assert samples["streamlog_partitions_series_omitted", None, None] == 1
     assert len([1 for name, _, _ in samples if name == "streamlog_partition_segments"]) == 3
     many = "&".join(f"stream={number}" for number in range(101))
     assert (await world.get(f"/metrics/partitions?{many}"))[0] == 400
@@ -218,7 +218,7 @@ async def test_the_cluster_s_gauges(world: World) -> None:
     assert values["streamlog_metadata_offset", None] == 42
     assert values["streamlog_lease_held", None] == 1
     assert values["streamlog_nodes_fenced", None] == 1
-    assert values["streamlog_partitions_leaderless", None] == 2
+    assert values["streamlog_offline_partitions", None] == 2
     assert values["streamlog_quorum_role", "follower"] == 1
     assert values["streamlog_quorum_role", "leader"] == 0
     assert "streamlog_activity_offset" not in text

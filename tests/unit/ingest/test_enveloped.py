@@ -58,7 +58,7 @@ async def test_a_record_with_all_its_parts_and_its_ack(way: Way) -> None:
         ("Colour", b"blue"),
         ("colour", b"\xff"),
     )
-    assert way.count("acks") == 1
+    assert way.count("publish_acked") == 1
     assert way.room.taken_bytes == 0
 
 

@@ -35,7 +35,7 @@ async def test_acks_come_with_the_commit_and_in_one_write(way: Way) -> None:
         for reply, seq in (("a", 11), ("b", 13), ("c", 14))
     ]
     assert way.room.taken_bytes == 0
-    assert way.count("acks") == 3
+    assert way.count("publish_acked") == 3
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ async def test_an_append_that_fails_is_refused_at_once(
     way.partition.fault = error
     way.read(message("a", Nats_Msg_Id="1"), message(), message("b", Nats_Msg_Id="1"))
     assert way.refused() == [("a", err_code), ("b", err_code)]
-    assert way.count("refusals", reason=reason) == 3
+    assert way.count("publish_rejected", reason=reason) == 3
     assert way.room.taken_bytes == 0
     way.partition.fault = None
     way.read(message("a", Nats_Msg_Id="1"))
@@ -93,7 +93,7 @@ async def test_a_duplicate_waits_for_the_commit_of_the_first(way: Way) -> None:
 async def test_too_large_messages_leave_the_others_alone(way: Way) -> None:
     way.read(message("a"), message("big", b"x" * 101), message("", b"x" * 101), message("b"))
     assert way.refused() == [("big", 10054)]
-    assert way.count("refusals", reason="too_large") == 2
+    assert way.count("publish_rejected", reason="too_large") == 2
     way.partition.commit()
     assert [reply for reply, _ in way.told()] == ["a", "b"]
 
@@ -212,7 +212,7 @@ async def test_with_too_few_replicas_who_waits_for_them_is_refused(way: Way) -> 
     way.partition.below_min_isr = True
     way.read(message("a"), message("b", Nats_Msg_Id="1"), message("c", Streamlog_Ack="all"))
     assert way.refused() == [("b", 10077), ("c", 10077), ("a", 10077)]
-    assert way.count("refusals", reason="not_enough_replicas") == 3
+    assert way.count("publish_rejected", reason="not_enough_replicas") == 3
     assert (way.partition.batches, len(way.inlet.sequencer)) == ([], 0)
     way.partition.below_min_isr = False
     way.read(message("b", Nats_Msg_Id="1"))
@@ -235,7 +235,7 @@ async def test_who_does_not_wait_for_replicas_goes_on_without_them(way: Way) -> 
         ("d", wrong_last(12)),
         ("b", {"stream": "orders", "seq": 11}),
     ]
-    assert way.count("refusals", reason="not_enough_replicas") == 2
+    assert way.count("publish_rejected", reason="not_enough_replicas") == 2
     records = list(iter_records(way.partition.batches[0]))
     assert [(r.key, r.value) for r in records] == [(None, b"leader"), (b"k", b"none")]
     assert records[0].headers == (
@@ -280,7 +280,7 @@ async def test_a_compacted_stream_refuses_what_has_no_key(way: Way) -> None:
         (reply, {"error": error, "stream": "orders", "seq": 0}) for reply in ("a", "c")
     ]
     assert "Streamlog-Key" in NO_KEY.description
-    assert way.count("refusals", reason="no_key") == 3
+    assert way.count("publish_rejected", reason="no_key") == 3
     way.partition.commit()
     assert way.told() == [("b", {"stream": "orders", "seq": 11})]
     way.read(message("c", Nats_Msg_Id="1", Streamlog_Key="k"))  # its id was not taken
@@ -301,7 +301,7 @@ async def test_a_stream_that_stands_still_refuses_all_in_their_order(way: Way) -
         message("batch", Nats_Batch_Id="b", Nats_Batch_Sequence="1"),
     )
     assert way.refused() == [(reply, 10118) for reply in ("plain", "again", "new", "batch")]
-    assert way.count("refusals", reason="paused") == 4
+    assert way.count("publish_rejected", reason="paused") == 4
     way.inlet.configure(settings)
     way.read(message("new", Nats_Msg_Id="2"))
     way.partition.commit()

@@ -128,4 +128,4 @@ async def test_a_stream_that_does_not_answer_refuses_in_silence() -> None:
     node = Node(ME, NO_LEADER, no_ack=True)
     node.take(node.subject(1))
     assert node.way.answered() == []
-    assert node.way.count("refusals", reason="not_leader") == 1
+    assert node.way.count("publish_rejected", reason="not_leader") == 1

@@ -18,7 +18,7 @@ from tests.authority import Authority
 from tests.kafka_node import KafkaNode, until
 
 METADATA = {"topics": None, "allow_auto_topic_creation": False}
-TOLERATED = "streamlog_tolerated_connections"
+TOLERATED = "streamlog_unauthenticated_connections"
 ALICE = ClientLogin("SCRAM-SHA-512", "alice", lambda: "secret")
 Tls = Callable[[], ssl.SSLContext | None]
 

@@ -37,10 +37,10 @@ async def test_one_sync_covers_all_that_came_while_the_last_one_ran(world: World
         for one in told:
             partition.append(run_of(b"x"), one)
         assert await asyncio.gather(*(one.answer for one in told)) == list(range(500))
-        syncs = world.metrics.registry.get_sample_value("streamlog_sync_seconds_count")
+        syncs = world.metrics.registry.get_sample_value("streamlog_fsync_duration_seconds_count")
         assert syncs is not None
         assert syncs < 10
-        count = world.metrics.registry.get_sample_value("streamlog_ack_seconds_count")
+        count = world.metrics.registry.get_sample_value("streamlog_commit_latency_seconds_count")
         assert count == 500
 
 

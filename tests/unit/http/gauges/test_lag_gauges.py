@@ -37,19 +37,19 @@ def named(labels: Mapping[str, str]) -> list[str]:
 
 def test_offsets_lags_members_and_states() -> None:
     groups = [Progress("x", {A0: 7, B0: 3}), Progress("y", {}, "Empty", 0)]
-    found = samples(LagGauges(groups, hidden=3, ends={A0: 10}))
-    assert found["group_committed_offset", "x", "a", "0"] == 7
-    assert found["group_lag", "x", "a", "0"] == 3
-    assert found["group_committed_offset", "x", "b", "0"] == 3
-    assert ("group_lag", "x", "b", "0") not in found, "its end is not known"
-    assert found["group_state", "x", "Stable"] == 1
-    assert ("group_state", "x", "Empty") not in found
-    assert found["group_members", "x"] == 2
-    assert found["group_members", "y"] == 0
-    assert found["groups_hidden",] == 3
+    found = samples(LagGauges(groups, omitted=3, ends={A0: 10}))
+    assert found["consumer_group_committed_offset", "x", "a", "0"] == 7
+    assert found["consumer_group_lag", "x", "a", "0"] == 3
+    assert found["consumer_group_committed_offset", "x", "b", "0"] == 3
+    assert ("consumer_group_lag", "x", "b", "0") not in found, "its end is not known"
+    assert found["consumer_group_state", "x", "Stable"] == 1
+    assert ("consumer_group_state", "x", "Empty") not in found
+    assert found["consumer_group_members", "x"] == 2
+    assert found["consumer_group_members", "y"] == 0
+    assert found["consumer_groups_series_omitted",] == 3
 
 
 def test_a_lag_is_never_negative() -> None:
     """A follower's high watermark is a fetch behind that which the consumer was told."""
-    gauges = LagGauges([Progress("x", {A0: 7})], hidden=0, ends={A0: 5})
-    assert samples(gauges)["group_lag", "x", "a", "0"] == 0
+    gauges = LagGauges([Progress("x", {A0: 7})], omitted=0, ends={A0: 5})
+    assert samples(gauges)["consumer_group_lag", "x", "a", "0"] == 0

@@ -23,7 +23,7 @@ async def test_below_the_limit_nobody_waits() -> None:
     room.take(100)
     await room.wait()
     assert paused_s(metrics) == 0
-    assert metrics.registry.get_sample_value("streamlog_inflight_bytes") == 100
+    assert metrics.registry.get_sample_value("streamlog_in_flight_bytes") == 100
 
 
 async def test_above_it_reading_waits_for_room() -> None:

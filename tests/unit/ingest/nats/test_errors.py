@@ -96,7 +96,7 @@ async def test_cuts_are_counted_by_connection() -> None:
     await ConnectionState(metrics).failed(SlowConsumerCut())
     NatsErrorCounts(metrics, "admin").hear(understood(SlowConsumerCut()))
     for connection in ("ingest", "admin"):
-        assert counted(metrics, "slow_consumer_cuts", connection=connection) == 1
+        assert counted(metrics, "slow_consumer_disconnects", connection=connection) == 1
 
 
 async def test_an_outage_has_a_reason_until_it_ends(caplog: pytest.LogCaptureFixture) -> None:

@@ -83,7 +83,7 @@ async def test_a_follower_that_finds_damage_fetches_it_again(tmp_path: Path) -> 
         assert await read_all(world, follower) == values
         assert contents(tmp_path, 1) == contents(tmp_path, 2) == contents(tmp_path, 3)
         assert [damage.offset for _, damage in kept_aside(tmp_path, follower)] == [4]
-        assert world[follower].metrics.mended_logs._value.get() == 1
+        assert world[follower].metrics.log_repairs._value.get() == 1
 
 
 def kept_aside(path: Path, number: int) -> list[tuple[Path, Damage]]:
