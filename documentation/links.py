@@ -71,8 +71,11 @@ def named_in(nav: Any) -> Iterator[str]:
 
 
 def on_config(config: Any) -> Any:
-    """mkdocs calls it at first: pages that the navigation does not name come at its end."""
+    """mkdocs calls it at first: pages that the navigation does not name come at its end, but for
+    decisions, which have a list of their own.
+    """
     there = {str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md")}
+    there = {page for page in there if not re.match(r"decisions/\d", page)}
     more = sorted(there - set(named_in(config.nav)))
     if more:
         config.nav = [*config.nav, {"More": more}]

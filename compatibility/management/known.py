@@ -190,7 +190,7 @@ KNOWN: Final[tuple[Known, ...]] = (
     ),
     Known(
         "there are no consumers: CONSUMER.CREATE is refused with 500/10012",
-        "what they deliver may not be published by a client of NATS (see docs/decisions.md)",
+        "what they deliver may not be published by a client of NATS (see docs/decisions/README.md)",
         lambda it: _refused("^500/10012 ")(it) or it.path.endswith("consumer_count"),
     ),
     Known(

@@ -131,6 +131,15 @@ def test_every_runbook_is_in_the_list() -> None:
     assert {page.name for page in pages()} <= listed
 
 
+def test_every_decision_is_in_the_list_by_its_number_and_title() -> None:
+    folder = DOCS / "decisions"
+    listed = (folder / "README.md").read_text()
+    for page in folder.glob("[0-9]*.md"):
+        number, _, title = page.read_text().splitlines()[0].removeprefix("# ").partition(". ")
+        assert int(page.name[:3]) == int(number)
+        assert f"| {number} | [{title}]({page.name}) |\n" in listed
+
+
 # What is made out of the code
 
 
