@@ -3,9 +3,11 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
+from uuid import UUID
 
 from streamlog.log.compaction.blocking import clean
 from streamlog.log.compaction.cleaning import Cleaning, Terms
+from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.log import PartitionLog
 from streamlog.log.settings import CompactionSettings, LogSettings
 from streamlog.log.storage.file_pool import FilePool
@@ -15,6 +17,8 @@ from tests.simulation.disk import SimDisk
 
 RULES = CompactionSettings(delete_retention_ms=1_000)
 COMPACTED = LogSettings(segment_bytes=1_500, index_interval_bytes=200, compaction=RULES)
+
+SCOPE = scope_of(UUID(int=7), 0)
 
 Pair = tuple[bytes, bytes | None]
 
@@ -62,6 +66,7 @@ class KeyedLog:
             disk=self.disk,
             files=self.pool,
             recovery_point=recovery_point,
+            key_scope=SCOPE,
         )
         self.log.first_dirty_offset = min(first_dirty, self.log.log_end_offset)
 

@@ -20,6 +20,7 @@ from streamlog.backup.placement import directory_id, node_file, placements, rest
 from streamlog.backup.restored_groups import carried_on, groups_of
 from streamlog.errors import CorruptFile, InvalidRequest
 from streamlog.log.checkpoint import OffsetCheckpoint
+from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.erasure.kept_file import FILE_NAME, encode, owner_of
 from streamlog.log.erasure.loading import load
@@ -195,7 +196,13 @@ class _NewDataDir:
         self._disk.make_directory(str(where))
         mark = encode_mark(stream.stream_id, incarnation)
         self._disk.write_small(str(where / METADATA_NAME), mark)
-        log = PartitionLog.open(where, _settings(stream), disk=self._disk, files=self._files)
+        log = PartitionLog.open(
+            where,
+            _settings(stream),
+            disk=self._disk,
+            files=self._files,
+            key_scope=scope_of(stream.stream_id, tp.partition),
+        )
         with contextlib.closing(log):
             self._write_log(log, stream, partition)
             self._ends[tp] = log.log_end_offset

@@ -14,6 +14,7 @@ from streamlog.errors import (
     StorageFull,
     Unavailable,
 )
+from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.erasure.erasures import Erasures
 from streamlog.log.layout import EPOCHS_NAME
 from streamlog.log.manifest import SyncedManifest
@@ -69,7 +70,7 @@ class PartitionLog:
     """One partition's records. Made by ``open``; one owner, who alone calls it."""
 
     __slots__ = (
-        "_active", "_directory", "_disk", "_first_time", "_owed_limit", "_pool", "_retained",
+        "_active", "_directory", "_disk", "_first_time", "_key_scope", "_owed_limit", "_pool", "_retained",
         "_segments", "_unsynced",
         "beside", "epochs", "erasures", "failure", "first_dirty_offset", "is_swapping",
         "log_end_offset", "log_start_offset", "lost_end", "manifest", "recovery", "recovery_limit",
@@ -98,9 +99,12 @@ class PartitionLog:
         self.first_dirty_offset = 0  # all below has been compacted
         self.is_swapping = False  # segments are being replaced: none may go otherwise
         self._directory = directory
-        self.beside = SidecarFiles(disk, directory, files.keys)  # what others keep in its folder
+        self.beside = SidecarFiles(
+            disk, directory, files.keys, files.key_scope(f"{directory}/")
+        )  # what others keep in its folder
         self._disk = disk
         self._pool = files
+        self._key_scope: str | None = files.key_scope(f"{directory}/")  # None: it was let go
         self._segments = recovered.segments
         self._active = recovered.active
         self._unsynced = DirtyState(disk, files, directory, f"{directory}/{EPOCHS_NAME}")
@@ -122,8 +126,11 @@ class PartitionLog:
         recovery_point: int = 0,
         syncs: DeferredSyncs | None = None,
         power_lost: bool = True,
+        key_scope: str = NO_SCOPE,
     ) -> "PartitionLog":
         """Open or create the log in ``directory``; see ``recovery``. Raises Unavailable.
+
+        ``key_scope``: of the partition; data keys of another one open nothing here.
 
         ``power_lost``: the machine may have been started anew since the log was closed, or since
         its process was killed.
@@ -138,10 +145,14 @@ class PartitionLog:
             syncs=syncs,
             power_lost=power_lost,
         )
+        files.bind_keys(str(directory), key_scope)
         try:
             return cls(str(directory), settings, disk, files, recovery.run())
-        except OSError as error:
-            raise storage_error(error, error.filename or str(directory)) from error
+        except BaseException as error:
+            files.release_keys(str(directory), key_scope)
+            if isinstance(error, OSError):
+                raise storage_error(error, error.filename or str(directory)) from error
+            raise
 
     @property
     def failed(self) -> bool:
@@ -775,6 +786,9 @@ class PartitionLog:
                 self._active.store_indexes()
         self.failure = self.failure or "the log is closed"
         self._segments.let_go()
+        if self._key_scope is not None:
+            self._pool.release_keys(self._directory, self._key_scope)
+            self._key_scope = None
 
 
 def _at_once(call: Callable[[], None]) -> None:

@@ -3,6 +3,7 @@
 import contextlib
 
 from streamlog.log.encryption.envelope import enveloped, is_enveloped, opened
+from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.layout import TEMPORARY_SUFFIX
 from streamlog.log.storage.disk import Disk, storage_error, write_all
@@ -11,9 +12,12 @@ from streamlog.log.storage.disk import Disk, storage_error, write_all
 class SidecarFiles:
     """From any thread. Whatever fails raises Unavailable, and the log goes on."""
 
-    def __init__(self, disk: Disk, directory: str, keys: KeyRing | None = None) -> None:
-        """``keys``: for those that are encrypted."""
+    def __init__(
+        self, disk: Disk, directory: str, keys: KeyRing | None = None, scope: str = NO_SCOPE
+    ) -> None:
+        """``keys``: for those that are encrypted; ``scope``: of the log's partition."""
         self._disk = disk
+        self._scope = scope
         self._keys = keys or KeyRing()
         self.directory = directory
 
@@ -26,7 +30,7 @@ class SidecarFiles:
             return b""
         except OSError as error:
             raise storage_error(error, path) from error
-        return opened(data, self._keys, path) if is_enveloped(data) else data
+        return opened(data, self._keys, path, self._scope) if is_enveloped(data) else data
 
     def write(
         self, name: str, data: bytes, *, encrypts: bool = False, durable: bool = True
@@ -36,7 +40,7 @@ class SidecarFiles:
         """
         path = f"{self.directory}/{name}"
         if encrypts:
-            data = enveloped(data, self._keys)
+            data = enveloped(data, self._keys, self._scope)
         try:
             if durable:
                 self._disk.write_small(path, data)

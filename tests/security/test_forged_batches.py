@@ -5,6 +5,7 @@ hands it out.
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 from crc32c import crc32c
@@ -13,7 +14,10 @@ from pyspark_streamlog.piece import OpenedPieces
 from streamlog.backup.piece import opened_batch
 from streamlog.errors import CorruptBatch, CorruptFile, EncryptionKeyMissing, StorageFailed
 from streamlog.log.compaction.reading import read_batches
+from streamlog.log.encryption import key_file
+from streamlog.log.encryption.key_file import NO_SCOPE, scope_of
 from streamlog.log.encryption.opener import SegmentOpener
+from streamlog.log.encryption.rewrap import Rewrap
 from streamlog.log.log import PartitionLog
 from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.settings import LogSettings
@@ -32,10 +36,14 @@ OFFSETS = 6
 FORGED = 4
 
 
-def opened(folder: Path, settings: LogSettings = HIDDEN, synced: int = OFFSETS) -> PartitionLog:
+def opened(
+    folder: Path, settings: LogSettings = HIDDEN, synced: int = OFFSETS, scope: str = NO_SCOPE
+) -> PartitionLog:
     disk = OsDisk()
     files = FilePool(disk, 16, a_key_ring())
-    return PartitionLog.open(folder, settings, disk=disk, files=files, recovery_point=synced)
+    return PartitionLog.open(
+        folder, settings, disk=disk, files=files, recovery_point=synced, key_scope=scope
+    )
 
 
 def forged_in(folder: Path, encrypted_from: int) -> Path:
@@ -250,3 +258,87 @@ def test_where_it_begins_cannot_be_moved(tmp_path: Path) -> None:
     key.write_bytes(moved + b"crc32c %08x\n" % crc32c(moved))
     with pytest.raises(EncryptionKeyMissing, match="or the file was changed"):
         opener(path).opened(path.read_bytes()[: read_header(path.read_bytes()).size_bytes])
+
+
+STREAM = UUID(int=7)
+OTHERS = {
+    "another partition": scope_of(STREAM, 1),
+    "another stream": scope_of(UUID(int=8), 0),
+    "nobody's": NO_SCOPE,
+}
+
+
+def filled(folder: Path, scope: str) -> tuple[Path, Path]:
+    """A sealed segment and an active one, and a sidecar file; the segment's files."""
+    log = opened(folder, HIDDEN, 0, scope)
+    for offset in range(OFFSETS):
+        if offset == FORGED:
+            log.roll()
+        append(log, [b"%d" % offset * 60])
+    log.beside.write("sidecar", b"content", encrypts=True)
+    sync(log)
+    log.close()
+    path = min(folder.glob("*.log"))
+    return path, path.with_suffix(".key")
+
+
+@pytest.mark.parametrize("which", OTHERS)
+def test_a_segment_of_another_partition_with_its_key_is_not_served(
+    tmp_path: Path, which: str
+) -> None:
+    """Its offsets are the same, and this node's key opens its data key."""
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "other").mkdir()
+    own = scope_of(STREAM, 0)
+    mine = filled(tmp_path / "mine", own)
+    others = filled(tmp_path / "other", OTHERS[which])
+    for my_file, their_file in zip(mine, others, strict=True):
+        my_file.write_bytes(their_file.read_bytes())
+    (tmp_path / "mine" / "sidecar").write_bytes((tmp_path / "other" / "sidecar").read_bytes())
+    (tmp_path / "mine" / MANIFEST_NAME).unlink()  # it has the checksums of the segment's ends
+    log = opened(tmp_path / "mine", HIDDEN, OFFSETS, own)
+    with (
+        pytest.raises(CorruptFile, match="of another partition"),
+        log.read(0, 1 << 20, OFFSETS) as part,
+    ):
+        part.read()
+    with pytest.raises(CorruptFile, match="of another partition"):
+        log.beside.read("sidecar")
+    with log.read(FORGED, 1 << 20, OFFSETS) as part:
+        assert len(part.read())
+    log.close()
+
+
+def test_of_which_partition_a_key_is_cannot_be_changed(tmp_path: Path) -> None:
+    own, folder = scope_of(STREAM, 0), tmp_path / "mine"
+    folder.mkdir()
+    (tmp_path / "other").mkdir()
+    _, key = filled(folder, own)
+    _, theirs = filled(tmp_path / "other", scope_of(STREAM, 1))
+    changed = key_file.decode(theirs.read_bytes(), "")._replace(scope=own)
+    key.write_bytes(key_file.encode(changed))
+    log = opened(folder, HIDDEN, OFFSETS, own)
+    with pytest.raises(EncryptionKeyMissing), log.read(0, 1 << 20, FORGED) as part:
+        part.read()
+    log.close()
+
+
+def test_a_key_stays_of_its_partition_whatever_is_done_with_it(tmp_path: Path) -> None:
+    """Bound from another offset on, unbound, and wrapped by another key."""
+    own = scope_of(STREAM, 0)
+    filled(tmp_path, own)
+    log = opened(tmp_path, HIDDEN, OFFSETS, own)
+    for segment in log.segments:
+        rewrap = Rewrap(segment, log._pool)
+        rewrap.prepare()
+        assert rewrap.commit(log.segments)
+        rewrap.finish()
+        assert segment.key is not None
+        segment.key.unbind()
+        segment.key.bound_from(segment.base_offset)
+        assert segment.key.wrapped().scope == own
+    log.close()
+    log = opened(tmp_path, HIDDEN, OFFSETS, own)
+    with log.read(0, 1 << 20, OFFSETS) as part:
+        assert len(part.read())
+    log.close()

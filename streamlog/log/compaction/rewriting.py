@@ -74,7 +74,8 @@ class Rewriting:
         if first.key is None:
             always = self._settings.encrypts_all
             since = first.base_offset if always else first.next_offset
-            data_key, wrapped = self._pool.keys.new_data_key(since)
+            scope = self._pool.key_scope(first.key_path)
+            data_key, wrapped = self._pool.keys.new_data_key(since, scope)
             self._disk.write_small(first.key_path, key_file.encode(wrapped))
             cipher = BatchCipher(data_key, since)
             first.key = SegmentKey(self._pool, first.key_path, cipher)

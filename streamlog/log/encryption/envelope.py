@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from streamlog.errors import CorruptFile
 from streamlog.log.encryption import key_file
 from streamlog.log.encryption.cipher import NONCE_BYTES
+from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.encryption.key_ring import KeyRing
 
 _MAGIC: Final = b"SLEV\x00\x00\x00\x01"
@@ -29,16 +30,16 @@ def is_enveloped(data: bytes) -> bool:
     return data.startswith(_MAGIC)
 
 
-def enveloped(content: bytes, keys: KeyRing) -> bytes:
-    """Raises EncryptionKeyMissing."""
-    data_key, wrapped = keys.new_data_key()
+def enveloped(content: bytes, keys: KeyRing, scope: str = NO_SCOPE) -> bytes:
+    """``scope``: of the partition that it is about. Raises EncryptionKeyMissing."""
+    data_key, wrapped = keys.new_data_key(scope=scope)
     text = key_file.encode(wrapped)
     head = b"".join((_MAGIC, _LENGTH.pack(len(text)), text))
     nonce = os.urandom(NONCE_BYTES)
     return b"".join((head, nonce, AESGCM(data_key).encrypt(nonce, content, head)))
 
 
-def opened(data: bytes, keys: KeyRing, path: str) -> bytes:
+def opened(data: bytes, keys: KeyRing, path: str, scope: str = NO_SCOPE) -> bytes:
     """Raises CorruptFile, EncryptionKeyMissing."""
     if not is_enveloped(data) or len(data) < len(_MAGIC) + _LENGTH.size:
         raise CorruptFile(f"{path}: not an encrypted file")
@@ -46,6 +47,8 @@ def opened(data: bytes, keys: KeyRing, path: str) -> bytes:
     end = len(_MAGIC) + _LENGTH.size + length
     head, nonce, sealed = data[:end], data[end : end + NONCE_BYTES], data[end + NONCE_BYTES :]
     wrapped = key_file.decode(head[len(_MAGIC) + _LENGTH.size :], path)
+    if wrapped.scope != scope:
+        raise CorruptFile(f"{path}: it is of another partition ({wrapped.scope})")
     try:
         return AESGCM(keys.unwrapped(wrapped, path)).decrypt(nonce, sealed, head)
     except (InvalidTag, ValueError):

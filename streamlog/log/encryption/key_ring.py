@@ -7,7 +7,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from streamlog.errors import BrokenInvariant, EncryptionKeyMissing
 from streamlog.log.encryption.cipher import NONCE_BYTES
-from streamlog.log.encryption.key_file import WrappedKey
+from streamlog.log.encryption.key_file import NO_SCOPE, WrappedKey
 
 KEY_BYTES: Final = 32
 _PURPOSE: Final = b"streamlog data key 1 "
@@ -49,22 +49,22 @@ class KeyRing:
                 " encryption.current"
             )
 
-    def new_data_key(self, since: int = 0) -> tuple[bytes, WrappedKey]:
-        """32 random bytes, and the same for the disk; see ``WrappedKey.since``. Raises
+    def new_data_key(self, since: int = 0, scope: str = NO_SCOPE) -> tuple[bytes, WrappedKey]:
+        """32 random bytes, and the same for the disk; see ``WrappedKey``. Raises
         EncryptionKeyMissing.
         """
         data_key = AESGCM.generate_key(bit_length=8 * KEY_BYTES)
-        return data_key, self.wrapped(data_key, since)
+        return data_key, self.wrapped(data_key, since, scope)
 
-    def wrapped(self, data_key: bytes, since: int = 0) -> WrappedKey:
+    def wrapped(self, data_key: bytes, since: int = 0, scope: str = NO_SCOPE) -> WrappedKey:
         """By the current key. Raises EncryptionKeyMissing."""
         keys, current = self._state
         if current is None:
             self.require()
         assert current is not None
         nonce = os.urandom(NONCE_BYTES)
-        sealed = keys[current].encrypt(nonce, data_key, _bound(current, since))
-        return WrappedKey(current, nonce + sealed, since)
+        sealed = keys[current].encrypt(nonce, data_key, _bound(current, since, scope))
+        return WrappedKey(current, nonce + sealed, since, scope)
 
     def unwrapped(self, key: WrappedKey, path: str) -> bytes:
         """The data key that stands in the file at ``path``.
@@ -79,7 +79,7 @@ class KeyRing:
             )
         nonce, sealed = key.wrapped[:NONCE_BYTES], key.wrapped[NONCE_BYTES:]
         try:
-            return found.decrypt(nonce, sealed, _bound(key.key_name, key.since))
+            return found.decrypt(nonce, sealed, _bound(key.key_name, key.since, key.scope))
         except InvalidTag:
             raise EncryptionKeyMissing(
                 f"{path} does not open with the key {key.key_name!r}: another one had that name"
@@ -87,6 +87,6 @@ class KeyRing:
             ) from None
 
 
-def _bound(key_name: str, since: int) -> bytes:
+def _bound(key_name: str, since: int, scope: str) -> bytes:
     """What the tag covers beside the data key."""
-    return _PURPOSE + key_name.encode() + b" since %d" % since
+    return _PURPOSE + f"{key_name} of {scope} since {since}".encode()

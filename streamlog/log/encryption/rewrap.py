@@ -40,7 +40,7 @@ class Rewrap:
         """A worker's. Raises CorruptFile, EncryptionKeyMissing, OSError."""
         keys, disk = self._files.keys, self._files.disk
         old = self._key.wrapped()
-        wrapped = keys.wrapped(keys.unwrapped(old, self._key.path), old.since)
+        wrapped = keys.wrapped(keys.unwrapped(old, self._key.path), old.since, old.scope)
         try:
             file = disk.create(self._temporary)
             with contextlib.closing(file):

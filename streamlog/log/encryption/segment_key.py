@@ -15,7 +15,7 @@ KEY_MISSING: Final = "its segment's data key is missing"
 class SegmentKey:
     """A segment's data key, in a file beside it, and the cipher by it once somebody needs that."""
 
-    __slots__ = ("_cipher", "_pool", "_since_max", "is_doubtful", "is_unsynced", "path")
+    __slots__ = ("_cipher", "_pool", "_scope", "_since_max", "is_doubtful", "is_unsynced", "path")
 
     def __init__(
         self,
@@ -29,6 +29,7 @@ class SegmentKey:
         clear behind it is another segment's.
         """
         self.path = path
+        self._scope = pool.key_scope(path)
         self._since_max = since_max
         self.is_unsynced = False  # its file was written since the last ticket
         self.is_doubtful = False  # its file was replaced, and a power cut may undo that
@@ -42,7 +43,7 @@ class SegmentKey:
 
         Who syncs what was encrypted by it has to sync that file, and its name, as well.
         """
-        data_key, wrapped = pool.keys.new_data_key(since)
+        data_key, wrapped = pool.keys.new_data_key(since, pool.key_scope(path))
         pool.write_new(path, key_file.encode(wrapped))
         key = cls(pool, path, BatchCipher(data_key, since))
         key.is_unsynced = True
@@ -53,7 +54,7 @@ class SegmentKey:
         """Raises CorruptFile, EncryptionKeyMissing, OSError where it has to be read and cannot."""
         if self._cipher is None:
             wrapped = self.wrapped()
-            data_key = self._pool.keys.unwrapped(wrapped, self.path)
+            data_key = self._unwrapped(wrapped)
             if wrapped.since > self._since_max:
                 raise CorruptFile(
                     f"{self.path}: encryption begins at offset {wrapped.since} by it, and all from"
@@ -74,10 +75,17 @@ class SegmentKey:
 
     def _write_since(self, since: int) -> bytes:
         """The data key."""
-        keys = self._pool.keys
-        data_key = keys.unwrapped(self.wrapped(), self.path)
-        self._pool.disk.write_small(self.path, key_file.encode(keys.wrapped(data_key, since)))
+        data_key = self._unwrapped(self.wrapped())
+        wrapped = self._pool.keys.wrapped(data_key, since, self._scope)
+        self._pool.disk.write_small(self.path, key_file.encode(wrapped))
         self._pool.forget(self.path)
+        return data_key
+
+    def _unwrapped(self, wrapped: WrappedKey) -> bytes:
+        """Raises CorruptFile, EncryptionKeyMissing."""
+        data_key = self._pool.keys.unwrapped(wrapped, self.path)
+        if wrapped.scope != self._scope:
+            raise CorruptFile(f"{self.path}: it is of another partition ({wrapped.scope})")
         return data_key
 
     def wrapped(self) -> WrappedKey:

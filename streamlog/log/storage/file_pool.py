@@ -7,6 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 from typing import Final
 
+from streamlog.log.encryption.key_file import NO_SCOPE
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.layout import DELETED_SUFFIX
 from streamlog.log.storage.disk import Disk, DiskFile, write_all
@@ -60,9 +61,30 @@ class FilePool:
         self.disk = disk
         self._removal = removal
         self.keys = keys or KeyRing()  # to what is encrypted in them
+        self._scopes: dict[str, tuple[str, int]] = {}  # of data keys, by folder; logs that use it
         self.open_files_max = open_files_max
         self._lock = threading.Lock()
         self._files: OrderedDict[str, PooledFile] = OrderedDict()  # next to be looked at first
+
+    def bind_keys(self, directory: str, scope: str) -> None:
+        """Data keys in that folder are bound to ``scope``, and those of another one open nothing
+        there, until as many ``release_keys``.
+        """
+        with self._lock:
+            known, count = self._scopes.get(directory, (scope, 0))
+            self._scopes[directory] = scope, count + 1 if known == scope else 1
+
+    def release_keys(self, directory: str, scope: str) -> None:
+        with self._lock:
+            known, count = self._scopes.get(directory, (NO_SCOPE, 0))
+            if known == scope and count > 1:
+                self._scopes[directory] = scope, count - 1
+            elif known == scope:
+                self._scopes.pop(directory, None)
+
+    def key_scope(self, path: str) -> str:
+        """Of a data key's file."""
+        return self._scopes.get(path.rpartition("/")[0], (NO_SCOPE, 0))[0]
 
     @property
     def open_count(self) -> int:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from streamlog.errors import CorruptData, CorruptFile
+from streamlog.log.encryption.key_file import scope_of
 from streamlog.log.erasure.loading import load as load_erasures
 from streamlog.log.log import PartitionLog
 from streamlog.log.partition_metadata import PartitionMetadata
@@ -79,6 +80,7 @@ def open_log(
         recovery_point=known.recovery_point,
         syncs=syncs,
         power_lost=power_lost,
+        key_scope=scope_of(opening.stream_id, tp.partition),
     )
     if log.log_end_offset < known.kept_end:
         log.recovery.lost_end = True

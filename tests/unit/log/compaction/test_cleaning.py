@@ -9,7 +9,7 @@ from streamlog.record.codec import iter_records
 from streamlog.record.compacted import delete_horizon_ms, is_gap
 from streamlog.record.compression import Compression, compress
 from streamlog.record.keys import KeyOffsets
-from tests.compacted_log import COMPACTED, RULES, Kept, KeyedLog, view
+from tests.compacted_log import COMPACTED, RULES, SCOPE, Kept, KeyedLog, view
 from tests.log_folder import FOLDER, read_batches
 from tests.record_batches import HandRecord, hand_batch
 from tests.simulation.disk import SimDisk
@@ -336,3 +336,17 @@ def test_truncation_makes_what_comes_after_dirty_again(keyed: KeyedLog) -> None:
     keyed.log.truncate_to(4)  # into a gap: where that begins
     assert keyed.log.log_end_offset == keyed.log.first_dirty_offset == 0
     assert COMPACTED.compaction == RULES
+
+
+def test_a_segment_that_is_encrypted_by_a_cleaning_is_bound_to_its_partition() -> None:
+    keyed = KeyedLog(SimDisk())
+    for number in range(6):
+        keyed.append((b"k", b"%d" % number * 20))
+    keyed.encrypt(True)
+    keyed.seal_and_clean()
+    wanted, end = keyed.kept(), keyed.log.log_end_offset
+    keyed.log.close()
+    keyed.open(end)
+    assert keyed.log.segments.first.key is not None
+    assert keyed.log.segments.first.key.wrapped().scope == SCOPE
+    assert keyed.kept() == wanted

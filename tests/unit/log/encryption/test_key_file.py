@@ -1,15 +1,23 @@
+from uuid import UUID
+
 import pytest
 
 from streamlog.errors import CorruptFile
-from streamlog.log.encryption.key_file import WRAPPED_BYTES, WrappedKey, decode, encode
+from streamlog.log.encryption.key_file import WRAPPED_BYTES, WrappedKey, decode, encode, scope_of
 
-KEY = WrappedKey("2026-11", bytes(range(WRAPPED_BYTES)), 4711)
+SCOPE = scope_of(UUID(int=255), 3)
+KEY = WrappedKey("2026-11", bytes(range(WRAPPED_BYTES)), 4711, SCOPE)
 TEXT = encode(KEY)
 
 
 def test_there_and_back() -> None:
     assert decode(TEXT, "x") == KEY
-    assert TEXT.startswith(b"streamlog data key 1\nkey 2026-11\nsince 4711\nwrapped AAECAw")
+    assert TEXT.startswith(
+        b"streamlog data key 1\nkey 2026-11\nof 000000000000000000000000000000ff-3\nsince 4711\n"
+        b"wrapped AAECAw"
+    )
+    nobodys = KEY._replace(scope="")
+    assert decode(encode(nobodys), "x") == nobodys
 
 
 @pytest.mark.parametrize("at", range(len(TEXT)))

@@ -142,3 +142,20 @@ def test_a_slice_is_closed_once_however_often(disk: SimDisk) -> None:
     assert disk.open_files == 0
     with pytest.raises(AssertionError):
         piece.read()
+
+
+def test_keys_are_bound_as_long_as_a_log_uses_the_folder(disk: SimDisk) -> None:
+    """A log that was closed does not let go of those of the one that has its folder now."""
+    pool = FilePool(disk, 4)
+    pool.bind_keys("/s/0", "a")
+    pool.bind_keys("/s/0", "a")
+    pool.release_keys("/s/0", "a")
+    assert pool.key_scope("/s/0/x.key") == "a"
+    pool.bind_keys("/s/0", "b")
+    pool.release_keys("/s/0", "a")
+    assert pool.key_scope("/s/0/x.key") == "b"
+    assert pool.key_scope("/s/1/x.key") == ""
+    pool.release_keys("/s/0", "b")
+    pool.release_keys("/s/0", "b")
+    assert pool.key_scope("/s/0/x.key") == ""
+    assert pool._scopes == {}

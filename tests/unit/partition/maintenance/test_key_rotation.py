@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from streamlog.errors import EncryptionKeyMissing
+from streamlog.errors import EncryptionKeyMissing, StreamlogError
 from streamlog.log.encryption.inventory import data_keys
 from streamlog.log.encryption.key_ring import KeyRing
 from streamlog.log.encryption.segment_key import SegmentKey
+from streamlog.log.manifest import MANIFEST_NAME
 from streamlog.log.storage.disk import OsFile
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.model import TopicPartition
 from streamlog.partition.replica_manager import ReplicaManager
 from tests.failing_disk import FailingDisk
 from tests.partition_world import World, publish, tp, values_of
@@ -198,3 +200,28 @@ async def test_a_log_hears_whether_all_of_it_is_encrypted(world: World) -> None:
             assert heard(registry) == [False, False]
     async with world.node(**SMALL) as registry:
         assert heard(registry) == [False, False]
+
+
+@pytest.mark.parametrize("other", [tp("t"), tp("s", 1)])
+async def test_a_segment_of_another_partition_is_not_served_with_its_key(
+    world: World, other: TopicPartition
+) -> None:
+    """Of the same node, whose key opens the data keys of both."""
+    world.keys = KeyRing({"k1": K1}, "k1")
+    async with world.node(segment_bytes=4096) as registry:
+        for name, partitions in (("s", 2), ("t", 1)):
+            await world.create(name, partitions=partitions, encrypted=True)
+        for at in (tp("s"), other):
+            for _ in range(6):
+                await publish(registry.partition(at), str(at).ljust(1000).encode())
+    folders = [
+        world.data_dir / "streams" / at.stream / str(at.partition) for at in (tp("s"), other)
+    ]
+    mine, theirs = folders
+    for file in theirs.glob(f"{0:020}.*"):
+        (mine / file.name).write_bytes(file.read_bytes())
+    (mine / MANIFEST_NAME).unlink()  # which tells another segment by its checksums
+    async with world.node() as registry:
+        with pytest.raises(StreamlogError):
+            await values_of(registry.partition(tp("s")))
+        assert len(await values_of(registry.partition(other))) == 6
