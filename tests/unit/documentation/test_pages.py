@@ -84,7 +84,10 @@ def test_the_recipes_name_files_that_exist() -> None:
 # Commands
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", *sorted(DOCS.glob("*.md"))], ids=name_of)
+GUIDES = [*TOP, *sorted(DOCS.glob("*.md")), *sorted((DOCS / "tutorials").glob("*.md"))]
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=name_of)
 def test_commands_exist(page: Path) -> None:
     blocks = re.findall(r"^```(?:console|sh)\n(.*?)^```", page.read_text(), re.M | re.S)
     words = {tuple(found.split()) for block in blocks for found in COMMAND.findall(block)}
