@@ -2,10 +2,11 @@
 
 Prompts become such that the highlighter knows them, links that are named after a file are named
 after its page, and diagrams are drawn by mermaid, if `make docs` has fetched it: nothing is asked
-of other sites. Without it their source is shown.
+of other sites. Without it their source is shown. The reference of the commands is made of them.
 """
 
 import re
+import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,6 +24,7 @@ def on_files(files: Any, *, config: Any) -> Any:
     """mkdocs calls it once: the library that draws is one of the site's files."""
     from mkdocs.structure.files import File
 
+    sys.path.insert(0, str(DOCS.parent))  # a hook is loaded as a file, not out of a package
     if MERMAID.exists():
         files.append(File.generated(config, MERMAID_URI, abs_src_path=str(MERMAID)))
     return files
@@ -32,7 +34,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """mkdocs calls it for each page; one without sections gives its contents' place to its text."""
     if "\n## " not in markdown:
         page.meta.setdefault("hide", ["toc"])
-    text = with_titles(with_known_prompts(markdown), (DOCS / page.file.src_uri).parent)
+    from documentation.commands import with_commands
+
+    text = with_titles(
+        with_known_prompts(with_commands(markdown)), (DOCS / page.file.src_uri).parent
+    )
     return text if MERMAID.exists() else text.replace("\n```mermaid\n", "\n```text\n")
 
 

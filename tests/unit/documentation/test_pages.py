@@ -11,6 +11,7 @@ import yaml
 from typer.main import get_command
 
 from documentation import configuration
+from documentation.commands import MARK, with_commands
 from documentation.links import (
     DOCS,
     ROOT,
@@ -156,6 +157,15 @@ def test_every_setting_is_there_with_its_default() -> None:
     assert "| `port` | `9092` | 0 to 65_535 |" in text
     assert '| `sync` | `"commit"` | `commit`, `interval`, `os` |' in text
     assert "| `data_dir` | must be set |" in text
+
+
+def test_the_reference_of_the_commands_has_each_with_its_options() -> None:
+    text = with_commands(f"# Commands\n\n{MARK}\n")
+    assert "\n### streamlog stream add\n" in text
+    assert "\nstreamlog stream add STREAM [OPTIONS]\n" in text
+    assert "\n| `--replicas` | " in text
+    assert MARK not in text
+    assert MARK in (DOCS / "commands.md").read_text()
 
 
 def test_release_notes_are_a_section_of_the_changelog() -> None:
