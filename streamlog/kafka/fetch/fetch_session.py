@@ -7,7 +7,7 @@ fetch of the session counts as a fetch of all that rests, too: whoever asks has 
 Without a session, the same lives for one request.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from streamlog.kafka.fetch.partition_fetch import FetchCaller, Key, PartitionFetch
@@ -16,6 +16,8 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.wire import fetch as wire
 
 FIRST_EPOCH: Final = wire.next_session_epoch(wire.NEW_SESSION)
+STEP: Final = 100
+"""Partitions between two steps."""
 
 
 class FetchSession:
@@ -59,16 +61,29 @@ class FetchSession:
 
     def begin(self, request: wire.FetchRequest, now: Callable[[], float]) -> None:
         """``now``: a clock that never goes back, in seconds."""
+        for _ in self.begin_in_steps(request, now):
+            pass
+
+    def begin_in_steps(
+        self, request: wire.FetchRequest, now: Callable[[], float]
+    ) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps. The session is busy from the first one
+        on, and what changes in between is due.
+        """
         self.busy = True
         self._now = now
         self._touched = {}
-        for key in request.forgotten:
+        for done, key in enumerate(request.forgotten):
+            if done % STEP == STEP - 1:
+                yield
             self._forget(key)
         if self._later:
             self.due.update(self._later)
             self._later = {}
         for topic in request.topics:
-            for wanted in topic.partitions:
+            for done, wanted in enumerate(topic.partitions):
+                if done % STEP == STEP - 1:
+                    yield
                 if self.by_id:
                     self._want(wire.TopicIdPartition(topic.topic_id, wanted.partition), wanted)
                 else:
@@ -82,8 +97,15 @@ class FetchSession:
 
     def wait(self, wake: Callable[[], None]) -> None:
         """``wake`` is called, from now until ``end``, when something is due or there are news."""
+        for _ in self.wait_in_steps(wake):
+            pass
+
+    def wait_in_steps(self, wake: Callable[[], None]) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
         self._wake = wake
-        for fetch in self._touched:
+        for done, fetch in enumerate(self._touched):
+            if done % STEP == STEP - 1:
+                yield
             fetch.watch(self._changed, self._committed)
 
     def watch(self, fetch: PartitionFetch) -> None:
@@ -105,12 +127,26 @@ class FetchSession:
 
     def keep(self, told: Iterable[PartitionFetch]) -> None:
         """After ``end``: ``told`` is on its way. What has nothing to tell rests from now on."""
-        restless = {it: None for it in self._touched if not it.may_rest}
+        for _ in self.keep_in_steps(told):
+            pass
+
+    def keep_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
+        restless: dict[PartitionFetch, None] = {}
+        for done, fetch in enumerate(self._touched):
+            if done % STEP == STEP - 1:
+                yield
+            if not fetch.may_rest:
+                restless[fetch] = None
         sent = {it: None for it in told if it in restless and it.records is not None}
         self._later = {it: None for it in restless if it not in sent} | sent  # others come first
-        for fetch in told:
+        for done, fetch in enumerate(told):
+            if done % STEP == STEP - 1:
+                yield
             fetch.remember()
-        for fetch in {**self._touched, **dict.fromkeys(told)}:
+        for done, fetch in enumerate({**self._touched, **dict.fromkeys(told)}):
+            if done % STEP == STEP - 1:
+                yield
             if fetch not in restless:
                 self.watch(fetch)
         self._touched = {}
@@ -119,6 +155,14 @@ class FetchSession:
         """Likewise, but nothing is kept."""
         for fetch in told:
             fetch.records = None  # whoever sends the answer closes them
+        self.close()
+
+    def drop_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
+        for done, fetch in enumerate(told):
+            if done % STEP == STEP - 1:
+                yield
+            fetch.records = None
         self.close()
 
     def fail(self) -> None:

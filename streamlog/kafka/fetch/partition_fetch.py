@@ -65,7 +65,7 @@ class PartitionFetch:
 
     __slots__ = (
         "_caller", "_changed", "_committed", "_diverging", "_error_code", "_is_replica", "_leader",
-        "_partition", "_preferred", "_rests", "_seen", "_told_high_watermark", "_told_start",
+        "_partition", "_preferred", "_rests", "_seen", "_telling", "_told_high_watermark", "_told_start",
         "_topic_id", "_watched", "final", "key", "records", "tp", "wanted",
     )  # fmt: skip
 
@@ -89,6 +89,7 @@ class PartitionFetch:
         self._leader: CurrentLeader | None = None  # told to who asked the wrong node
         self._seen: tuple[bool, int, int] | None = None  # the partition's state at the last look
         self._told_high_watermark = self._told_start = UNKNOWN  # in the last answer
+        self._telling = UNKNOWN, UNKNOWN  # likewise, in the one that is being made
         self._watched: LocalPartition | None = None
         self._rests = False  # a replica that is watched, and has all there is
         self._changed: Callable[[PartitionFetch], None] | None = None  # while it is watched
@@ -150,6 +151,10 @@ class PartitionFetch:
         if self._is_replica:
             return self._has_all(partition) and self._caller.replica_id in partition.isr
         return partition.is_leader and self.wanted.fetch_offset >= partition.high_watermark
+
+    @property
+    def caller(self) -> FetchCaller:
+        return self._caller
 
     @property
     def is_watched(self) -> bool:
@@ -309,14 +314,13 @@ class PartitionFetch:
         self._rests = False
 
     def remember(self) -> None:
-        """The answer is on its way, and whoever sends it closes the records. What comes with an
-        error is told again.
+        """What ``fetched`` said is on its way, and whoever sends it closes the records. What comes
+        with an error is told again.
         """
         self.records = None
         self._told_high_watermark = self._told_start = UNKNOWN
         if self._partition is not None and self._error_code == ErrorCode.none:
-            self._told_high_watermark = self._partition.high_watermark
-            self._told_start = self._partition.log_start_offset
+            self._told_high_watermark, self._told_start = self._telling
 
     def close(self) -> None:
         if self.records is not None:
@@ -327,11 +331,14 @@ class PartitionFetch:
         if self._is_replica and self._error_code == ErrorCode.none:
             self._check_leadership()
         partition, records = self._partition, self.records
+        high_watermark = UNKNOWN if partition is None else partition.high_watermark
+        log_start_offset = UNKNOWN if partition is None else partition.log_start_offset
+        self._telling = high_watermark, log_start_offset
         return wire.FetchedPartition(
             self.wanted.partition,
             self._error_code,
-            UNKNOWN if partition is None else partition.high_watermark,
-            UNKNOWN if partition is None else partition.log_start_offset,
+            high_watermark,
+            log_start_offset,
             0 if records is None else len(records),
             self._diverging,
             self._preferred,

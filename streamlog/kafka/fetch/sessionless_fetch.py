@@ -1,8 +1,9 @@
 """What a consumer without a session fetches: it lives for one request, and all of it is told."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 
 from streamlog.errors import BrokenInvariant
+from streamlog.kafka.fetch.fetch_session import STEP
 from streamlog.kafka.fetch.partition_fetch import FetchCaller, Key, PartitionFetch
 from streamlog.model import TopicPartition
 from streamlog.wire import fetch as wire
@@ -14,10 +15,11 @@ class SessionlessFetch:
     Not for replicas: what they have while they wait is told to the partition.
     """
 
-    __slots__ = ("_by_id", "_caller", "_due", "_fetches", "_wake", "news")
+    __slots__ = ("_by_id", "_caller", "_due", "_fetches", "_wake", "busy", "news")
 
     def __init__(self, caller: FetchCaller, *, by_id: bool) -> None:
         self.news: Sequence[PartitionFetch] = ()
+        self.busy = False
         self._caller = caller
         self._by_id = by_id
         self._fetches: dict[Key, PartitionFetch] = {}
@@ -25,16 +27,29 @@ class SessionlessFetch:
         self._wake: Callable[[], None] | None = None
 
     def begin(self, request: wire.FetchRequest, _now: Callable[[], float]) -> None:
-        caller, fetches = self._caller, self._fetches
-        key: Key
         for topic in request.topics:
             for wanted in topic.partitions:
-                if self._by_id:
-                    key = wire.TopicIdPartition(topic.topic_id, wanted.partition)
-                else:
-                    key = TopicPartition(topic.name, wanted.partition)
-                fetches[key] = PartitionFetch(key, wanted, caller)
-        self._due = list(fetches.values())
+                self._want(topic, wanted)
+        self._due = list(self._fetches.values())
+
+    def begin_in_steps(
+        self, request: wire.FetchRequest, _now: Callable[[], float]
+    ) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
+        for topic in request.topics:
+            for done, wanted in enumerate(topic.partitions):
+                if done % STEP == STEP - 1:
+                    yield
+                self._want(topic, wanted)
+        self._due = list(self._fetches.values())
+
+    def _want(self, topic: wire.FetchTopic, wanted: wire.FetchPartition) -> None:
+        key: Key
+        if self._by_id:
+            key = wire.TopicIdPartition(topic.topic_id, wanted.partition)
+        else:
+            key = TopicPartition(topic.name, wanted.partition)
+        self._fetches[key] = PartitionFetch(key, wanted, self._caller)
 
     def take_due(self) -> Iterable[PartitionFetch]:
         due, self._due = self._due, []
@@ -42,8 +57,15 @@ class SessionlessFetch:
 
     def wait(self, wake: Callable[[], None]) -> None:
         """``wake`` is called, from now on, when something is due."""
+        for _ in self.wait_in_steps(wake):
+            pass
+
+    def wait_in_steps(self, wake: Callable[[], None]) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
         self._wake = wake
-        for fetch in self._fetches.values():
+        for done, fetch in enumerate(self._fetches.values()):
+            if done % STEP == STEP - 1:
+                yield
             self.watch(fetch)
 
     def watch(self, fetch: PartitionFetch) -> None:
@@ -62,6 +84,13 @@ class SessionlessFetch:
             fetch.records = None
             if self._wake is not None:
                 fetch.unwatch(0)
+
+    def drop_in_steps(self, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
+        """The same, with some partitions between two steps."""
+        for done, fetch in enumerate(told):
+            if done % STEP == STEP - 1:
+                yield
+            self.drop((fetch,))
 
     def fail(self) -> None:
         """Instead of ``end``: nothing is told."""

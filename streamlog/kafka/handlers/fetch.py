@@ -26,7 +26,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
-from streamlog.fairness import stepwise
+from streamlog.fairness import cooperatively, stepwise
 from streamlog.kafka.context import Context, Slice
 from streamlog.kafka.fetch import metadata_fetch
 from streamlog.kafka.fetch.fetch_session import FetchSession
@@ -43,6 +43,8 @@ from streamlog.wire.leaders import NodeEndpoint
 
 TURN_S: Final = 0.002
 """After looking at partitions for so long, others get their turn of the event loop."""
+TOLD_AT_ONCE: Final = 500
+"""Partitions in an answer that is made in one turn."""
 NEWS_WAIT_MS: Final = 20
 """A replica hears so late of what was committed where no records follow, which would tell it."""
 
@@ -60,10 +62,12 @@ async def handle(
 
     A consumer that has to wait is told so at once, and nothing else.
     """
-    if cursor.end - cursor.position <= AT_ONCE_BYTES:
+    is_large = cursor.end - cursor.position > AT_ONCE_BYTES
+    if not is_large:
         request = wire.read_request(cursor, version)
     else:
         request = await stepwise(wire.read_request_in_steps(cursor, version))
+        is_large = request.replica_id < 0  # nodes have no more than there is, and must be quick
     if charge is not None:
         charge = _charged(charge, request)
     if context.access is not None and _is_refused(request, context.access):
@@ -71,7 +75,25 @@ async def handle(
     if request.replica_id >= 0 and metadata_fetch.is_for(request):
         return await metadata_fetch.handle(request, version, header, context, poll)
     if request.session_epoch in (wire.SESSIONLESS, wire.NEW_SESSION):
-        return await _answer_in_full(request, version, header, context, poll, charge=charge)
+        return await _answer_in_full(
+            request, version, header, context, poll, charge=charge, is_large=is_large
+        )
+    return await _answer_changes(
+        request, version, header, context, poll, charge=charge, is_large=is_large
+    )
+
+
+async def _answer_changes(
+    request: wire.FetchRequest,
+    version: int,
+    header: bytes,
+    context: Context,
+    poll: RequestWait,
+    *,
+    charge: Charge | None,
+    is_large: bool,
+) -> Response:
+    """Of what has changed since the last answer of the session."""
     caller = FetchCaller.of(request, context.session)
     session = context.fetch_sessions.use(request.session_id, caller.owner, _now_ms())
     if session is None or session.caller != caller:
@@ -84,19 +106,35 @@ async def handle(
     session.epoch = wire.next_session_epoch(session.epoch)
     poll.yields = session.caller.is_replica
     try:
-        gathering = _Gathering(session, request, context, poll, charge)
+        if is_large:
+            await stepwise(session.begin_in_steps(request, time.monotonic))
+        else:
+            session.begin(request, time.monotonic)
+        gathering = _Gathering(session, request, context, poll, charge, is_large=is_large)
         if charge is None or charge.may_fetch():
             await gathering.run()
+        told = session.end(everything=False)
+        if len(told) > TOLD_AT_ONCE and not caller.is_replica:
+            answer = await _answer_in_turns(
+                session,
+                told,
+                version,
+                header,
+                context,
+                charge=charge,
+                session_id=request.session_id,
+            )
+        else:
+            throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
+            answer = _answer(
+                told, version, header, context, session_id=request.session_id,
+                throttle_ms=throttle_ms,
+            )  # fmt: skip
+            session.keep(told)
     except BaseException:
         session.fail()
         context.fetch_sessions.remove(request.session_id, caller.owner)
         raise
-    told = session.end(everything=False)
-    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
-    answer = _answer(
-        told, version, header, context, session_id=request.session_id, throttle_ms=throttle_ms
-    )
-    session.keep(told)
     if request.topics or request.forgotten:
         context.fetch_sessions.changed(request.session_id)
     return answer
@@ -110,6 +148,7 @@ async def _answer_in_full(
     poll: RequestWait,
     *,
     charge: Charge | None,
+    is_large: bool,
 ) -> Response:
     """Of every partition, in a new session if one is wanted and there is room for it.
 
@@ -128,15 +167,24 @@ async def _answer_in_full(
     else:
         session = SessionlessFetch(caller, by_id=by_id)
     try:
-        await _Gathering(session, request, context, poll, charge).run()
+        if is_large:
+            await stepwise(session.begin_in_steps(request, time.monotonic))
+        else:
+            session.begin(request, time.monotonic)
+        await _Gathering(session, request, context, poll, charge, is_large=is_large).run()
     except BaseException:
         session.fail()
         raise
     told = session.end(everything=True)
-    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
     session_id = None
     if request.session_epoch == wire.NEW_SESSION and isinstance(session, FetchSession):
         session_id = sessions.admit(session, _now_ms()) if session.size else None
+    if len(told) > TOLD_AT_ONCE and not caller.is_replica:
+        return await _answer_in_turns(
+            session, told, version, header, context, charge=charge,
+            session_id=session_id or wire.NO_SESSION,
+        )  # fmt: skip
+    throttle_ms = 0 if charge is None else _throttle_ms(told, charge)
     answer = _answer(
         told,
         version,
@@ -176,6 +224,73 @@ def _answer(
     pieces = wire.encode_response(
         header, fetched, version, session_id=session_id, throttle_ms=throttle_ms, nodes=nodes
     )
+    return Response(pieces, slices, throttle_ms)
+
+
+async def _answer_in_turns(
+    session: FetchSession | SessionlessFetch,
+    told: Sequence[PartitionFetch],
+    version: int,
+    header: bytes,
+    context: Context,
+    *,
+    charge: Charge | None,
+    session_id: int,
+) -> Response:
+    """As ``_answer``, and after it ``keep`` or ``drop``: of a consumer that fetches from so many
+    partitions that others have to have their turn meanwhile.
+
+    What is told of a partition is what is remembered as told, whatever changes in between. The
+    session is busy until the end: a further request of it is refused, as while this one waited.
+    """
+    session.busy = True
+    slices: list[Slice] = []
+    try:
+        topics: dict[str | bytes, list[PartitionFetch]] = {}
+        async for fetch in cooperatively(told):
+            topics.setdefault(fetch.key[0], []).append(fetch)
+        fetched: list[wire.FetchedTopic] = []
+        size_bytes, is_final = 0, False
+        for topic, group in topics.items():
+            parts: list[wire.FetchedPartition] = []
+            async for fetch in cooperatively(group):
+                parts.append(fetch.fetched())
+                is_final |= fetch.final
+                if fetch.records is not None:
+                    slices.append(fetch.records)
+                    size_bytes += fetch.size_bytes
+            fetched.append((topic, parts))
+        throttle_ms = 0
+        if charge is not None:
+            charge.fetched(size_bytes)
+            throttle_ms = charge.throttle_ms
+        nodes: Sequence[NodeEndpoint] = ()
+        if version >= wire.NODES_FROM and is_final:
+            leaders = {it.current_leader for _, parts in fetched for it in parts}
+            nodes = endpoints(leaders, context.metadata.image)
+        pieces = await asyncio.to_thread(
+            wire.encode_response,
+            header,
+            fetched,
+            version,
+            session_id=session_id,
+            throttle_ms=throttle_ms,
+            nodes=nodes,
+        )
+        if session_id != wire.NO_SESSION and isinstance(session, FetchSession):
+            await stepwise(session.keep_in_steps(told))
+        else:
+            await stepwise(session.drop_in_steps(told))
+    except BaseException:
+        for piece in slices:
+            piece.close()
+        for fetch in told:
+            fetch.close()
+        session.fail()
+        if session_id != wire.NO_SESSION:
+            context.fetch_sessions.remove(session_id, told[0].caller.owner)
+        raise
+    session.busy = False
     return Response(pieces, slices, throttle_ms)
 
 
@@ -222,8 +337,11 @@ class _Gathering:
         context: Context,
         poll: RequestWait,
         charge: Charge | None,
+        *,
+        is_large: bool,
     ) -> None:
         self._session = session
+        self._is_large = is_large
         self._context = context
         self._poll = poll
         settings = context.settings
@@ -241,7 +359,6 @@ class _Gathering:
         self._final = False
         self._waits = False
         self._news: asyncio.TimerHandle | None = None
-        session.begin(request, time.monotonic)
 
     async def run(self) -> None:
         await self._look()
@@ -250,7 +367,10 @@ class _Gathering:
         loop = asyncio.get_running_loop()
         timer = loop.call_later(self._max_wait_ms / 1000, self._poll.end)
         self._waits = True
-        self._session.wait(self._poll.wake)
+        if self._is_large:
+            await stepwise(self._session.wait_in_steps(self._poll.wake))
+        else:
+            self._session.wait(self._poll.wake)
         try:
             await self._look()
             while not self._is_done:

@@ -1,0 +1,117 @@
+"""A consumer's Fetch of many partitions is answered in turns, as one of a few is at once."""
+
+import asyncio
+from collections.abc import Generator, Iterable
+
+import pytest
+
+from streamlog import fairness
+from streamlog.kafka.fetch import fetch_session, sessionless_fetch
+from streamlog.kafka.fetch.fetch_session import FetchSession
+from streamlog.kafka.fetch.partition_fetch import PartitionFetch
+from streamlog.kafka.handlers import fetch as handler
+from streamlog.model import TopicPartition
+from streamlog.wire.fetch import NEW_SESSION, FetchRequest
+from tests.kafka_node import KafkaNode, until
+from tests.raw_client import RawClient, at, wanted
+from tests.unit.kafka import test_fetch
+from tests.unit.kafka.fetch import test_fetch_session, test_sessionless_fetch
+
+PARTITIONS = 600
+PARTS = 6
+"""In which all partitions are gone through, at the least: read, begun, told, and let go or kept."""
+
+for module in (test_fetch, test_fetch_session, test_sessionless_fetch):
+    names = {name: it for name, it in vars(module).items() if name.startswith("test_")}
+    globals().update({f"{name}_in_turns": it for name, it in names.items()})
+
+
+@pytest.fixture(autouse=True)
+def tiny_turns(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each partition takes a turn of its own, also where there are few of them."""
+    monkeypatch.setattr(fairness, "TURN_S", 0.0)
+    if "in_turns" in request.node.name:
+        monkeypatch.setattr(handler, "AT_ONCE_BYTES", 0)
+        monkeypatch.setattr(handler, "TOLD_AT_ONCE", 0)
+        for module in (fetch_session, sessionless_fetch):
+            monkeypatch.setattr(module, "STEP", 1)
+    else:
+        monkeypatch.setattr(handler, "TURN_S", 1e9)  # looks are none of it
+
+
+class Turns:
+    """How often others have had theirs."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._task = asyncio.create_task(self._take())
+
+    async def _take(self) -> None:
+        while True:
+            self.count += 1
+            await asyncio.sleep(0)
+
+    def end(self) -> None:
+        self._task.cancel()
+
+
+def all_of(first: int = 0, **more: int) -> FetchRequest:
+    """``first``: the offset in the first partition."""
+    request = wanted(at(first), *(at(0, partition=it) for it in range(1, PARTITIONS)))
+    return request._replace(**more)
+
+
+async def test_without_a_session_others_have_their_turn(node: KafkaNode) -> None:
+    partition = await node.add_stream("flights", PARTITIONS)
+    partition.append([b"x"])
+    async with RawClient(node.port) as client:
+        await client.fetch(all_of())
+        turns = Turns()
+        found = await client.fetch(all_of())
+        turns.end()
+    assert len(found.partitions) == PARTITIONS
+    assert [it.fetched.records_bytes > 0 for it in found.partitions[:2]] == [True, False]
+    assert all(it.closed for it in partition.slices)
+    assert turns.count > (PARTS - 1) * PARTITIONS / fetch_session.STEP
+
+
+async def test_in_a_session_others_have_their_turn_and_what_changes_meanwhile_is_told(
+    node: KafkaNode,
+) -> None:
+    await node.add_stream("flights", PARTITIONS)
+    last = node.partition(TopicPartition("flights", PARTITIONS - 1))
+    async with RawClient(node.port) as client:
+        turns = Turns()
+        sent = client.send_fetch(all_of(session_epoch=NEW_SESSION))
+        found = await client.fetched(sent)
+        turns.end()
+        assert len(found.partitions) == PARTITIONS
+        assert turns.count > (PARTS - 1) * PARTITIONS / fetch_session.STEP
+        (session,) = (slot.session for slot in node.context.fetch_sessions._kept.values())
+        await until(lambda: not session.busy)
+        last.append([b"x"])
+        again = wanted(max_wait_ms=5_000, session_id=found.session_id, session_epoch=1)
+        again = again._replace(topics=())
+        (told,) = (await client.fetch(again)).partitions
+        assert told.fetched.partition == PARTITIONS - 1
+
+
+async def test_what_is_remembered_as_told_is_what_was_told(
+    node: KafkaNode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log start moves after its partition's part of the answer was made."""
+    await node.add_stream("flights", PARTITIONS)
+    first = node.partition(TopicPartition("flights", 0))
+    first.append([b"x"])
+    inner = FetchSession.keep_in_steps
+
+    def keep(self: FetchSession, told: Iterable[PartitionFetch]) -> Generator[None, None, None]:
+        first.log_start_offset = 1
+        yield from inner(self, told)
+
+    monkeypatch.setattr(FetchSession, "keep_in_steps", keep)
+    async with RawClient(node.port) as client:
+        found = await client.fetch(all_of(1, session_epoch=NEW_SESSION))
+        again = wanted(at(1), session_id=found.session_id, session_epoch=1)
+        (told,) = (await client.fetch(again)).partitions
+    assert told.fetched.log_start_offset == 1
