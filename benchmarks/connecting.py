@@ -10,7 +10,7 @@ import sys
 import time
 from collections.abc import Mapping
 
-from streamlog.client.blocking.connection import Connection
+from streamlog.client.blocking.connection import BlockingConnection
 from streamlog.client.login import ClientLogin
 
 WARM_UP: int = 5
@@ -28,10 +28,10 @@ def connect(server: str, settings: Mapping[str, str], count: int) -> dict[str, f
     if user := settings.get("sasl.username"):
         login = ClientLogin(settings["sasl.mechanisms"], user, lambda: settings["sasl.password"])
     for _ in range(WARM_UP):
-        Connection.open(host, int(port), tls=context, login=login).close()
+        BlockingConnection.open(host, int(port), tls=context, login=login).close()
     start, cpu = time.perf_counter(), time.process_time()
     for _ in range(count):
-        Connection.open(host, int(port), tls=context, login=login).close()
+        BlockingConnection.open(host, int(port), tls=context, login=login).close()
     elapsed = time.perf_counter() - start
     return {
         "connects": count / elapsed,

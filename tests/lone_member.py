@@ -10,7 +10,7 @@ from streamlog.raft.messages import (
     Answer,
     BeginEpochRequest,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     VoteAnswer,
     VoteRequest,
@@ -148,15 +148,15 @@ class LoneMember:
         if last_epoch is None:
             last_epoch = self.log.at(offset - 1).epoch if offset > self.log.start_offset else -1
         replica = key(replica) if isinstance(replica, int) else replica
-        request = FetchRequest(self.raft.epoch, replica, offset, last_epoch, wait_ms)
+        request = RaftFetchRequest(self.raft.epoch, replica, offset, last_epoch, wait_ms)
         return self.step(raft.Received(token or object(), request), after_ms=after_ms)
 
-    def follow(self, leader: int, epoch: int = 1) -> FetchRequest:
+    def follow(self, leader: int, epoch: int = 1) -> RaftFetchRequest:
         """The first fetch that goes to it."""
         effects = self.step(raft.Received("begin", BeginEpochRequest(epoch, NodeId(leader))))
         assert self.raft.leader == leader
-        request = sent(effects, FetchRequest)[0].request
-        assert isinstance(request, FetchRequest)
+        request = sent(effects, RaftFetchRequest)[0].request
+        assert isinstance(request, RaftFetchRequest)
         return request
 
     def take_append(self, effects: list[raft.Effect]) -> list[raft.Effect]:
@@ -199,7 +199,9 @@ def refusal(voter: int, request: VoteRequest, leader: int | None = None) -> Vote
     return VoteAnswer(epoch, leader and NodeId(leader), False, key(voter))
 
 
-def records(request: FetchRequest, leader: int, *found: Entry, committed: int = -1) -> FetchAnswer:
+def records(
+    request: RaftFetchRequest, leader: int, *found: Entry, committed: int = -1
+) -> FetchAnswer:
     return FetchAnswer(
         request.epoch,
         NodeId(leader),

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.consenter import (
-    Append,
+    AppendBlock,
     Consenter,
     Effect,
     Event,
@@ -24,7 +24,7 @@ class Crashed(Exception):
 class OrderingNode:
     """``fate`` is asked before each effect is carried out; it may raise Crashed.
 
-    What is no ``Append`` goes to ``carry_out``.
+    What is no ``AppendBlock`` goes to ``carry_out``.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class OrderingNode:
     def _step(self, event: Event) -> None:
         for effect in self.consenter.step(event):
             self._fate()
-            if isinstance(effect, Append):
+            if isinstance(effect, AppendBlock):
                 assert effect.block.number == len(self.kept), "a block twice, or left out"
                 self.kept.append(encode_block(effect.block))
             else:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from streamlog.model import NodeId
 from streamlog.raft.events import Role
-from streamlog.raft.messages import Answer, FetchRequest, Request, VoteAnswer, VoteRequest
+from streamlog.raft.messages import Answer, RaftFetchRequest, Request, VoteAnswer, VoteRequest
 from streamlog.raft.voters import ReplicaKey
 from tests.quorum_log import Entry, Payload
 
@@ -56,7 +56,7 @@ class Checkers:
             self._voted(host.key, request.epoch, host.key)
             if (host.disk.epoch, host.disk.voted_for) != (request.epoch, host.key):
                 raise Violation(f"{host.node_id} stands before its vote is on the disk")
-        if isinstance(request, FetchRequest) and request.offset > host.disk.log.durable_end:
+        if isinstance(request, RaftFetchRequest) and request.offset > host.disk.log.durable_end:
             raise Violation(f"{host.node_id} says that it has synced what it has not")
 
     def replied(self, host: "Host", request: Request, answer: Answer) -> None:

@@ -14,7 +14,7 @@ from streamlog.errors import InvalidRequest, NoController
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
 from streamlog.raft.events import Role
-from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest, Request, SnapshotId
+from streamlog.raft.messages import Answer, FetchAnswer, RaftFetchRequest, Request, SnapshotId
 from streamlog.raft.node import RaftNode
 from streamlog.raft.voters import ReplicaKey, VoterSet
 from tests.quorum_checkers import Violation
@@ -60,7 +60,7 @@ class Host:
         self._inbox: deque[raft.Event] = deque()
         self._steps: Iterator[int] | None = None
         self._voters: list[tuple[int, VoterSet]] = []
-        self._fetches: dict[object, FetchRequest] = {}
+        self._fetches: dict[object, RaftFetchRequest] = {}
         self._begun_epoch = 0
         self._tick_due_ms = -1
         self._ticks: list[int] = []
@@ -220,7 +220,7 @@ class Host:
         events = deque(first)
         while events:
             event = events.popleft()
-            if isinstance(event, raft.Received) and isinstance(event.request, FetchRequest):
+            if isinstance(event, raft.Received) and isinstance(event.request, RaftFetchRequest):
                 self._fetches[event.token] = event.request
             for effect in self.raft.step(event, self.world.now_ms):
                 yield from self._carry_out(effect, events)
@@ -292,14 +292,14 @@ class Host:
         if voters is None:
             return []
         self._voters.append((log.end_offset - 1, voters))
-        return [raft.VotersChanged(voters, log.end_offset - 1)]
+        return [raft.VotersCommitted(voters, log.end_offset - 1)]
 
     def _cut(self, end_offset: int) -> list[raft.Event]:
         before = self._voters[-1]
         while self._voters[-1][0] >= end_offset:
             self._voters.pop()
         offset, voters = self._voters[-1]
-        return [] if self._voters[-1] == before else [raft.VotersChanged(voters, offset)]
+        return [] if self._voters[-1] == before else [raft.VotersCommitted(voters, offset)]
 
     def _disk_ms(self) -> int:
         return self.world.rng.choice((0, 1, 2, 10))
@@ -312,7 +312,7 @@ class Host:
         world.checkers.sent(self, request)
         target = world.hosts[peer]
         call = Call(world, self, target, request)
-        wait_ms = request.wait_ms if isinstance(request, FetchRequest) else 0
+        wait_ms = request.wait_ms if isinstance(request, RaftFetchRequest) else 0
 
         def arrive() -> None:
             if target.is_up:
@@ -334,7 +334,7 @@ class Host:
             self.node_id, call.source.node_id, lambda: call.end(answered, gone=False)
         )
 
-    def _with_records(self, answer: FetchAnswer, request: FetchRequest) -> FetchAnswer:
+    def _with_records(self, answer: FetchAnswer, request: RaftFetchRequest) -> FetchAnswer:
         log = self.disk.log
         if answer.end_offset <= request.offset:
             return answer
@@ -380,7 +380,7 @@ class Host:
             self._read_voters()
             offset, voters = self._voters[-1]
             self._steps = self._handle(
-                [raft.VotersChanged(voters, offset), raft.SnapshotInstalled(snapshot.id)]
+                [raft.VotersCommitted(voters, offset), raft.SnapshotInstalled(snapshot.id)]
             )
             self._drive()
             self.world.checkers.committed(self, snapshot.id.end_offset)

@@ -17,7 +17,7 @@ from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import PartitionRange
 from pyspark_streamlog.replicas import Replicas
 from pyspark_streamlog.servers import id_bytes, open_cluster
-from streamlog.client.blocking.cluster import Cluster
+from streamlog.client.blocking.cluster import BlockingCluster
 from streamlog.client.blocking.retry import BACKOFF_MS
 from streamlog.errors import (
     CorruptBatch,
@@ -56,7 +56,7 @@ class FetchReader:
         self._asked = False  # that fetch is on its way
         self._damages = 0  # batches in a row that came damaged
         self._room = bytearray()
-        self._cluster: Cluster
+        self._cluster: BlockingCluster
         self._replicas: Replicas
 
     def read(self) -> Iterator["pa.RecordBatch"]:

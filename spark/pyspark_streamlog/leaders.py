@@ -5,7 +5,7 @@ from typing import Any, Final, Protocol
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.client.blocking.cluster import Cluster
+from streamlog.client.blocking.cluster import BlockingCluster
 from streamlog.client.blocking.retry import with_retries
 from streamlog.errors import (
     OffsetOutOfRange,
@@ -50,7 +50,7 @@ class Leaders(Protocol):
 class ClusterLeaders:
     """``Leaders`` over the socket API."""
 
-    def __init__(self, cluster: Cluster, patience_ms: int) -> None:
+    def __init__(self, cluster: BlockingCluster, patience_ms: int) -> None:
         self._cluster = cluster
         self._patience_ms = patience_ms
 

@@ -3,8 +3,8 @@
 import zlib
 
 from pyspark_streamlog.place import PartitionRange
-from streamlog.client.blocking.cluster import Cluster
-from streamlog.client.blocking.connection import Connection
+from streamlog.client.blocking.cluster import BlockingCluster
+from streamlog.client.blocking.connection import BlockingConnection
 from streamlog.client.topology import NodeInfo
 from streamlog.errors import NotLeader
 from streamlog.model import TopicPartition
@@ -15,17 +15,17 @@ class Replicas:
     leader, then the others in turn.
     """
 
-    def __init__(self, cluster: Cluster, range_: PartitionRange) -> None:
+    def __init__(self, cluster: BlockingCluster, range_: PartitionRange) -> None:
         self._cluster = cluster
         self._name: TopicPartition = range_.name
         self._first = zlib.crc32(b"%d %d" % (range_.name.partition, range_.start_offset))
         self._failures = 0
-        self._connection: Connection | None = None
+        self._connection: BlockingConnection | None = None
         self.address = "no node"  # of the node asked last
         self.is_leader = False  # that node
         self.leader_epoch = -1
 
-    def connection(self) -> Connection:
+    def connection(self) -> BlockingConnection:
         """To the node whose turn it is. Raises Unavailable."""
         if self._connection is None:
             node, self.leader_epoch = self._choose()

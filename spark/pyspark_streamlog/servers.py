@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 from pyspark_streamlog.options import ReadOptions
 from pyspark_streamlog.place import Bounds, Listing, PartitionRange
 from pyspark_streamlog.subscription import Subscription
-from streamlog.client.blocking.cluster import Cluster
+from streamlog.client.blocking.cluster import BlockingCluster
 from streamlog.client.blocking.retry import with_retries
 from streamlog.client.topology import TopicInfo
 from streamlog.errors import StreamlogError, StreamNotFound
@@ -22,11 +22,11 @@ from streamlog.wire.offset_marks import EARLIEST, LATEST, NOT_FOUND
 T = TypeVar("T")
 
 
-def open_cluster(options: ReadOptions) -> Cluster:
+def open_cluster(options: ReadOptions) -> BlockingCluster:
     """Opens no connection yet. Raises ConfigError."""
     assert options.servers is not None
     security = options.security
-    return Cluster.at(options.servers, tls=security.context(), login=security.login())
+    return BlockingCluster.at(options.servers, tls=security.context(), login=security.login())
 
 
 class ServersPlace:

@@ -19,7 +19,7 @@ from pyspark_streamlog.rows import Rows
 from pyspark_streamlog.task_writer import TaskWriter
 from pyspark_streamlog.writer_options import WriteOptions
 from pyspark_streamlog.writer_schema import check_schema
-from streamlog.client.blocking.cluster import Cluster
+from streamlog.client.blocking.cluster import BlockingCluster
 from streamlog.errors import ConfigError, StreamNotFound
 
 if TYPE_CHECKING:
@@ -93,9 +93,9 @@ def check_append(overwrite: bool) -> None:
         raise ConfigError("mode", "a log is not overwritten", "set mode append")
 
 
-def _cluster(options: WriteOptions) -> Cluster:
+def _cluster(options: WriteOptions) -> BlockingCluster:
     security = options.security
-    return Cluster.at(options.servers, tls=security.context(), login=security.login())
+    return BlockingCluster.at(options.servers, tls=security.context(), login=security.login())
 
 
 def _task() -> TaskContext:

@@ -12,7 +12,7 @@ from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import ACTIVITY_STREAM
 from streamlog.metadata.stream.internal_stream import InternalStream
-from streamlog.metadata.stream.internal_stream import Metadata as StreamMetadata
+from streamlog.metadata.stream.internal_stream import StreamMetadata as StreamMetadata
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartition
 
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 ACTIVITY = TopicPartition(ACTIVITY_STREAM, 0)
 
 
-class Metadata(StreamMetadata, Protocol):
+class ActivityMetadata(StreamMetadata, Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
@@ -45,7 +45,7 @@ class ActivityService:
         *,
         node_id: NodeId,
         settings: ActivitySection,
-        metadata: Metadata,
+        metadata: ActivityMetadata,
         partitions: Partitions,
     ) -> None:
         self._node_id = node_id

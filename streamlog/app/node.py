@@ -37,8 +37,8 @@ from streamlog.http.gauges.lag_gauges import LagGauges
 from streamlog.http.gauges.log_ends import LogEnds
 from streamlog.http.gauges.machine_gauges import MachineGauges
 from streamlog.http.gauges.partition_gauges import (
+    MeasuredStatistics,
     PartitionGauges,
-    PartitionStatistics,
     PartitionTotals,
 )
 from streamlog.http.gauges.partition_scrape import PartitionScrape
@@ -376,7 +376,7 @@ class Node:
         lags = LagGauges(shown, omitted=max(0, groups.states.total() - len(shown)), ends=ends)
         return [ClusterGauges(cluster), GroupGauges(groups), lags, partitions, machine]
 
-    async def _statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+    async def _statistics(self, streams: Iterable[str] | None) -> list[MeasuredStatistics]:
         """Of the partitions here; of these streams, or of all."""
         if streams is None:
             here = self._registry.partitions()

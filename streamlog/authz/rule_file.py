@@ -47,7 +47,7 @@ _KEY: Final = "access.file"
 Texts = Annotated[list[str], Field(min_length=1)]
 
 
-class Entry(BaseModel):
+class RuleEntry(BaseModel):
     """A table of the file."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -94,8 +94,8 @@ class Content(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    allow: list[Entry] = Field(default_factory=list)
-    deny: list[Entry] = Field(default_factory=list)
+    allow: list[RuleEntry] = Field(default_factory=list)
+    deny: list[RuleEntry] = Field(default_factory=list)
 
 
 def pattern_of(text: str) -> tuple[PatternType, str]:

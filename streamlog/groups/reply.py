@@ -6,7 +6,7 @@ from typing import Any
 from streamlog.errors import BrokenInvariant
 
 
-class Reply:
+class GroupReply:
     """A token of the core's; one may be waited for by several."""
 
     __slots__ = ("__weakref__", "_result", "_watchers", "is_there")

@@ -17,20 +17,20 @@ from streamlog.groups.loading import Loading
 from streamlog.groups.offsets_topic import config_of
 from streamlog.groups.partitioning import partition_of
 from streamlog.groups.progress import GroupProgress, progress_of
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.groups.shard import Lease, Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
 from streamlog.metadata.stream.config import OFFSETS_STREAM
 from streamlog.metadata.stream.internal_stream import InternalStream
-from streamlog.metadata.stream.internal_stream import Metadata as StreamMetadata
+from streamlog.metadata.stream.internal_stream import StreamMetadata as StreamMetadata
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.partition.led_partition import LedPartition
 
 logger = logging.getLogger(__name__)
 
 
-class Metadata(StreamMetadata, Protocol):
+class GroupMetadata(StreamMetadata, Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
@@ -74,7 +74,7 @@ class GroupService:
         *,
         node_id: NodeId,
         settings: GroupsSection,
-        metadata: Metadata,
+        metadata: GroupMetadata,
         partitions: Partitions,
     ) -> None:
         self.settings = settings
@@ -124,10 +124,10 @@ class GroupService:
     def call(
         self,
         group: str,
-        ask: Callable[[Coordinator, Reply, Now], list[Effect]],
+        ask: Callable[[Coordinator, GroupReply, Now], list[Effect]],
         *,
         may_be_empty: bool = False,
-    ) -> Reply | ErrorCode:
+    ) -> GroupReply | ErrorCode:
         """The reply to come of the group's coordinator; an error where it is not this node."""
         shard = self._shard(group, may_be_empty=may_be_empty)
         return shard if isinstance(shard, ErrorCode) else shard.call(ask)
@@ -140,7 +140,7 @@ class GroupService:
             return NONE if shard is ErrorCode.coordinator_load_in_progress else shard
         return shard.beat(beat)
 
-    def confirm(self, group: str) -> Reply | ErrorCode:
+    def confirm(self, group: str) -> GroupReply | ErrorCode:
         """See ``Shard.confirm``."""
         shard = self._shard(group, may_be_empty=True)
         return shard if isinstance(shard, ErrorCode) else shard.confirm()

@@ -31,7 +31,7 @@ from streamlog.groups.coordinator import Coordinator
 from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.partition.led_partition import LedPartition
 from streamlog.record.codec import RecordRun
 
@@ -72,11 +72,11 @@ class Shard:
         self._now = now
         self._writing = 0
         """Records that wait for their commit."""
-        self._unanswered: WeakSet[Reply] = WeakSet()
+        self._unanswered: WeakSet[GroupReply] = WeakSet()
         """Whoever waits for one of our writes, or for members; if their clients still do, or the
         core.
         """
-        self._barrier: Reply | None = None
+        self._barrier: GroupReply | None = None
         """Made for those who came since the last one was appended."""
         self._settled: list[tuple[Write, ErrorCode]] = []
         """Writes of which the core has yet to hear."""
@@ -123,10 +123,10 @@ class Shard:
             return ErrorCode.not_coordinator
         return ErrorCode.coordinator_load_in_progress if self.coordinator is None else NONE
 
-    def call(self, ask: Callable[[Coordinator, Reply, Now], list[Effect]]) -> Reply:
+    def call(self, ask: Callable[[Coordinator, GroupReply, Now], list[Effect]]) -> GroupReply:
         """The reply to come to a request, which ``ask`` puts to the coordinator."""
         assert self.coordinator is not None
-        reply = Reply()
+        reply = GroupReply()
         self._unanswered.add(reply)
         self._perform(ask(self.coordinator, reply, self._now()))
         return reply
@@ -140,7 +140,7 @@ class Shard:
         """What the coordinator wants done beside answering."""
         self._perform(effects)
 
-    def confirm(self) -> Reply:
+    def confirm(self) -> GroupReply:
         """A reply with an error code; ``NONE``: this node was still the leader after this was
         called, and all that was acknowledged before it, by whomever, is known here.
 
@@ -148,7 +148,7 @@ class Shard:
         would not have had it. Questions share records. Where the disk is full the lease will do.
         """
         if self._barrier is None:
-            self._barrier = Reply()
+            self._barrier = GroupReply()
             self._unanswered.add(self._barrier)
             asyncio.get_running_loop().call_soon(self._append_barrier)
         return self._barrier
@@ -159,7 +159,7 @@ class Shard:
         todo = deque(effects)
         while todo:
             match todo.popleft():
-                case SendReply(token=Reply() as reply, result=result):
+                case SendReply(token=GroupReply() as reply, result=result):
                     self._give(reply, result)
                 case Write() as write:
                     todo.extend(self._append(write))
@@ -167,7 +167,7 @@ class Shard:
                     raise AssertionError(other)
         self._set_timer()
 
-    def _give(self, reply: Reply, result: object) -> None:
+    def _give(self, reply: GroupReply, result: object) -> None:
         self._unanswered.discard(reply)
         if not reply.is_there:
             reply.give(result)

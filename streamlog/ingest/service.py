@@ -59,14 +59,14 @@ IDS_LOOK_S: Final = 10.0
 _ACKS: Final = {"all": AckPolicy.COMMITTED, "leader": AckPolicy.APPENDED, "none": AckPolicy.NEVER}
 
 
-class KeptPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
+class IngestedPartition(OwnedPartition, FollowedPartition, OpenedPartition, Protocol):
     """What ingest needs of ``partition.partition.Partition``."""
 
 
-class Partitions(Protocol):
+class IngestPartitions(Protocol):
     """What ingest needs of ``partition.replica_manager.ReplicaManager``."""
 
-    def partition(self, tp: TopicPartition) -> KeptPartition: ...
+    def partition(self, tp: TopicPartition) -> IngestedPartition: ...
 
 
 class Lease(Protocol):
@@ -94,7 +94,7 @@ class IngestService:
         nats: NatsSection,
         ingest: IngestSection,
         message_bytes_max: int,
-        partitions: Partitions,
+        partitions: IngestPartitions,
         metrics: NodeMetrics,
         lease: Lease | None = None,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
@@ -401,7 +401,7 @@ class IngestService:
             and partition is not None
         ]
 
-    def _kept(self, tp: TopicPartition) -> KeptPartition | None:
+    def _kept(self, tp: TopicPartition) -> IngestedPartition | None:
         try:
             return self._partitions.partition(tp)
         except PartitionNotFound:  # it is being opened
@@ -412,7 +412,7 @@ class IngestService:
             logger.error("partition cannot be listened for", extra=extra)
             return None
 
-    def _lead(self, partition: KeptPartition, leader_epoch: int, config: StreamConfig) -> None:
+    def _lead(self, partition: IngestedPartition, leader_epoch: int, config: StreamConfig) -> None:
         """A new inlet; it listens when its sequencer knows the ids in the log."""
         tp = partition.tp
         prepared = self._standby.take(partition)

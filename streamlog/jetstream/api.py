@@ -29,7 +29,7 @@ from streamlog.jetstream.connection import AdminConnection
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import Lease, LedPartition, LocalLeader
+from streamlog.jetstream.leaders.local_leader import Lease, LocalLeader, ManagedPartition
 from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
 from streamlog.jetstream.messages.direct_get import no_responders, status
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
@@ -38,7 +38,7 @@ from streamlog.jetstream.messages.republisher import ReadPartition, Republisher,
 from streamlog.jetstream.reply_subjects import ReplySubjects
 from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
-from streamlog.jetstream.verbs.streams import Metadata
+from streamlog.jetstream.verbs.streams import ManagedMetadata
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
@@ -63,11 +63,11 @@ NOBODY_KNOWN: Final = RequestIdentity(NOBODY, None)
 Answering = Callable[[Msg], Awaitable[None]]
 
 
-class ServedPartition(LedPartition, ReadPartition, Protocol):
+class ServedPartition(ManagedPartition, ReadPartition, Protocol):
     """``partition.partition.Partition``."""
 
 
-class Partitions(Protocol):
+class ServedPartitions(Protocol):
     """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> ServedPartition: ...
@@ -85,8 +85,8 @@ class ManagementApi:
         *,
         node_id: NodeId,
         nats: NatsSection,
-        metadata: Metadata,
-        partitions: Partitions,
+        metadata: ManagedMetadata,
+        partitions: ServedPartitions,
         metrics: NodeMetrics,
         lease: Lease | None = None,
         identity: RequestIdentities | None = None,

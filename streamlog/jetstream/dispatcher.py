@@ -24,7 +24,7 @@ from streamlog.jetstream.verbs.account import Account, AccountCounts
 from streamlog.jetstream.verbs.cluster import ClusterVerbs
 from streamlog.jetstream.verbs.consumers import Consumers
 from streamlog.jetstream.verbs.read_barrier import ReadBarrier
-from streamlog.jetstream.verbs.streams import Metadata, Streams
+from streamlog.jetstream.verbs.streams import ManagedMetadata, Streams
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +37,7 @@ class RequestDispatcher:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: ManagedMetadata,
         leaders: LeaderRouter,
         *,
         domain: str,

@@ -48,7 +48,7 @@ class Slice(Protocol):
     def close(self) -> None: ...
 
 
-class Statistics(Protocol):
+class LogStatistics(Protocol):
     """What is told of ``partition.statistics.PartitionStatistics``."""
 
     @property
@@ -154,7 +154,7 @@ class LocalPartition(Protocol):
 
     def epoch_end(self, epoch: int) -> EpochEnd: ...
 
-    def statistics(self) -> Statistics: ...
+    def statistics(self) -> LogStatistics: ...
 
     async def purge(self, up_to_offset: int, *, timeout_s: float) -> int:
         """Forget the committed records below ``up_to_offset``, on every in-sync replica; how many

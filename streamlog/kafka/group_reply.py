@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from kio.schema.errors import ErrorCode
 
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.groups.requests import GroupCaller
 from streamlog.kafka.net.request_wait import RequestWait
 
@@ -14,7 +14,7 @@ NO_GENERATION: Final = -1
 
 
 async def result_of(
-    reply: Reply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
+    reply: GroupReply | ErrorCode, poll: RequestWait, timeout_ms: int | None = None
 ) -> Any:
     """The result; an error code where there is none, nor will be in ``timeout_ms``.
 

@@ -16,23 +16,23 @@ from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.encoding import decode_block
 from streamlog.ledger.core.follower import Follower, FollowerLimits, JoinPoint
 from streamlog.ledger.core.follower_events import (
-    Append,
+    AppendPulled,
     AskHeight,
     BlockPulled,
     CorruptPulled,
+    DeadlineReached,
     Discard,
     Diverged,
     Effect,
     EndPull,
     Event,
-    Halt,
+    HaltFollower,
     HeightTold,
     PeerFailed,
     Promote,
-    Pull,
+    PullBlocks,
     PullEnded,
     Refuse,
-    Tick,
 )
 from streamlog.ledger.core.signing import Signer
 from streamlog.ledger.deliver import Behavior
@@ -116,7 +116,7 @@ class _Term:
             effects: list[Effect] = []
             for event in await self._inbox.take(self._follower.deadline_ms):
                 effects += self._follower.step(event, _now_ms())
-            effects += self._follower.step(Tick(), _now_ms())
+            effects += self._follower.step(DeadlineReached(), _now_ms())
             await self._carry_out(effects)
 
     def close(self) -> None:
@@ -129,7 +129,7 @@ class _Term:
         """Blocks that come one after the other become durable together, before what follows."""
         blocks: list[Block] = []
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, AppendPulled):
                 blocks.append(effect.block)
                 self._told.pop(effect.peer, None)
                 continue
@@ -153,7 +153,7 @@ class _Term:
                 task = self._tasks.create_task(self._ask(peer))
                 self._asking.add(task)
                 task.add_done_callback(self._asking.discard)
-            case Pull():
+            case PullBlocks():
                 self._end_pull()
                 self._pulling = self._tasks.create_task(self._pull(effect))
             case EndPull():
@@ -171,7 +171,7 @@ class _Term:
                     " the folder of the channel where it is wrong"
                 )
                 logger.error("chain has diverged", extra=extra | {"number": number})
-            case Halt(number, version):
+            case HaltFollower(number, version):
                 raise ChannelNotReady(
                     f"block {number} has a configuration of format {version}: a later streamlog"
                     " is needed to go on"
@@ -208,7 +208,7 @@ class _Term:
             event = PeerFailed(peer, "it does not tell its height")
         await self._inbox.put(event)
 
-    async def _pull(self, pull: Pull) -> None:
+    async def _pull(self, pull: PullBlocks) -> None:
         event: Event = PullEnded(pull.pull)
         delivery = self._client.deliver(
             self._channel.name,

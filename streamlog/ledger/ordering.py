@@ -12,11 +12,11 @@ from streamlog.ledger.consumer import StreamConsumer
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.consenter import (
-    Append,
+    AppendBlock,
     ConfigurationChanged,
     Consenter,
     Effect,
-    Halt,
+    HaltChannel,
     PostTimeToCut,
     RecordsConsumed,
     Skipped,
@@ -35,13 +35,13 @@ POSTS_MAX: Final = 4
 """Markers under way at once; the core asks again for one that is left out."""
 
 
-class Publisher(Protocol):
+class EnvelopePublisher(Protocol):
     """As ``publisher.StreamPublisher``."""
 
     async def publish(self, message: Message) -> int: ...
 
 
-class Listener(Protocol):
+class OrderingListener(Protocol):
     """Who is told of what is durable, and of what was left out."""
 
     def grown(self, block: Block) -> None:
@@ -64,8 +64,8 @@ class Ordering:
         node: str,
         ledger: CachedLedger,
         consumer: StreamConsumer,
-        publisher: Publisher,
-        listener: Listener,
+        publisher: EnvelopePublisher,
+        listener: OrderingListener,
         observer: Observer,
     ) -> None:
         self.consenter = consenter
@@ -106,9 +106,9 @@ class Ordering:
 
     async def _carry_out(self, effects: Sequence[Effect]) -> None:
         """Blocks that come one after the other become durable together, before what follows."""
-        appends: list[Append] = []
+        appends: list[AppendBlock] = []
         for effect in effects:
-            if isinstance(effect, Append):
+            if isinstance(effect, AppendBlock):
                 appends.append(effect)
                 continue
             if not isinstance(effect, Skipped):
@@ -117,7 +117,7 @@ class Ordering:
             self._do(effect)
         await self._append(appends)
 
-    async def _append(self, appends: Sequence[Append]) -> None:
+    async def _append(self, appends: Sequence[AppendBlock]) -> None:
         if not appends:
             return
         blocks = [encode_block(each.block) for each in appends]
@@ -143,7 +143,7 @@ class Ordering:
             case Skipped():
                 self._observer.skipped(self.consenter.config.channel, effect.reason)
                 self._listener.skipped(effect)
-            case Halt(_, detail):
+            case HaltChannel(_, detail):
                 raise ChannelNotReady(detail)
 
     def _start_timer(self, number: int, after_ms: int) -> None:

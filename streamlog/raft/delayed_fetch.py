@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from streamlog.raft.events import Token
-from streamlog.raft.messages import FetchRequest
+from streamlog.raft.messages import RaftFetchRequest
 from streamlog.raft.voters import ReplicaKey
 
 
@@ -12,7 +12,7 @@ class DelayedFetch(NamedTuple):
     """News is more of the log, or a higher high watermark than was told."""
 
     token: Token
-    request: FetchRequest
+    request: RaftFetchRequest
     deadline_ms: int
 
 
@@ -24,7 +24,7 @@ class DelayedFetches:
         self._told: dict[ReplicaKey, int] = {}
         """The high watermark that was last sent."""
 
-    def hold(self, token: Token, request: FetchRequest, now_ms: int) -> DelayedFetch | None:
+    def hold(self, token: Token, request: RaftFetchRequest, now_ms: int) -> DelayedFetch | None:
         """The one that has to make room, if there is one."""
         before = self._fetches.get(request.replica)
         self._fetches[request.replica] = DelayedFetch(token, request, now_ms + request.wait_ms)

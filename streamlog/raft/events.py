@@ -77,7 +77,7 @@ class Synced:
 
 
 @dataclass(frozen=True, slots=True)
-class VotersChanged:
+class VotersCommitted:
     """The newest voters in the log are others: appended, fetched, cut off or in a snapshot.
 
     They hold at once, committed or not; ``offset`` is where they stand, -1 for the configured ones.
@@ -115,7 +115,7 @@ Event = (
     | PeerGone
     | Appended
     | Synced
-    | VotersChanged
+    | VotersCommitted
     | SnapshotInstalled
     | SnapshotFailed
     | Resign

@@ -6,7 +6,7 @@ from streamlog.errors import CorruptData
 from streamlog.model import NO_EPOCH, EpochEnd, NodeId
 from streamlog.raft.events import Append, Effect, InstallSnapshot, Send, Truncate
 from streamlog.raft.log import RaftLog
-from streamlog.raft.messages import FetchAnswer, FetchRequest
+from streamlog.raft.messages import FetchAnswer, RaftFetchRequest
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey
 
@@ -14,7 +14,7 @@ from streamlog.raft.voters import ReplicaKey
 @dataclass(frozen=True, slots=True)
 class _Sent:
     peer: NodeId
-    request: FetchRequest
+    request: RaftFetchRequest
     at_ms: int
 
 
@@ -78,11 +78,11 @@ class FollowerState:
             return None
         log = self._log
         wait_ms = self._settings.wait_ms if may_wait and not self._is_first else 0
-        request = FetchRequest(epoch, self._me, log.end_offset, log.last_epoch, wait_ms)
+        request = RaftFetchRequest(epoch, self._me, log.end_offset, log.last_epoch, wait_ms)
         self._sent = _Sent(peer, request, now_ms)
         return Send(peer, request)
 
-    def awaits(self, peer: NodeId, request: FetchRequest) -> bool:
+    def awaits(self, peer: NodeId, request: RaftFetchRequest) -> bool:
         """That very one, not one before it that asked for the same."""
         sent = self._sent
         return sent is not None and sent.peer == peer and sent.request is request

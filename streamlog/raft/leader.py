@@ -4,7 +4,7 @@ from streamlog.model import NO_EPOCH, EpochEnd, NodeId
 from streamlog.raft.delayed_fetch import DelayedFetches
 from streamlog.raft.events import Effect, Reply, Send, Token, WentBack
 from streamlog.raft.log import RaftLog
-from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, FetchRequest
+from streamlog.raft.messages import BeginEpochRequest, Fault, FetchAnswer, RaftFetchRequest
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.settings import RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
@@ -31,7 +31,7 @@ class LeaderState:
     def serve(
         self,
         token: Token,
-        request: FetchRequest,
+        request: RaftFetchRequest,
         voters: VoterSet,
         high_watermark: int,
         now_ms: int,
@@ -125,7 +125,7 @@ class LeaderState:
             return False
         return True
 
-    def _parting(self, request: FetchRequest) -> FetchAnswer | None:
+    def _parting(self, request: RaftFetchRequest) -> FetchAnswer | None:
         """What a replica is told whose log is not a part of this one's; None if it is."""
         log = self._log
         if log.start_offset == 0 and request.offset == 0:
@@ -175,5 +175,5 @@ class LeaderState:
         return self.replicas.contact_ms(voters, now_ms) + self._settings.patience_ms
 
 
-def _went_back(request: FetchRequest, known: int | None) -> list[Effect]:
+def _went_back(request: RaftFetchRequest, known: int | None) -> list[Effect]:
     return [] if known is None else [WentBack(request.replica, known, request.offset)]

@@ -87,7 +87,7 @@ class EpochAnswer:
 
 
 @dataclass(frozen=True, slots=True)
-class FetchRequest:
+class RaftFetchRequest:
     """A replica has all below ``offset`` synced; its last batch is of ``last_epoch``."""
 
     epoch: int
@@ -115,5 +115,5 @@ class FetchAnswer:
     records: bytes | memoryview = b""
 
 
-Request = VoteRequest | BeginEpochRequest | EndEpochRequest | FetchRequest
+Request = VoteRequest | BeginEpochRequest | EndEpochRequest | RaftFetchRequest
 Answer = VoteAnswer | EpochAnswer | FetchAnswer

@@ -34,7 +34,7 @@ from streamlog.raft.messages import (
     EpochAnswer,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     VoteAnswer,
     VoteRequest,
@@ -260,7 +260,7 @@ class RaftNode:
             case events.Synced(end_offset):
                 self._following.synced(end_offset)
                 self._commit()
-            case events.VotersChanged(voters, offset):
+            case events.VotersCommitted(voters, offset):
                 self._change_voters(voters, offset)
             case events.SnapshotInstalled(snapshot):
                 self._following.installed(snapshot.end_offset, self._now_ms)
@@ -320,7 +320,7 @@ class RaftNode:
                 self._out.append(Reply(token, self._begin_epoch(request)))
             case EndEpochRequest():
                 self._out.append(Reply(token, self._end_epoch(request)))
-            case FetchRequest():
+            case RaftFetchRequest():
                 self._answer_fetch(token, request)
 
     def _answer_vote(self, request: VoteRequest) -> VoteAnswer:
@@ -356,7 +356,7 @@ class RaftNode:
                 self._stand()
         return EpochAnswer(self.epoch, self.leader)
 
-    def _answer_fetch(self, token: Token, request: FetchRequest) -> None:
+    def _answer_fetch(self, token: Token, request: RaftFetchRequest) -> None:
         """A leader that is behind the one who asks cannot serve it, and leads no more."""
         self._learn(request.epoch, None)
         if request.epoch < self.epoch:
@@ -377,7 +377,7 @@ class RaftNode:
             case VoteRequest(), VoteAnswer():
                 self._campaign.count(peer, request, answer)
                 self._conclude()
-            case FetchRequest(), FetchAnswer() if self._following.awaits(peer, request):
+            case RaftFetchRequest(), FetchAnswer() if self._following.awaits(peer, request):
                 self._take_fetched(peer, answer)
 
     def _take_fetched(self, peer: NodeId, answer: FetchAnswer) -> None:
@@ -396,7 +396,7 @@ class RaftNode:
         if isinstance(request, VoteRequest):
             self._campaign.fail(peer, request)
             self._conclude()
-        elif isinstance(request, FetchRequest) and self._following.awaits(peer, request):
+        elif isinstance(request, RaftFetchRequest) and self._following.awaits(peer, request):
             if self.role is Role.OBSERVER and peer == self.leader:
                 self._lose_leader()  # others may know a better one
             self._following.failed(self._now_ms)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from streamlog.errors import Unavailable
 from streamlog.ledger.core.chain import ChainTip
-from streamlog.ledger.core.consenter import Append, Consenter, RecordsConsumed
+from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.genesis import configuration_in, find_genesis
 from streamlog.ledger.core.verifier import verify_chain
@@ -61,7 +61,7 @@ class Life:
             count = self.rng.randint(1, 10)
             effects = consenter.step(RecordsConsumed(rest[:count]))
             del rest[:count]
-            blocks = [effect.block for effect in effects if isinstance(effect, Append)]
+            blocks = [effect.block for effect in effects if isinstance(effect, AppendBlock)]
             if blocks:
                 assert blocks[0].number == self.store.height
                 self.append([encode_block(block) for block in blocks])

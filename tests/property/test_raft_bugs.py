@@ -15,7 +15,7 @@ from streamlog.raft.candidacy import Candidacy
 from streamlog.raft.election_state import ElectionState
 from streamlog.raft.events import Effect, Event, SaveVote
 from streamlog.raft.leader import LeaderState
-from streamlog.raft.messages import FetchAnswer, FetchRequest, VoteAnswer, VoteRequest
+from streamlog.raft.messages import FetchAnswer, RaftFetchRequest, VoteAnswer, VoteRequest
 from streamlog.raft.node import RaftNode
 from streamlog.raft.replica_tracker import ReplicaTracker
 from streamlog.raft.vote_handler import VoteHandler
@@ -92,7 +92,7 @@ def vote_for_all(patch: pytest.MonkeyPatch) -> None:
 def never_look_where_histories_part(patch: pytest.MonkeyPatch) -> None:
     parting = LeaderState._parting
 
-    def blind(self: LeaderState, request: FetchRequest) -> FetchAnswer | None:
+    def blind(self: LeaderState, request: RaftFetchRequest) -> FetchAnswer | None:
         log = self._log
         if log.start_offset <= request.offset <= log.end_offset:
             return None

@@ -182,7 +182,7 @@ class SimulatedNode:
             if self._consenter is None:
                 break  # what comes after its removal is not for it to cut
             match effect:
-                case cutting.Append(block):
+                case cutting.AppendBlock(block):
                     assert block.number == self.height
                     self._disk.append(encode_block(block))
                     self._check()
@@ -237,12 +237,12 @@ class SimulatedNode:
             match effect:
                 case following.AskHeight(peer):
                     self._ask(peer)
-                case following.Pull():
+                case following.PullBlocks():
                     self._pull = effect.pull
                     self._later(self._world.delay_ms(), self._begin_pull, effect)
                 case following.EndPull():
                     self._pull = 0
-                case following.Append(block):
+                case following.AppendPulled(block):
                     assert block.number == self.height
                     self._disk.append(encode_block(block))
                     self._check()
@@ -269,7 +269,7 @@ class SimulatedNode:
 
     def _wake(self, follower: Follower, deadline_ms: int) -> None:
         if follower is self._follower and follower.deadline_ms == deadline_ms:
-            self._tell(following.Tick())
+            self._tell(following.DeadlineReached())
 
     def _ask(self, peer: str) -> None:
         world = self._world
@@ -284,14 +284,14 @@ class SimulatedNode:
         if not world.is_lost():
             self._later(2 * world.delay_ms(), answer)
 
-    def _begin_pull(self, pull: following.Pull) -> None:
+    def _begin_pull(self, pull: following.PullBlocks) -> None:
         given = self._world.answering(pull.peer).give(self.name, pull.start, pull.stop)
         if given is None:
             self._tell(following.PeerFailed(pull.peer))
             return
         self._next_of(pull, given, 0)
 
-    def _next_of(self, pull: following.Pull, given: list[GIVEN], position: int) -> None:
+    def _next_of(self, pull: following.PullBlocks, given: list[GIVEN], position: int) -> None:
         """One after the other; when one is lost the connection is."""
         if pull.pull != self._pull or (self._world.rng.random() < 0.1 and self._world.is_lost()):
             return

@@ -13,7 +13,7 @@ from typing import Final
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import BatchLimits, ChannelConfig, OrderingNode
-from streamlog.ledger.core.consenter import Append, Consenter, RecordsConsumed
+from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.entry import (
     BLOCK_HEADER,
@@ -150,7 +150,7 @@ class OrderingWorld:
             added = self.stream[self._cut_of :]
             self._cut_of = len(self.stream)
             for effect in self._reference.step(RecordsConsumed(added)):
-                if isinstance(effect, Append):
+                if isinstance(effect, AppendBlock):
                     self._truth.append(encode_block(effect.block))
         return self._truth
 

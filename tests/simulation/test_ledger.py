@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 import pytest
 
-from streamlog.ledger.core.consenter import Append, Consenter, Effect
+from streamlog.ledger.core.consenter import AppendBlock, Consenter, Effect
 from streamlog.ledger.core.cutter import BlockCut, CutReason, Cutter
 from tests.simulation.ledger_world import LedgerStory
 from tests.simulation.seeds import Player, chosen, told
@@ -68,7 +68,7 @@ def keep_nothing_in_order(patch: pytest.MonkeyPatch) -> None:
 
     def step(self: Consenter, event: object) -> list[Effect]:
         effects = inner(self, event)  # type: ignore[arg-type]
-        appends = [effect for effect in effects if isinstance(effect, Append)]
+        appends = [effect for effect in effects if isinstance(effect, AppendBlock)]
         return [*appends[1:], *appends[:1], *(e for e in effects if e not in appends)]
 
     inner = Consenter.step

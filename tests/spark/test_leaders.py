@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from pyspark_streamlog.leaders import ClusterLeaders
-from streamlog.client.blocking.cluster import Cluster
+from streamlog.client.blocking.cluster import BlockingCluster
 from streamlog.errors import (
     InvalidProducerEpoch,
     NotLeader,
@@ -35,7 +35,7 @@ def threaded() -> Iterator[ThreadedNode]:
 
 @pytest.fixture
 def leaders(threaded: ThreadedNode) -> Iterator[ClusterLeaders]:
-    with Cluster.at(threaded.address) as cluster:
+    with BlockingCluster.at(threaded.address) as cluster:
         yield ClusterLeaders(cluster, PATIENCE_MS)
 
 
@@ -94,7 +94,7 @@ def test_what_retention_took_is_passed_over(
 
 def test_one_that_stays_away_is_named(threaded: ThreadedNode) -> None:
     threaded.partition("orders").producing_fails = NotLeader("moved")
-    with Cluster.at(threaded.address) as cluster:
+    with BlockingCluster.at(threaded.address) as cluster:
         leaders = ClusterLeaders(cluster, 300)
         with pytest.raises(RequestTimedOut, match=r"orders-0: .*moved.* for 300 ms"):
             leaders.produce(TP, batch_of(b"a"))

@@ -26,7 +26,7 @@ class FollowerStatus(NamedTuple):
     """Of the folder that it is in; controllers of before did not tell."""
 
 
-class NodeStatus(NamedTuple):
+class NodeDescription(NamedTuple):
     """A registered node, and what it keeps."""
 
     node_id: int
@@ -69,7 +69,7 @@ class Description(NamedTuple):
     high_watermark: int
     voters: tuple[VoterStatus, ...]
     replicas: tuple[FollowerStatus, ...]
-    nodes: tuple[NodeStatus, ...]
+    nodes: tuple[NodeDescription, ...]
     level: int = 1
     """The feature level; controllers of before did not tell."""
     level_max: int = 1
@@ -87,7 +87,7 @@ class Description(NamedTuple):
                 fields["high_watermark"],
                 tuple(_one(VoterStatus, it) for it in fields["voters"]),
                 tuple(_one(FollowerStatus, it) for it in fields["replicas"]),
-                tuple(_one(NodeStatus, it) for it in fields["nodes"]),
+                tuple(_one(NodeDescription, it) for it in fields["nodes"]),
                 fields.get("level", 1),
                 fields.get("level_max", 1),
                 tuple(fields.get("returning", ())),
@@ -118,7 +118,7 @@ class Description(NamedTuple):
         """Nodes that did not answer, where there is no controller to say who is alive."""
         return frozenset(node.node_id for node in self.nodes if node.answers is False)
 
-    def node(self, node_id: int) -> NodeStatus:
+    def node(self, node_id: int) -> NodeDescription:
         """Raises NodeNotFound."""
         for node in self.nodes:
             if node.node_id == node_id:

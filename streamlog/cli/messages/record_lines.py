@@ -8,7 +8,7 @@ from typing import Protocol
 from streamlog.escapes import visible_json
 
 
-class Record(Protocol):
+class PrintedRecord(Protocol):
     """What a reader gives."""
 
     @property
@@ -23,7 +23,7 @@ class Record(Protocol):
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
 
 
-def json_line(partition: int, record: Record) -> str:
+def json_line(partition: int, record: PrintedRecord) -> str:
     """Text where the bytes are UTF-8; else ``{"base64": …}``, so that nothing is lost."""
     time = datetime.fromtimestamp(record.timestamp_ms / 1000, UTC).isoformat(
         timespec="milliseconds"

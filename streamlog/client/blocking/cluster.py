@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from streamlog.client.addresses import parse_addresses
-from streamlog.client.blocking.connection import TIMEOUT_MS, Connection
+from streamlog.client.blocking.connection import TIMEOUT_MS, BlockingConnection
 from streamlog.client.list_offsets import found_in, request_for
 from streamlog.client.login import ClientLogin
 from streamlog.client.topology import NodeInfo, TopicInfo, Topology
@@ -18,7 +18,7 @@ from streamlog.wire.errors import check
 T = TypeVar("T")
 
 
-class Cluster:
+class BlockingCluster:
     """A cluster as a client sees it: addresses to start from, then whoever leads what is wanted."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Cluster:
         self._login = login
         self._nodes: dict[NodeId, NodeInfo] = {}  # as last heard of
         self._topics: dict[str, TopicInfo] = {}  # as last asked for; forgotten when it proves wrong
-        self._connections: dict[tuple[str, int], Connection] = {}
+        self._connections: dict[tuple[str, int], BlockingConnection] = {}
 
     @classmethod
     def at(
@@ -97,11 +97,11 @@ class Cluster:
             raise NotLeader(f"{tp} has no leader")
         return node, info.leader_epoch
 
-    def connection(self, node: NodeInfo) -> Connection:
+    def connection(self, node: NodeInfo) -> BlockingConnection:
         """The one to this node, opened where it is not. Raises NodeUnreachable, RequestTimedOut."""
         return self._connection(node.host, node.port)
 
-    def connect(self, node: NodeInfo) -> Connection:
+    def connect(self, node: NodeInfo) -> BlockingConnection:
         """A new connection, the caller's to close. Raises NodeUnreachable, RequestTimedOut."""
         return self._open(node.host, node.port)
 
@@ -179,7 +179,7 @@ class Cluster:
                 problems.append(str(error))
         raise NodeUnreachable("; ".join(problems))
 
-    def _connection(self, host: str, port: int) -> Connection:
+    def _connection(self, host: str, port: int) -> BlockingConnection:
         connection = self._connections.get((host, port))
         if connection is not None and connection.broken:
             connection.close()
@@ -189,8 +189,8 @@ class Cluster:
             connection = self._connections[host, port] = self._open(host, port)
         return connection
 
-    def _open(self, host: str, port: int) -> Connection:
-        return Connection.open(
+    def _open(self, host: str, port: int) -> BlockingConnection:
+        return BlockingConnection.open(
             host, port, timeout_ms=self._timeout_ms, tls=self._tls, login=self._login
         )
 

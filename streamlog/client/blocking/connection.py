@@ -47,7 +47,7 @@ class _Awaited(NamedTuple):
     timeout_ms: int
 
 
-class Connection:
+class BlockingConnection:
     """One socket to one node, for one thread. After any failure it is closed."""
 
     def __init__(self, sock: socket.socket, address: str, timeout_ms: int) -> None:

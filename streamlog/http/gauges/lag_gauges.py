@@ -12,7 +12,7 @@ from streamlog.model import TopicPartition
 PARTITION_LABELS: Final = ("group", "stream", "partition")
 
 
-class GroupProgress(Protocol):
+class MeasuredGroup(Protocol):
     """What HTTP shows to know about a group; an immutable value."""
 
     @property
@@ -31,7 +31,7 @@ class LagGauges(Collector):
 
     def __init__(
         self,
-        groups: Sequence[GroupProgress],
+        groups: Sequence[MeasuredGroup],
         *,
         omitted: int,
         ends: Mapping[TopicPartition, int],

@@ -19,7 +19,7 @@ PERIOD_S: Final = 5.0
 TIMEOUT_MS: Final = 2_000
 
 
-class LocalPartition(Protocol):
+class PartitionEnds(Protocol):
     """What is needed of a partition of this node."""
 
     @property
@@ -41,7 +41,7 @@ class LogEnds:
         self,
         *,
         wanted: Callable[[], Awaitable[Collection[TopicPartition]]],
-        local: Callable[[TopicPartition], LocalPartition],
+        local: Callable[[TopicPartition], PartitionEnds],
         image: Callable[[], MetadataImage],
         period_s: float = PERIOD_S,
         security: Security = NO_SECURITY,

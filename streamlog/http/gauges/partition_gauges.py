@@ -11,7 +11,7 @@ from streamlog.fairness import cooperatively
 from streamlog.model import TopicPartition
 
 
-class PartitionStatistics(Protocol):
+class MeasuredStatistics(Protocol):
     """What HTTP shows to know about a partition; an immutable value."""
 
     @property
@@ -46,7 +46,7 @@ class PartitionStatistics(Protocol):
     def is_damaged(self) -> bool: ...
 
 
-Value = Callable[[PartitionStatistics], int]
+Value = Callable[[MeasuredStatistics], int]
 
 GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
     ("log_start_offset", "First offset of the log", lambda p: p.log_start_offset),
@@ -64,7 +64,7 @@ GAUGES: Final[tuple[tuple[str, str, Value], ...]] = (
     ("in_flight_bytes", "Bytes appended but not yet committed", lambda p: p.in_flight_bytes),
 )
 
-Counted = Callable[[PartitionStatistics], bool]
+Counted = Callable[[MeasuredStatistics], bool]
 
 LED: Final[tuple[tuple[str, str, Counted], ...]] = (
     ("led", "Partitions led by this node", lambda p: True),
@@ -82,14 +82,14 @@ LED: Final[tuple[tuple[str, str, Counted], ...]] = (
 """Of the partitions that this node leads, so that a sum over nodes counts each once."""
 
 
-class KeptPartition(Protocol):
+class MeasuredPartition(Protocol):
     """``partition.partition.Partition``."""
 
     @property
     def closed(self) -> bool: ...
     @property
     def failure(self) -> Exception | None: ...
-    def statistics(self) -> PartitionStatistics: ...
+    def statistics(self) -> MeasuredStatistics: ...
 
 
 class PartitionTotals:
@@ -107,7 +107,7 @@ class PartitionTotals:
         self.led = [0] * len(LED)
 
     @classmethod
-    async def of(cls, partitions: Iterable[KeptPartition]) -> Self:
+    async def of(cls, partitions: Iterable[MeasuredPartition]) -> Self:
         """In turns: there may be very many."""
         totals = cls()
         async for it in cooperatively(partitions):
@@ -116,7 +116,7 @@ class PartitionTotals:
                 totals.failed += it.failure is not None
         return totals
 
-    def add(self, it: PartitionStatistics) -> None:
+    def add(self, it: MeasuredStatistics) -> None:
         self.partitions += 1
         self.damaged += it.is_damaged
         self.auto_paused += it.is_auto_paused
@@ -179,7 +179,7 @@ class PartitionGauges(Collector):
 class EachPartition(Collector):
     """Gauges of each partition, for those who ask for some."""
 
-    def __init__(self, partitions: Iterable[PartitionStatistics], *, omitted: int = 0) -> None:
+    def __init__(self, partitions: Iterable[MeasuredStatistics], *, omitted: int = 0) -> None:
         self._partitions = tuple(partitions)
         self._omitted = omitted
 

@@ -8,7 +8,7 @@ from typing import Final
 from aiohttp import web
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
-from streamlog.http.gauges.partition_gauges import EachPartition, PartitionStatistics
+from streamlog.http.gauges.partition_gauges import EachPartition, MeasuredStatistics
 
 STREAMS_MAX: Final = 100
 """Named in one request."""
@@ -20,7 +20,7 @@ class PartitionScrape:
     def __init__(
         self,
         *,
-        statistics: Callable[[Iterable[str] | None], Awaitable[list[PartitionStatistics]]],
+        statistics: Callable[[Iterable[str] | None], Awaitable[list[MeasuredStatistics]]],
         partitions_max: int,
     ) -> None:
         """``statistics``: of the partitions here of these streams; None: of all."""

@@ -27,7 +27,7 @@ Leaders = Mapping[NodeId, int]
 """How many partitions of a stream each node leads."""
 
 
-class Entry(NamedTuple):
+class OverviewEntry(NamedTuple):
     """What is known of a stream."""
 
     stream: StreamImage
@@ -48,7 +48,7 @@ class Overview:
         """Partitions counted and streams looked at since it began."""
         self._next: MetadataImage | None = None  # what ``work`` goes towards
         self._left: set[str] = set()  # names of streams that may be other ones in it
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, OverviewEntry] = {}
         self._wanting: dict[str, set[str]] = {want: set() for want in WANTS}
         self._leads: dict[NodeId, int] = {}
         self._led: dict[NodeId, set[str]] = {}
@@ -127,9 +127,11 @@ class Overview:
                 self._keep(name, known, None)
             return
         counts, leaders = self._counted(known, stream)
-        self._keep(name, known, Entry(stream, counts, leaders))
+        self._keep(name, known, OverviewEntry(stream, counts, leaders))
 
-    def _counted(self, known: Entry | None, stream: StreamImage) -> tuple[PartitionCounts, Leaders]:
+    def _counted(
+        self, known: OverviewEntry | None, stream: StreamImage
+    ) -> tuple[PartitionCounts, Leaders]:
         """With the configuration that it had, only partitions that are others now are counted."""
         counts = NO_PARTITIONS
         leaders: dict[NodeId, int] = {}
@@ -167,7 +169,7 @@ class Overview:
             known = self._values[key] = counts, leaders
         return known
 
-    def _keep(self, name: str, known: Entry | None, now: Entry | None) -> None:
+    def _keep(self, name: str, known: OverviewEntry | None, now: OverviewEntry | None) -> None:
         before, led_before = (NO_PARTITIONS, {}) if known is None else known[1:]
         after, led_after = (NO_PARTITIONS, {}) if now is None else now[1:]
         if before != after:

@@ -14,7 +14,7 @@ from streamlog.config import HttpSection
 from streamlog.errors import StreamlogError
 from streamlog.fairness import cooperatively
 from streamlog.http.gauges.log_ends import LogEnds
-from streamlog.http.gauges.partition_gauges import PartitionStatistics
+from streamlog.http.gauges.partition_gauges import MeasuredStatistics
 from streamlog.http.status_page.assets import Assets
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot, LocalReplicaState
 from streamlog.http.status_page.event_log import EventLog
@@ -24,7 +24,7 @@ from streamlog.http.status_page.rates import Rates
 from streamlog.http.status_page.remote_groups import RemoteGroups
 from streamlog.http.status_page.sse import MayStay, anybody
 from streamlog.http.status_page.tail import MayRead, Tail, Tailed, everybody
-from streamlog.http.status_page.tail_source import LeaderTail, LocalTail, Partition
+from streamlog.http.status_page.tail_source import LeaderTail, LocalTail, TailedPartition
 from streamlog.http.status_page.view import View
 from streamlog.http.status_page.watched_partitions import WatchedPartitions
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -38,7 +38,7 @@ PAUSE_S: Final = 5.0
 """Before what failed is begun again."""
 
 
-class LocalPartition(Partition, Protocol):
+class PagePartition(TailedPartition, Protocol):
     """A partition that this node keeps: ``partition.partition.Partition``."""
 
     @property
@@ -49,16 +49,16 @@ class LocalPartition(Partition, Protocol):
     def high_watermark_known(self) -> bool: ...
     @property
     def size_bytes(self) -> int: ...
-    def statistics(self) -> PartitionStatistics: ...
+    def statistics(self) -> MeasuredStatistics: ...
 
 
-class Partitions(Protocol):
+class PagePartitions(Protocol):
     """``partition.replica_manager.ReplicaManager``."""
 
-    def partition(self, tp: TopicPartition) -> LocalPartition:
+    def partition(self, tp: TopicPartition) -> PagePartition:
         """Raises StreamlogError where there is none."""
 
-    def partitions(self) -> Iterable[LocalPartition]: ...
+    def partitions(self) -> Iterable[PagePartition]: ...
 
 
 class StatusPage:
@@ -72,7 +72,7 @@ class StatusPage:
         moment: Callable[["StatusPage"], ClusterSnapshot],
         survey: Callable[[], Awaitable[None]],
         image: Callable[[], MetadataImage],
-        partitions: Partitions,
+        partitions: PagePartitions,
         may_read: MayRead = everybody,
         may_stay: MayStay = anybody,
         security: Security = NO_SECURITY,
@@ -148,7 +148,7 @@ class StatusPage:
 
     # What the view asks of this node
 
-    def statistics(self, tp: TopicPartition) -> PartitionStatistics | None:
+    def statistics(self, tp: TopicPartition) -> MeasuredStatistics | None:
         try:
             return self._partitions.partition(tp).statistics()
         except StreamlogError:

@@ -24,7 +24,7 @@ Shown = dict[str, Any]
 """A record as ``record_view.shown`` has it."""
 
 
-class Partition(Protocol):
+class TailedPartition(Protocol):
     """``partition.partition.Partition``."""
 
     @property
@@ -37,7 +37,7 @@ class Partition(Protocol):
 class LocalTail:
     """A replica on this node."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: TailedPartition) -> None:
         self._partition = partition
 
     async def bounds(self) -> tuple[int, int]:

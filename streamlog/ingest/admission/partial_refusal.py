@@ -32,14 +32,14 @@ class KeptMessages(NamedTuple):
         return [(name.encode(), value or b"") for name, value in self.record.headers]
 
 
-class Sifted(NamedTuple):
+class AdmittedMessages(NamedTuple):
     """What goes on, and what does not."""
 
     kept: list[KeptMessages]
     refused: Replies
 
 
-def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
+def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> AdmittedMessages:
     """Empty ``run``, of whose messages all go on but those at the positions ``refused``."""
     batch = run.seal(base_offset=0, leader_epoch=0, timestamp_ms=0)
     asked = dict(iter_replies(replies.packed))
@@ -49,7 +49,7 @@ def sift(run: RecordRun, replies: Replies, refused: Container[int]) -> Sifted:
         if record.offset not in refused
     ]
     packed = b"".join(pack_reply(position, reply) for position, reply in asked.items())
-    return Sifted(kept, Replies(packed, len(asked), replies.enveloped))
+    return AdmittedMessages(kept, Replies(packed, len(asked), replies.enveloped))
 
 
 def with_whole_batches(

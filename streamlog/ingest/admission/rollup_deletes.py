@@ -41,7 +41,7 @@ class Rollup(NamedTuple):
     """Answered once the erasure is committed; of a message in a batch, b""."""
 
 
-class DeletingPartition(Protocol):
+class AppendedDeletes(Protocol):
     """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
 
     def append(self, erased: OffsetSet, ack: Acknowledgement) -> None: ...
@@ -55,7 +55,7 @@ class RolledPartition(IndexedPartition, Protocol):
     @property
     def erased(self) -> OffsetSet: ...
     @property
-    def erasing(self) -> DeletingPartition: ...
+    def erasing(self) -> AppendedDeletes: ...
 
 
 def superseded(

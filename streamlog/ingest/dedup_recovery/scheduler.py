@@ -17,8 +17,8 @@ from streamlog.ingest.dedup_recovery.snapshots import (
 )
 from streamlog.ingest.dedup_recovery.window_scan import (
     NEVER_MS,
-    ReadablePartition,
     Scanned,
+    ScannedPartition,
     look_at_recent,
     rebuild_window,
     recent_of,
@@ -50,7 +50,7 @@ class DedupRecovery(NamedTuple):
     deadline_ms: int
 
 
-class OpenedPartition(ReadablePartition, SnapshotPartition, RolledPartition, Protocol):
+class OpenedPartition(ScannedPartition, SnapshotPartition, RolledPartition, Protocol):
     """What is needed of ``partition.partition.Partition``."""
 
 

@@ -18,7 +18,7 @@ from streamlog.ingest.admission.sequencer import Sequencer
 from streamlog.ingest.admission.subject_sequences import IndexedPartition
 from streamlog.ingest.dedup_recovery.hops import CALLS_MAX, SharedHops
 from streamlog.ingest.dedup_recovery.window_scan import (
-    ReadablePartition,
+    ScannedPartition,
     first_offset,
     remember,
     scan,
@@ -35,7 +35,7 @@ READ_BYTES: Final = 512 * 1024
 """Decoded of one log in one go, in a thread that the event loop has to take turns with."""
 
 
-class FollowedPartition(ReadablePartition, IndexedPartition, Protocol):
+class FollowedPartition(ScannedPartition, IndexedPartition, Protocol):
     """What is needed of ``partition.partition.Partition``."""
 
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...

@@ -36,7 +36,7 @@ RECENT_MESSAGES = 1000
 """Of these it is looked what they want to know of subjects."""
 
 
-class ReadablePartition(Protocol):
+class ScannedPartition(Protocol):
     """What the rebuilding needs of ``partition.partition.Partition``."""
 
     @property
@@ -82,7 +82,7 @@ class Scanned(NamedTuple):
 
 
 async def rebuild_window(
-    partition: ReadablePartition,
+    partition: ScannedPartition,
     sequencer: Sequencer,
     *,
     since_ms: int,
@@ -127,7 +127,7 @@ async def rebuild_window(
 
 
 async def look_at_recent(
-    partition: ReadablePartition, in_thread: InThread = alone
+    partition: ScannedPartition, in_thread: InThread = alone
 ) -> list[Scanned]:
     """The last messages; all of the last batch is among them. Raises StreamlogError."""
     end, found = partition.log_end_offset, list[Scanned]()
@@ -141,7 +141,7 @@ async def look_at_recent(
     return found
 
 
-def recent_of(partition: ReadablePartition, whole: list[Scanned]) -> list[Scanned] | None:
+def recent_of(partition: ScannedPartition, whole: list[Scanned]) -> list[Scanned] | None:
     """As ``look_at_recent``, out of what was read of a log from its start; None where its end is
     not among that.
     """
@@ -155,11 +155,11 @@ def recent_of(partition: ReadablePartition, whole: list[Scanned]) -> list[Scanne
     ]
 
 
-def _recent_from(partition: ReadablePartition) -> int:
+def _recent_from(partition: ScannedPartition) -> int:
     return max(partition.log_start_offset, partition.log_end_offset - RECENT_MESSAGES)
 
 
-async def first_offset(partition: ReadablePartition, since_ms: int) -> int:
+async def first_offset(partition: ScannedPartition, since_ms: int) -> int:
     """Below it, all is older. What is not committed has no time yet that could be looked up."""
     found = await partition.offset_for_timestamp(since_ms)
     return partition.high_watermark if found is None else found[0]

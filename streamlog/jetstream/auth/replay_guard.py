@@ -17,7 +17,7 @@ from streamlog.metadata.forwarding import Granted
 logger = logging.getLogger(__name__)
 
 
-class Metadata(Protocol):
+class CommandSender(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     async def request(self, command: Command) -> Granted: ...
@@ -26,7 +26,7 @@ class Metadata(Protocol):
 class ReplayGuard:
     """Of requests whose signatures were found right."""
 
-    def __init__(self, metadata: Metadata, window_ms: int) -> None:
+    def __init__(self, metadata: CommandSender, window_ms: int) -> None:
         self._metadata = metadata
         self._window_ms = window_ms
 

@@ -2,7 +2,7 @@
 
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import Visibility
-from streamlog.jetstream.verbs.streams import Metadata
+from streamlog.jetstream.verbs.streams import ManagedMetadata
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -13,7 +13,7 @@ from streamlog.model import NodeId
 class VisibleMetadata:
     """``jetstream.verbs.streams.Metadata``. What is to be changed has been checked by the verb."""
 
-    def __init__(self, everything: Metadata, access: Permissions) -> None:
+    def __init__(self, everything: ManagedMetadata, access: Permissions) -> None:
         self._all = everything
         self._sight = Visibility(access)
 

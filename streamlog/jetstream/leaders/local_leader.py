@@ -24,7 +24,7 @@ from streamlog.jetstream.verbs.subject_counts import CountedPartition, Part, cou
 from streamlog.model import TopicPartition
 
 
-class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
+class ManagedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protocol):
     """What is needed of ``partition.partition.Partition``."""
 
     @property
@@ -35,11 +35,11 @@ class LedPartition(ShrinkingPartition, ShownPartition, CountedPartition, Protoco
     def high_watermark_known(self) -> bool: ...
 
 
-class Partitions(Protocol):
+class ManagedPartitions(Protocol):
     """What is needed of ``partition.replica_manager.ReplicaManager``."""
 
-    def partition(self, tp: TopicPartition) -> LedPartition: ...
-    def partitions(self) -> Iterator[LedPartition]: ...
+    def partition(self, tp: TopicPartition) -> ManagedPartition: ...
+    def partitions(self) -> Iterator[ManagedPartition]: ...
 
 
 class Lease(Protocol):
@@ -57,7 +57,7 @@ class LocalLeader:
     Without the lease another may lead already, so that what is here may be old: nothing is told.
     """
 
-    def __init__(self, partitions: Partitions, lease: Lease | None) -> None:
+    def __init__(self, partitions: ManagedPartitions, lease: Lease | None) -> None:
         self._partitions = partitions
         self._lease = lease
         self._verbs: dict[str, Callable[[Fields], Awaitable[NodeAnswer]]] = {
@@ -125,7 +125,7 @@ class LocalLeader:
             raise NotLeader(f"the replica of {tp} on this node is not in sync")
         return partition
 
-    def _led(self, tp: TopicPartition) -> LedPartition:
+    def _led(self, tp: TopicPartition) -> ManagedPartition:
         try:
             partition = self._partitions.partition(tp)
         except PartitionNotFound as error:
@@ -134,7 +134,7 @@ class LocalLeader:
             raise NotLeader(f"{tp} is not led by this node")
         return partition
 
-    def _informed(self, tp: TopicPartition) -> LedPartition:
+    def _informed(self, tp: TopicPartition) -> ManagedPartition:
         """A leader so new that it does not know what is committed is none yet."""
         partition = self._led(tp)
         if not partition.high_watermark_known:

@@ -13,7 +13,7 @@ OFFSETS_AT_ONCE: Final = 20_000
 """Noted before others have their turn of the event loop."""
 
 
-class DeletingPartition(Protocol):
+class AwaitedDeletes(Protocol):
     """What is needed of ``partition.deletes.message_deletes.MessageDeletes``."""
 
     async def erase(self, erased: OffsetSet) -> None: ...
@@ -23,7 +23,7 @@ class ShrinkingPartition(ReadablePartition, Protocol):
     """What is needed of ``partition.partition.Partition``."""
 
     @property
-    def erasing(self) -> DeletingPartition: ...
+    def erasing(self) -> AwaitedDeletes: ...
     async def purge(self, up_to_offset: int) -> int: ...
     async def shorten(self, up_to_offset: int) -> None: ...
 

@@ -58,7 +58,7 @@ class ReadPartition(Protocol):
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
 
 
-class Partitions(Protocol):
+class RepublishPartitions(Protocol):
     """``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> ReadPartition: ...
@@ -87,7 +87,11 @@ class Republisher:
     """
 
     def __init__(
-        self, node_id: NodeId, partitions: Partitions, publish: Publish, metrics: NodeMetrics
+        self,
+        node_id: NodeId,
+        partitions: RepublishPartitions,
+        publish: Publish,
+        metrics: NodeMetrics,
     ) -> None:
         self._node_id = node_id
         self._partitions = partitions

@@ -5,7 +5,7 @@ from typing import Any
 from streamlog.ingest.admission.publish_headers import API_LEVEL
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
 from streamlog.jetstream.requests.fields import Fields
-from streamlog.jetstream.verbs.streams import Metadata
+from streamlog.jetstream.verbs.streams import ManagedMetadata
 from streamlog.metadata.stream.config import INTERNAL_STREAMS
 
 
@@ -22,7 +22,7 @@ class Account:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: ManagedMetadata,
         leaders: LeaderRouter,
         domain: str,
         counts: AccountCounts,

@@ -6,7 +6,7 @@ from streamlog.errors import NodeNotFound
 from streamlog.jetstream.errors import BAD_REQUEST, NOT_CLUSTERED, ApiRefused
 from streamlog.jetstream.requests.fields import Fields, text
 from streamlog.jetstream.verbs.stream_info import node_id_of
-from streamlog.jetstream.verbs.streams import Metadata, Streams
+from streamlog.jetstream.verbs.streams import ManagedMetadata, Streams
 from streamlog.jetstream.verbs.succession import PeerChoice, successor, without_peer
 from streamlog.metadata.commands import ElectLeader, MovePartition, TransferController
 
@@ -14,7 +14,7 @@ from streamlog.metadata.commands import ElectLeader, MovePartition, TransferCont
 class ClusterVerbs:
     """Every method is one verb."""
 
-    def __init__(self, metadata: Metadata, streams: Streams) -> None:
+    def __init__(self, metadata: ManagedMetadata, streams: Streams) -> None:
         self._metadata = metadata
         self._streams = streams
 

@@ -48,7 +48,7 @@ COUNTED_PARTITIONS_MAX: Final = 64
 """Of a stream with more of them the number of subjects is not told."""
 
 
-class Metadata(Protocol):
+class ManagedMetadata(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
@@ -69,7 +69,7 @@ class Streams:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: ManagedMetadata,
         leaders: LeaderRouter,
         *,
         domain: str,

@@ -11,7 +11,7 @@ from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.metadata.quorum import raft_codec as form
 from streamlog.metadata.quorum.store import METADATA_LOG
-from streamlog.raft.messages import Answer, FetchAnswer, FetchRequest
+from streamlog.raft.messages import Answer, FetchAnswer, RaftFetchRequest
 from streamlog.wire import fetch as wire
 from streamlog.wire.errors import code_of
 
@@ -40,7 +40,9 @@ async def handle(
     return Response([bytes(answer.records).join(pieces)])
 
 
-async def _asked(request: FetchRequest, context: Context, poll: RequestWait) -> FetchAnswer | None:
+async def _asked(
+    request: RaftFetchRequest, context: Context, poll: RequestWait
+) -> FetchAnswer | None:
     """None: the peer is gone, or the node stops. Raises what the quorum does."""
     outcome: Answer | StreamlogError | None = None
 

@@ -4,7 +4,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
 from streamlog.fairness import cooperatively
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context
 from streamlog.kafka.group_reply import result_of
@@ -24,7 +24,7 @@ async def handle(request: Message, _version: int, context: Context, asker: Reque
     }
 
 
-def _delete(name: str, context: Context) -> Reply | ErrorCode:
+def _delete(name: str, context: Context) -> GroupReply | ErrorCode:
     refusal = group_refusal(Operation.DELETE, name, context)
     if refusal is not ErrorCode.none:
         return refusal

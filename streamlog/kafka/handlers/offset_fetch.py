@@ -19,7 +19,7 @@ from kio.schema.errors import ErrorCode
 
 from streamlog.acl.rules import Operation
 from streamlog.groups.records import NO_TOPIC_ID
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.groups.requests import FoundOffset, PartitionId
 from streamlog.kafka.auth.resource_checks import group_refusal
 from streamlog.kafka.context import Context
@@ -49,7 +49,7 @@ async def handle(request: Message, version: int, context: Context, asker: Reques
     return {"groups": answers} if several else answers[0]
 
 
-def _confirm(group: str, context: Context) -> Reply | ErrorCode:
+def _confirm(group: str, context: Context) -> GroupReply | ErrorCode:
     refusal = group_refusal(Operation.DESCRIBE, group, context)
     return context.groups.confirm(group) if refusal is ErrorCode.none else refusal
 

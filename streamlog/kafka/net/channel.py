@@ -30,7 +30,7 @@ class _WokenError(Exception):
     """Something else than bytes has come."""
 
 
-class Channel:
+class SocketChannel:
     """A non-blocking socket, read and written by one task at a time, on any event loop.
 
     The loops' own ``sock_*`` calls are not used, because uvloop has none that sends a file. The

@@ -16,7 +16,7 @@ from streamlog.errors import (
 from streamlog.kafka import dispatch
 from streamlog.kafka.auth.peer import Peer
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.channel import Channel, ChannelEnded, ChannelIdle, ChannelStuck
+from streamlog.kafka.net.channel import ChannelEnded, ChannelIdle, ChannelStuck, SocketChannel
 from streamlog.kafka.net.deferred_response import DeferredResponse, until_due
 from streamlog.kafka.net.request_memory import (
     ELEMENT_BYTES,
@@ -66,7 +66,7 @@ LATE_MAX: Final = 256
 """Answers that may be late at once; then the oldest is waited for before anything else is read."""
 
 
-class Connection:
+class ClientConnection:
     """One client: its frames in, their answers out, in order and one at a time.
 
     What producers send is taken in while earlier answers to them still wait for a commit; any other
@@ -75,7 +75,7 @@ class Connection:
 
     def __init__(
         self,
-        channel: Channel,
+        channel: SocketChannel,
         peer: str,
         context: Context,
         readers: Executor,

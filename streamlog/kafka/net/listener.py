@@ -12,9 +12,9 @@ from typing import Final
 from streamlog.authn.login_failures import place_of
 from streamlog.errors import ConfigError
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.channel import Channel
+from streamlog.kafka.net.channel import SocketChannel
 from streamlog.kafka.net.close_log import CloseLog
-from streamlog.kafka.net.connection import Connection
+from streamlog.kafka.net.connection import ClientConnection
 from streamlog.kafka.net.optional_tls_channel import OptionalTlsChannel
 from streamlog.kafka.net.request_memory import RequestMemory
 from streamlog.kafka.net.tls_channel import TlsChannel
@@ -40,7 +40,7 @@ class Listener:
         self._sock: socket.socket | None = None  # from open() until the end of run()
         self._running = False  # run() has begun
         self._acceptable: asyncio.Future[None] | None = None  # while run() waits for a client
-        self._connections: dict[Connection, asyncio.Task[None]] = {}
+        self._connections: dict[ClientConnection, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()  # connections by the place they come from
         settings = context.settings
         self._newcomers = UnauthenticatedLimit(settings.newcomers_max, settings.newcomer_timeout_ms)
@@ -169,7 +169,7 @@ class Listener:
             channel.close()
             self._refuse(sock, peer, "newcomer", settings.newcomers_max)
             return
-        connection = Connection(
+        connection = ClientConnection(
             channel,
             peer,
             self._context,
@@ -183,12 +183,12 @@ class Listener:
         self._hosts[place] += 1
         task.add_done_callback(lambda _: self._forget(connection, channel, place))
 
-    def _channel(self, sock: socket.socket) -> Channel:
+    def _channel(self, sock: socket.socket) -> SocketChannel:
         """Raises OSError."""
         settings, context = self._context.settings, self._context.tls()
         limits = settings.idle_timeout_ms, settings.send_timeout_ms
         if context is None:
-            return Channel(sock, asyncio.get_running_loop(), *limits)
+            return SocketChannel(sock, asyncio.get_running_loop(), *limits)
         if self._context.security_optional:
             return OptionalTlsChannel.over(sock, context, asyncio.get_running_loop(), *limits)
         return TlsChannel.over(sock, context, asyncio.get_running_loop(), *limits)
@@ -203,7 +203,7 @@ class Listener:
         if (told := self._closings.told(closed)) is not None:
             logger.warning("connection closed", extra=told)
 
-    def _forget(self, connection: Connection, channel: Channel, place: str) -> None:
+    def _forget(self, connection: ClientConnection, channel: SocketChannel, place: str) -> None:
         self._newcomers.settle(channel.end)
         channel.close()  # a task that is cancelled before its first step closes nothing itself
         del self._connections[connection]

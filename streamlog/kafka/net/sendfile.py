@@ -10,7 +10,7 @@ from concurrent.futures import Executor
 from typing import Final
 
 from streamlog.kafka.context import Slice
-from streamlog.kafka.net.channel import Channel
+from streamlog.kafka.net.channel import SocketChannel
 
 CHUNK_BYTES: Final = 1024 * 1024
 """The most that one turn of the event loop gives to one connection: what most clients ask for at
@@ -26,7 +26,7 @@ class SliceTruncated(Exception):
     """The file is shorter than its slice, and the frame has promised more."""
 
 
-async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
+async def send_slice(channel: SocketChannel, part: Slice, readers: Executor) -> None:
     """All of the slice, a chunk per turn; ``readers`` are the threads that wait for the disk."""
     if part.held is not None:
         await _send_held(channel, part.held)
@@ -57,7 +57,7 @@ async def send_slice(channel: Channel, part: Slice, readers: Executor) -> None:
             await asyncio.sleep(0)
 
 
-async def _send_held(channel: Channel, data: bytes) -> None:
+async def _send_held(channel: SocketChannel, data: bytes) -> None:
     length = COPY_CHUNK_BYTES if channel.copies else CHUNK_BYTES
     for position in range(0, len(data), length):
         if position:
@@ -65,7 +65,7 @@ async def _send_held(channel: Channel, data: bytes) -> None:
         await channel.send(data[position : position + length], more=True)
 
 
-async def _send_copied(channel: Channel, part: Slice, readers: Executor) -> None:
+async def _send_copied(channel: SocketChannel, part: Slice, readers: Executor) -> None:
     """Likewise, but read and handed to the channel; the disk is waited for by ``readers``."""
     file, position = part.fileno(), part.position
     end = position + len(part)

@@ -13,7 +13,7 @@ import ssl
 from typing import Final
 
 from streamlog.errors import TlsFailed
-from streamlog.kafka.net.channel import Bytes, Channel
+from streamlog.kafka.net.channel import Bytes, SocketChannel
 from streamlog.tls.certificate import read_certificate
 from streamlog.tls.errors import trouble
 
@@ -27,7 +27,7 @@ _SOL_TLS: Final = 282
 _TLS_TX: Final = 1
 
 
-class TlsChannel(Channel):
+class TlsChannel(SocketChannel):
     """``open`` makes the handshake, and comes first."""
 
     path = "tls"

@@ -86,7 +86,7 @@ class SkipReason(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendBlock:
     """Keep this block, the next one of the chain."""
 
     block: Block
@@ -132,14 +132,22 @@ class Skipped:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class HaltChannel:
     """The channel goes on with a configuration that this version cannot read: cut no further."""
 
     offset: int
     detail: str
 
 
-Effect = Append | StartTimer | StopTimer | PostTimeToCut | ConfigurationChanged | Skipped | Halt
+Effect = (
+    AppendBlock
+    | StartTimer
+    | StopTimer
+    | PostTimeToCut
+    | ConfigurationChanged
+    | Skipped
+    | HaltChannel
+)
 
 
 class Consenter:
@@ -149,7 +157,7 @@ class Consenter:
         if config.channel != tip.channel:
             raise BrokenInvariant("the configuration is that of the chain")
         self.tip = tip
-        """The last block that was cut; its ``Append`` may not be carried out yet."""
+        """The last block that was cut; its ``AppendBlock`` may not be carried out yet."""
         self.admission = ChannelPolicy(config)
         self.next_offset = tip.next_offset
         """Everything below has been looked at; what is pending lies there, too."""
@@ -231,7 +239,7 @@ class Consenter:
         for cut in cuts:
             block = self.tip.extended(cut)
             self.tip = ChainTip.of(block)
-            effects.append(Append(block, cut.reason))
+            effects.append(AppendBlock(block, cut.reason))
 
     def _take(self, entry: Marked, record: Record, effects: list[Effect]) -> None:
         if isinstance(entry, TimeToCut):
@@ -288,7 +296,7 @@ class Consenter:
             f"the configuration of channel {self.config.channel!r} at offset {record.offset} is of"
             f" format {entry.format}: a later streamlog is needed to go on"
         )
-        effects.append(Halt(record.offset, detail))
+        effects.append(HaltChannel(record.offset, detail))
 
 
 def _why_skipped(error: InvalidRequest) -> SkipReason:

@@ -26,25 +26,25 @@ from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.follower_events import (
-    Append,
+    AppendPulled,
     AskHeight,
     BlockPulled,
     CorruptPulled,
+    DeadlineReached,
     Discard,
     Diverged,
     Effect,
     EndPull,
     Event,
     FollowerRefusal,
-    Halt,
+    HaltFollower,
     HeightTold,
     PeerFailed,
     Promote,
-    Pull,
+    PullBlocks,
     PullEnded,
     PullEvent,
     Refuse,
-    Tick,
 )
 from streamlog.ledger.core.peer_table import PeerBounds, PeerTable
 from streamlog.ledger.core.pulled_block import (
@@ -120,7 +120,7 @@ class Follower:
         self.height_told = self.height
         """The most blocks that a peer claims to have, at the last count."""
         self.deadline_ms: int | None = None
-        """When to step with a ``Tick``; None where only an event can help."""
+        """When to step with a ``DeadlineReached``; None where only an event can help."""
         self._limits = limits or FollowerLimits()
         self._given = tuple(peers)
         self._join = join if join and join.number >= self.height else None
@@ -131,7 +131,7 @@ class Follower:
         self._state = _State.WAITING
         self._asked: list[str] = []  # in the order in which they are preferred
         self._heights: dict[str, int] = {}  # what they have told
-        self._pull = Pull(0, "", 0, 0)  # the current one, or the last
+        self._pull = PullBlocks(0, "", 0, 0)  # the current one, or the last
         self._pulled = 0  # blocks that it has given
         self._vouched: set[str] = set()  # peers that have shown the join block
         self._sources: set[str] = set()  # peers that blocks came from while onboarding
@@ -172,7 +172,7 @@ class Follower:
     def step(self, event: Event, now_ms: int) -> list[Effect]:
         """What to do about it. Events of pulls and questions that are over are passed by."""
         match event:
-            case Tick():
+            case DeadlineReached():
                 return self._on_deadline(now_ms)
             case HeightTold(peer, height):
                 return self._on_height(peer, height, now_ms)
@@ -261,7 +261,7 @@ class Follower:
         if self._join:
             stop = self._join.number + 1
         stop = min(stop, start + PULL_BLOCKS_MAX)
-        self._pull = Pull(self._pull.pull + 1, peer, start, stop)
+        self._pull = PullBlocks(self._pull.pull + 1, peer, start, stop)
         self._pulled = 0
         self._enter(_State.PULLING, now_ms + self._limits.stall_ms)
         return self._pull
@@ -278,10 +278,10 @@ class Follower:
             return self._refuse(refused.reason, now_ms, str(refused))
         if too_new is not None:
             self._enter(_State.ENDED, None)
-            return [EndPull(self._pull.pull), Halt(too_new.number, too_new.format)]
+            return [EndPull(self._pull.pull), HaltFollower(too_new.number, too_new.format)]
         self._advance(block)
         self.deadline_ms = now_ms + self._limits.stall_ms
-        effects: list[Effect] = [Append(block, peer)]
+        effects: list[Effect] = [AppendPulled(block, peer)]
         if self.height == self._pull.stop or not self._may_vouch(peer):
             effects += self._rest(now_ms)
         return effects

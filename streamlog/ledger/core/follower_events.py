@@ -29,7 +29,7 @@ class FollowerRefusal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Tick:
+class DeadlineReached:
     """``Follower.deadline_ms`` has come."""
 
 
@@ -74,7 +74,7 @@ class PeerFailed:
 
 
 PullEvent = BlockPulled | CorruptPulled | PullEnded
-Event = Tick | HeightTold | PeerFailed | PullEvent
+Event = DeadlineReached | HeightTold | PeerFailed | PullEvent
 
 
 # Effects
@@ -88,7 +88,7 @@ class AskHeight:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class PullBlocks:
     """Ask the peer for its blocks in ``[start, stop)``. Whatever pull there was is over."""
 
     pull: int
@@ -105,7 +105,7 @@ class EndPull:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class AppendPulled:
     """It is the next block, and checked: write it. ``peer`` is where it came from."""
 
     block: Block
@@ -143,7 +143,7 @@ class Diverged:
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
+class HaltFollower:
     """Block ``number`` has a configuration in a later format: nobody here can judge what follows.
     The last effect of all.
     """
@@ -161,4 +161,14 @@ class Promote:
     height: int
 
 
-Effect = AskHeight | Pull | EndPull | Append | Discard | Refuse | Diverged | Halt | Promote
+Effect = (
+    AskHeight
+    | PullBlocks
+    | EndPull
+    | AppendPulled
+    | Discard
+    | Refuse
+    | Diverged
+    | HaltFollower
+    | Promote
+)

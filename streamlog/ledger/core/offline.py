@@ -6,7 +6,7 @@ from typing import Final
 
 from streamlog.ledger.core.block import Block
 from streamlog.ledger.core.chain import ChainTip
-from streamlog.ledger.core.consenter import Append, Consenter, RecordsConsumed
+from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.genesis import configuration_in
 from streamlog.record.codec import Record
 
@@ -24,5 +24,5 @@ def cut_stream(genesis: Block, records: Iterable[Record]) -> Iterator[Block]:
     rest = iter(records)
     while run := list(islice(rest, RUN_RECORDS)):
         for effect in consenter.step(RecordsConsumed(run)):
-            if isinstance(effect, Append):
+            if isinstance(effect, AppendBlock):
                 yield effect.block

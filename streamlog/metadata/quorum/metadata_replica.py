@@ -33,7 +33,7 @@ from streamlog.metadata.quorum.store import MetadataStore, StoredBatch, first_vo
 from streamlog.metadata.quorum.vote import StoredVote
 from streamlog.model import NodeId
 from streamlog.raft import events as raft
-from streamlog.raft.messages import FetchAnswer, FetchRequest, SnapshotId
+from streamlog.raft.messages import FetchAnswer, RaftFetchRequest, SnapshotId
 from streamlog.raft.node import RaftNode, RaftSettings
 from streamlog.raft.voters import ReplicaKey, VoterSet
 
@@ -99,7 +99,7 @@ class MetadataReplica:
         self._uncommitted: deque[MetadataImage] = deque()
         self._voters: list[tuple[int, VoterSet]] = [(CONFIGURED, configured)]
         """With the offset of the record that names them; the last ones hold."""
-        self._fetches: dict[raft.Token, FetchRequest] = {}
+        self._fetches: dict[raft.Token, RaftFetchRequest] = {}
         """Those that wait for an answer."""
         self._full_until_ms: int | None = None
         """What was fetched could not be written; it is fetched again then."""
@@ -170,7 +170,7 @@ class MetadataReplica:
     def handle(self, event: raft.Event, now_ms: int) -> Iterator[Outgoing]:
         """Whatever comes of ``event``."""
         match event:
-            case raft.Received(token, FetchRequest() as request):
+            case raft.Received(token, RaftFetchRequest() as request):
                 self._fetches[token] = request
             case raft.Abandoned(token):
                 self._fetches.pop(token, None)
@@ -224,7 +224,7 @@ class MetadataReplica:
         if image.voters:
             self._voters.append((image.offset - 1, image.voters))
         offset, voters = self._voters[-1]
-        changed = raft.VotersChanged(voters, offset)
+        changed = raft.VotersCommitted(voters, offset)
         yield from self._run([changed, raft.SnapshotInstalled(snapshot)], now_ms)
         yield raft.Committed(image.offset)
 
@@ -277,7 +277,7 @@ class MetadataReplica:
         if self._full_until_ms is None:
             events.append(raft.Synced(self.store.end_offset))
 
-    def _with_records(self, request: FetchRequest | None, answer: FetchAnswer) -> FetchAnswer:
+    def _with_records(self, request: RaftFetchRequest | None, answer: FetchAnswer) -> FetchAnswer:
         """Without records where they cannot be read just now: to be asked for again. To raise that
         would lose what is still to be done of the core's step.
         """
@@ -298,7 +298,7 @@ class MetadataReplica:
             return []
         offset, voters = batch.end_offset - 1, image.voters
         self._voters.append((offset, voters))
-        return [raft.VotersChanged(voters, offset)]
+        return [raft.VotersCommitted(voters, offset)]
 
     def _cut(self, end_offset: int) -> list[raft.Event]:
         if end_offset < self.image.offset:
@@ -310,7 +310,7 @@ class MetadataReplica:
         while self._voters[-1][0] >= end_offset:
             self._voters.pop()
         offset, voters = self._voters[-1]
-        return [raft.VotersChanged(voters, offset)]
+        return [raft.VotersCommitted(voters, offset)]
 
     def _commit(self, high_watermark: int) -> None:
         """``image`` moves on, and still tells cheaply how it differs from the one before."""

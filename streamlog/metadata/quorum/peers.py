@@ -26,7 +26,7 @@ from streamlog.raft.messages import (
     Answer,
     BeginEpochRequest,
     EndEpochRequest,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     SnapshotId,
     VoteRequest,
@@ -77,7 +77,7 @@ class Peers:
     ) -> Answer:
         """The peer's answer to a message of the quorum; a fetch may take ``wait_ms`` longer."""
         match request:
-            case FetchRequest():
+            case RaftFetchRequest():
                 return await self._fetch(address, request, timeout_ms)
             case VoteRequest():
                 vote = form.encode_vote(request, self._cluster_id, peer)
@@ -163,7 +163,9 @@ class Peers:
         except (AuthenticationFailed, UnsupportedMechanism) as error:
             raise NotLetIn(f"this node is not let in: {error}") from None
 
-    async def _fetch(self, address: PeerAddress, request: FetchRequest, timeout_ms: int) -> Answer:
+    async def _fetch(
+        self, address: PeerAddress, request: RaftFetchRequest, timeout_ms: int
+    ) -> Answer:
         wanted = form.encode_fetch(request, self._cluster_id)
         async with _within(timeout_ms + request.wait_ms, address):
             connection = await self._connection(address, "fetch", timeout_ms)

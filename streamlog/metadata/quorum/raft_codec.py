@@ -22,7 +22,7 @@ from streamlog.raft.messages import (
     EpochAnswer,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     SnapshotId,
     VoteAnswer,
     VoteRequest,
@@ -143,7 +143,7 @@ def read_epoch_answer(message: Message) -> EpochAnswer:
     return EpochAnswer(it["leader_epoch"], _leader(it), _fault(it))
 
 
-def encode_fetch(request: FetchRequest, cluster_id: str) -> fetch.FetchRequest:
+def encode_fetch(request: RaftFetchRequest, cluster_id: str) -> fetch.FetchRequest:
     partition = fetch.FetchPartition(
         METADATA_LOG.partition,
         request.offset,
@@ -158,9 +158,9 @@ def encode_fetch(request: FetchRequest, cluster_id: str) -> fetch.FetchRequest:
     )
 
 
-def read_fetch(request: fetch.FetchRequest) -> FetchRequest:
+def read_fetch(request: fetch.FetchRequest) -> RaftFetchRequest:
     it = request.topics[0].partitions[0]
-    return FetchRequest(
+    return RaftFetchRequest(
         it.current_leader_epoch,
         ReplicaKey(NodeId(request.replica_id), it.directory_id or _NO_FOLDER),
         it.fetch_offset,

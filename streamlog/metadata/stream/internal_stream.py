@@ -21,7 +21,7 @@ RETRY_S: Final = 5.0
 """After it, or more replicas of it, were asked for in vain."""
 
 
-class Metadata(Protocol):
+class StreamMetadata(Protocol):
     """What is needed of ``metadata.service.MetadataService``."""
 
     @property
@@ -47,7 +47,7 @@ class InternalStream:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: StreamMetadata,
         node_id: NodeId,
         name: str,
         config_of: Callable[[int], StreamConfig],

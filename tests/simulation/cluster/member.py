@@ -40,7 +40,7 @@ from streamlog.raft.messages import (
     Answer,
     BeginEpochRequest,
     EndEpochRequest,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     SnapshotId,
     VoteRequest,
@@ -54,7 +54,7 @@ from tests.simulation.cluster.rpc import Abandoned, Call, Rpc
 CLUSTER_ID = "c"
 DIRECTORY = Path("/metadata")
 RECORDS_PER_BATCH = 1_000
-RAFT_REQUESTS = (VoteRequest, BeginEpochRequest, EndEpochRequest, FetchRequest)
+RAFT_REQUESTS = (VoteRequest, BeginEpochRequest, EndEpochRequest, RaftFetchRequest)
 
 
 @dataclass(frozen=True)
@@ -312,7 +312,7 @@ class Member:
 
     def _send(self, peer: NodeId, request: Request) -> None:
         self._checkers.sent(self, request)
-        wait_ms = request.wait_ms if isinstance(request, FetchRequest) else 0
+        wait_ms = request.wait_ms if isinstance(request, RaftFetchRequest) else 0
 
         def answered(answer: object) -> None:
             assert isinstance(answer, Answer)

@@ -15,7 +15,7 @@ from streamlog.errors import StreamlogError
 from streamlog.groups.service import GroupService
 from streamlog.ingest.service import IngestService
 from streamlog.kafka.context import Context
-from streamlog.kafka.net.connection import Connection
+from streamlog.kafka.net.connection import ClientConnection
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.metadata.commands import RegisterNode
 from streamlog.metadata.image.metadata_image import MetadataImage
@@ -66,7 +66,7 @@ class ClusterNode:
         self._replication = replication
         self._path = path_on(host.disk, "/data")
         self.loop = SimLoop(host, self._unhandled)
-        self._connections: list[Connection] = []
+        self._connections: list[ClientConnection] = []
         self._untold: deque[tuple[MetadataImage, MetadataImage]] = deque()
         """Changes of the metadata that the inlets are still to be told of."""
         self._threads = SimThreads(max_workers=2)
@@ -79,7 +79,7 @@ class ClusterNode:
 
         def begin() -> None:
             channel: Any = SimChannel(endpoint)
-            connection = Connection(channel, "peer", self._context, self._threads)
+            connection = ClientConnection(channel, "peer", self._context, self._threads)
             self._connections.append(connection)
             self.spawn(connection.run())
 

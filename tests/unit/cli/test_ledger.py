@@ -10,7 +10,7 @@ from streamlog.cli.ledger.options import limits_of
 from streamlog.cli.program import app
 from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
-from streamlog.ledger.core.consenter import Append, Consenter, RecordsConsumed
+from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 from streamlog.ledger.core.encoding import encode_block
 from streamlog.ledger.core.entry import configuration
 from streamlog.ledger.core.genesis import genesis_block
@@ -36,7 +36,7 @@ def folder(tmp_path: Path) -> Path:
         assert genesis is not None
         records = [Record(offset, 6, None, b"%d" % offset, ()) for offset in range(1, 21)]
         effects = Consenter(ChainTip.of(genesis), config).step(RecordsConsumed(records))
-        blocks = [genesis, *(each.block for each in effects if isinstance(each, Append))]
+        blocks = [genesis, *(each.block for each in effects if isinstance(each, AppendBlock))]
         opened = LedgerFolder.open(tmp_path / "ledger", OsDisk())
         opened.write(ChannelFile(channel=name, stream=name))
         store = BlockStore.open(opened.blocks(name), OsDisk())

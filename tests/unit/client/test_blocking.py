@@ -11,8 +11,8 @@ from uuid import UUID
 import pytest
 
 from streamlog.client.blocking import retry
-from streamlog.client.blocking.cluster import Cluster
-from streamlog.client.blocking.connection import Connection
+from streamlog.client.blocking.cluster import BlockingCluster
+from streamlog.client.blocking.connection import BlockingConnection
 from streamlog.client.blocking.retry import with_retries
 from streamlog.errors import (
     ConfigError,
@@ -49,8 +49,8 @@ def threaded() -> Iterator[ThreadedNode]:
 
 
 @pytest.fixture
-def cluster(threaded: ThreadedNode) -> Iterator[Cluster]:
-    with Cluster.at(threaded.address) as cluster:
+def cluster(threaded: ThreadedNode) -> Iterator[BlockingCluster]:
+    with BlockingCluster.at(threaded.address) as cluster:
         yield cluster
 
 
@@ -90,7 +90,7 @@ def versions(keys: list[tuple[int, int, int]]) -> bytes:
     return control.encode_response(APIS[API_VERSIONS], 0, {"api_keys": named})
 
 
-def test_the_cluster_and_its_streams(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_the_cluster_and_its_streams(threaded: ThreadedNode, cluster: BlockingCluster) -> None:
     threaded.add_stream("flights", 2)
     topology = cluster.topology()
     assert topology.cluster_id == CLUSTER_ID
@@ -100,7 +100,7 @@ def test_the_cluster_and_its_streams(threaded: ThreadedNode, cluster: Cluster) -
         cluster.topic("nowhere")
 
 
-def test_offsets_and_sizes(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_offsets_and_sizes(threaded: ThreadedNode, cluster: BlockingCluster) -> None:
     threaded.add_stream("flights", 2)
     threaded.append("flights", [b"a", b"b"], timestamp_ms=1_000)
     threaded.append("flights", [b"c"], timestamp_ms=2_000)
@@ -114,7 +114,7 @@ def test_offsets_and_sizes(threaded: ThreadedNode, cluster: Cluster) -> None:
 
 
 def test_records_are_fetched_by_the_id_of_the_stream(
-    threaded: ThreadedNode, cluster: Cluster
+    threaded: ThreadedNode, cluster: BlockingCluster
 ) -> None:
     threaded.add_stream("flights")
     threaded.append("flights", [b"a", b"b"])
@@ -129,7 +129,7 @@ def test_records_are_fetched_by_the_id_of_the_stream(
     assert fetched.fetched.high_watermark == 3
 
 
-def test_records_are_produced(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_records_are_produced(threaded: ThreadedNode, cluster: BlockingCluster) -> None:
     threaded.add_stream("flights")
     threaded.node.metadata.result = Granted(0, {"first": 5, "end": 6})
     node, _ = cluster.leader(FLIGHTS)
@@ -147,7 +147,7 @@ def test_records_are_produced(threaded: ThreadedNode, cluster: Cluster) -> None:
 
 
 def test_a_connection_that_the_node_has_closed_is_opened_anew(
-    threaded: ThreadedNode, cluster: Cluster
+    threaded: ThreadedNode, cluster: BlockingCluster
 ) -> None:
     node = cluster.topology().nodes[cluster.topology().controller]
     connection = cluster.connection(node)
@@ -157,14 +157,18 @@ def test_a_connection_that_the_node_has_closed_is_opened_anew(
     assert cluster.topology().cluster_id == CLUSTER_ID
 
 
-def test_without_a_leader_nothing_is_found(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_without_a_leader_nothing_is_found(
+    threaded: ThreadedNode, cluster: BlockingCluster
+) -> None:
     threaded.add_stream("flights")
     threaded.call(lambda: threaded.node.metadata.change("flights", 0, leader=NO_LEADER))
     with pytest.raises(NotLeader, match="flights-0 has no leader"):
         cluster.list_offsets([FLIGHTS], LATEST)
 
 
-def test_who_leads_is_asked_anew_after_an_error(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_who_leads_is_asked_anew_after_an_error(
+    threaded: ThreadedNode, cluster: BlockingCluster
+) -> None:
     partition = threaded.add_stream("flights")
     partition.is_leader = False
     with pytest.raises(NotLeader, match="flights-0"):
@@ -174,13 +178,13 @@ def test_who_leads_is_asked_anew_after_an_error(threaded: ThreadedNode, cluster:
 
 
 def test_servers_are_tried_in_turn(threaded: ThreadedNode) -> None:
-    with Cluster.at(f"127.0.0.1:1, {threaded.address}") as cluster:
+    with BlockingCluster.at(f"127.0.0.1:1, {threaded.address}") as cluster:
         assert cluster.topology().cluster_id == CLUSTER_ID
 
 
 def test_no_server_answers() -> None:
     with (
-        Cluster.at("127.0.0.1:1,127.0.0.1:2") as cluster,
+        BlockingCluster.at("127.0.0.1:1,127.0.0.1:2") as cluster,
         pytest.raises(NodeUnreachable, match=r"127.0.0.1:1: .*; 127.0.0.1:2: "),
     ):
         cluster.topology()
@@ -188,7 +192,7 @@ def test_no_server_answers() -> None:
 
 def test_an_address_that_is_none() -> None:
     with pytest.raises(ConfigError, match="servers"):
-        Cluster.at("localhost")
+        BlockingCluster.at("localhost")
 
 
 def test_silence_is_not_waited_for() -> None:
@@ -196,7 +200,7 @@ def test_silence_is_not_waited_for() -> None:
         talking(lambda sock: sock.recv(1 << 20) and sock.recv(1 << 20)) as port,
         pytest.raises(RequestTimedOut, match="ApiVersions after 50 ms"),
     ):
-        Connection.open("127.0.0.1", port, timeout_ms=50)
+        BlockingConnection.open("127.0.0.1", port, timeout_ms=50)
 
 
 @pytest.mark.parametrize(
@@ -213,14 +217,14 @@ def test_nonsense_ends_the_connection(
     answer: Callable[[bytes], bytes], error: type[Exception]
 ) -> None:
     with talking(lambda sock: sock.sendall(answer(asked(sock)))) as port, pytest.raises(error):
-        Connection.open("127.0.0.1", port)
+        BlockingConnection.open("127.0.0.1", port)
 
 
 def test_an_api_that_the_node_does_not_speak() -> None:
     offered = [(registry.METADATA, 0, 13)]
     with (
         talking(lambda sock: sock.sendall(frame(asked(sock), versions(offered)))) as port,
-        Connection.open("127.0.0.1", port) as connection,
+        BlockingConnection.open("127.0.0.1", port) as connection,
         pytest.raises(UnsupportedVersion, match="does not speak our Fetch"),
     ):
         connection.send_fetch(FetchRequest([], 0, 1, 1))
@@ -247,7 +251,7 @@ def test_tls(tmp_path: Path) -> None:
     server = authority.server(authority.issue("node"), "required")
     alice = authority.client(authority.issue("alice"))
     with ThreadedNode(tls=lambda: server) as node:
-        with Connection.open("localhost", node.node.port, tls=alice) as connection:
+        with BlockingConnection.open("localhost", node.node.port, tls=alice) as connection:
             asked = connection.request(registry.METADATA, {"topics": []})
             assert asked["cluster_id"] == CLUSTER_ID
         for client, said in (
@@ -255,19 +259,21 @@ def test_tls(tmp_path: Path) -> None:
             (authority.client(), "it wants a certificate, and we showed none"),
         ):
             with pytest.raises(NodeUnreachable, match=f"TLS: {said}"):
-                Connection.open("localhost", node.node.port, tls=client)
+                BlockingConnection.open("localhost", node.node.port, tls=client)
 
 
 def test_a_closed_connection_says_so(threaded: ThreadedNode) -> None:
     host, port = threaded.address.split(":")
-    connection = Connection.open(host, int(port))
+    connection = BlockingConnection.open(host, int(port))
     connection.close()
     assert connection.broken
     with pytest.raises(NodeUnreachable, match="the connection is closed"):
         connection.request(registry.METADATA, {"topics": []})
 
 
-def test_waiting_blocks_no_longer_than_asked(threaded: ThreadedNode, cluster: Cluster) -> None:
+def test_waiting_blocks_no_longer_than_asked(
+    threaded: ThreadedNode, cluster: BlockingCluster
+) -> None:
     threaded.add_stream("flights")
     connection = cluster.connection(cluster.leader(FLIGHTS)[0])
     request = wanted(cluster.topic("flights").topic_id, 0)._replace(max_wait_ms=50)

@@ -19,7 +19,7 @@ from streamlog.errors import (
 from streamlog.groups import loading as loading_module
 from streamlog.groups.effects import NONE, Now
 from streamlog.groups.loading import Loading
-from streamlog.groups.reply import Reply
+from streamlog.groups.reply import GroupReply
 from streamlog.groups.requests import (
     CommitRequest,
     GroupCaller,
@@ -66,14 +66,14 @@ class World:
         assert groups is not None
         self.shard.begin(groups, STREAMS)
 
-    def commit(self, offset: int, group: str = "g") -> Reply:
+    def commit(self, offset: int, group: str = "g") -> GroupReply:
         wanted = {("t", 0): OffsetToCommit(offset, -1, "", TOPIC_ID)}
         request = CommitRequest(group, GroupCaller(""), wanted)
         return self.shard.call(
             lambda coordinator, token, now: coordinator.commit(request, token, now)
         )
 
-    def join(self, session_ms: int = 6_000) -> Reply:
+    def join(self, session_ms: int = 6_000) -> GroupReply:
         request = JoinRequest(
             "g", GroupCaller(""), "client", "/host", session_ms, 60_000, "consumer",
             (("range", subscription("t")),), needs_known_id=False,
@@ -88,7 +88,7 @@ class World:
         return None if found is None else found.offset
 
 
-async def given(reply: Reply) -> Any:
+async def given(reply: GroupReply) -> Any:
     """The result, when there is one."""
     there = asyncio.Event()
     reply.watch(there.set)

@@ -17,8 +17,8 @@ from prometheus_client.registry import Collector
 from streamlog.errors import ConfigError
 from streamlog.http.gauges.cluster_gauges import ClusterGauges, ClusterStatistics
 from streamlog.http.gauges.partition_gauges import (
+    MeasuredStatistics,
     PartitionGauges,
-    PartitionStatistics,
     PartitionTotals,
 )
 from streamlog.http.gauges.partition_scrape import PartitionScrape
@@ -77,7 +77,7 @@ class World:
             totals.add(it)
         return [PartitionGauges(totals, failed=9), ClusterGauges(self.cluster)]
 
-    async def statistics(self, streams: Iterable[str] | None) -> list[PartitionStatistics]:
+    async def statistics(self, streams: Iterable[str] | None) -> list[MeasuredStatistics]:
         return [it for it in self.partitions if streams is None or it.tp.stream in streams]
 
     async def get(self, path: str) -> tuple[int, str, str]:

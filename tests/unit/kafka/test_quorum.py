@@ -18,7 +18,7 @@ from streamlog.raft.messages import (
     EndEpochRequest,
     EpochAnswer,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     SnapshotId,
     VoteAnswer,
@@ -40,7 +40,7 @@ from tests.raw_client import RawClient
 
 ME = ReplicaKey(NodeId(3), UUID(int=33))
 VOTE_REQUEST = VoteRequest(4, ME, 3, 17, True, UUID(int=9))
-FETCH_REQUEST = FetchRequest(4, ME, 17, 3, wait_ms=60_000)
+FETCH_REQUEST = RaftFetchRequest(4, ME, 17, 3, wait_ms=60_000)
 SNAPSHOT = SnapshotId(100, 2)
 
 

@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 import uvloop
 
-from streamlog.kafka.net.channel import Channel
+from streamlog.kafka.net.channel import SocketChannel
 from streamlog.kafka.net.tls_channel import TlsChannel
 from tests.authority import Authority
 
-Play = Callable[[Channel, socket.socket], Awaitable[None]]
+Play = Callable[[SocketChannel, socket.socket], Awaitable[None]]
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run], ids=["asyncio", "uvloop"])
 
 
@@ -36,7 +36,7 @@ def pair() -> tuple[socket.socket, socket.socket]:
     return own, peer
 
 
-async def until_over(channel: Channel) -> bytes:
+async def until_over(channel: SocketChannel) -> bytes:
     """All that is received."""
     found = b""
     async with asyncio.timeout(5):
@@ -52,7 +52,7 @@ async def until_over(channel: Channel) -> bytes:
 def test_bytes_and_a_reset_at_once(run: Callable[[Any], None]) -> None:
     async def play() -> None:
         own, peer = pair()
-        channel = Channel(own, asyncio.get_running_loop(), 60_000)
+        channel = SocketChannel(own, asyncio.get_running_loop(), 60_000)
         waiting = asyncio.create_task(until_over(channel))
         await asyncio.sleep(0)
         peer.send(b"x")
@@ -69,7 +69,7 @@ def test_a_reset_while_an_answer_is_made(run: Callable[[Any], None]) -> None:
 
     async def play() -> None:
         own, peer = pair()
-        channel = Channel(own, asyncio.get_running_loop(), 60_000)
+        channel = SocketChannel(own, asyncio.get_running_loop(), 60_000)
         receiving = asyncio.create_task(channel.receive())
         await asyncio.sleep(0)
         peer.send(b"x")

@@ -494,10 +494,10 @@ async def test_who_is_no_consenter_does_not_cut(tmp_path: Path, node: KafkaNode)
         )
         offset = await channel.publisher.publish(configuration(with_us))
         records = [record for record in records_of(node.local[STREAM]) if record.offset == offset]
-        from streamlog.ledger.core.consenter import Append, Consenter, RecordsConsumed
+        from streamlog.ledger.core.consenter import AppendBlock, Consenter, RecordsConsumed
 
         effects = Consenter(channel.tip, config).step(RecordsConsumed(records))
-        blocks = [effect.block for effect in effects if isinstance(effect, Append)]
+        blocks = [effect.block for effect in effects if isinstance(effect, AppendBlock)]
         await channel.append_pulled(blocks)
 
     genesis = config_of("c", consenters=(OrderingNode(name="node-2"),))

@@ -11,23 +11,23 @@ from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.encoding import decode_block, encode_block
 from streamlog.ledger.core.follower import PULL_BLOCKS_MAX, Follower, FollowerLimits, JoinPoint
 from streamlog.ledger.core.follower_events import (
-    Append,
+    AppendPulled,
     AskHeight,
     BlockPulled,
     CorruptPulled,
+    DeadlineReached,
     Discard,
     Diverged,
     Effect,
     EndPull,
     FollowerRefusal,
-    Halt,
+    HaltFollower,
     HeightTold,
     PeerFailed,
     Promote,
-    Pull,
+    PullBlocks,
     PullEnded,
     Refuse,
-    Tick,
 )
 from streamlog.ledger.core.signing import Signer
 from tests.ledger_chain import CHANNEL, HandMadeChain, config_of
@@ -61,7 +61,7 @@ class Told:
         self.refused: list[tuple[str, FollowerRefusal]] = []
         self.other: list[Effect] = []
         self.asked: list[str] = []
-        self.pull = Pull(0, "", 0, 0)
+        self.pull = PullBlocks(0, "", 0, 0)
         blocks = chain.blocks[:height]
         config = config_of("a", "b", "c") if blocks else None
         tip = HandMadeChain.tip_of(blocks)
@@ -81,9 +81,9 @@ class Told:
             match effect:
                 case AskHeight(peer):
                     self.asked.append(peer)
-                case Pull():
+                case PullBlocks():
                     self.pull = effect
-                case Append(block):
+                case AppendPulled(block):
                     self.appended.append(block.number)
                 case Refuse(peer, reason):
                     self.refused.append((peer, reason))
@@ -101,7 +101,7 @@ class Told:
         waited = self.follower.deadline_ms - self.now_ms
         self.now_ms = self.follower.deadline_ms
         self.asked = []
-        self.step(Tick())
+        self.step(DeadlineReached())
         return waited
 
     def heights(self, **heights: int) -> None:
@@ -286,7 +286,7 @@ def test_a_configuration_that_names_it_makes_it_a_consenter(chain: HandMadeChain
     assert told.other == [Promote(13)], "once it has what there was"
     assert told.appended[-1] == 12
     assert told.follower.deadline_ms is None
-    told.step(Tick())
+    told.step(DeadlineReached())
     assert told.other == [Promote(13)]
 
 
@@ -320,7 +320,7 @@ def test_a_configuration_of_a_later_format_halts_it(chain: HandMadeChain) -> Non
     told = Told(chain)
     told.heights(a=11, b=1, c=1)
     told.give(*chain.blocks[1:])
-    assert told.other == [Halt(10, 2)]
+    assert told.other == [HaltFollower(10, 2)]
     assert told.appended[-1] == 9
 
 
@@ -484,7 +484,7 @@ class TestSignatures:
         block = chain.add(b"one")
         signature = signers[1].sign_block(block.hash)
         effects = follower.step(BlockPulled(1, block, signature), 0)
-        assert [e.block for e in effects if isinstance(e, Append)] == [block]
+        assert [e.block for e in effects if isinstance(e, AppendPulled)] == [block]
 
     @pytest.mark.parametrize("kind", ["none", "stranger", "another block's"])
     def test_by_nobody(self, config: ChannelConfig, signers: list[Signer], kind: str) -> None:

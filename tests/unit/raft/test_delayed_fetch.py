@@ -1,5 +1,5 @@
 from streamlog.raft.delayed_fetch import DelayedFetches
-from streamlog.raft.messages import FetchRequest
+from streamlog.raft.messages import RaftFetchRequest
 from tests.lone_member import key
 
 
@@ -11,13 +11,13 @@ def test_told_once() -> None:
         due = waiting.take_due(log_end=log_end, high_watermark=high_watermark, now_ms=now_ms)
         return [fetch.token for fetch in due]
 
-    request = FetchRequest(1, key(2), 5, 1, wait_ms=100)
+    request = RaftFetchRequest(1, key(2), 5, 1, wait_ms=100)
     assert waiting.deadline_ms is None
     waiting.hold("a", request, 0)
     assert waiting.deadline_ms == 100
     assert tokens() == ["a"]
     waiting.hold("b", request, 0)
-    waiting.hold("c", FetchRequest(1, key(3), 5, 1, wait_ms=50), 0)
+    waiting.hold("c", RaftFetchRequest(1, key(3), 5, 1, wait_ms=50), 0)
     assert tokens() == ["c"]
     assert tokens(high_watermark=4) == ["b"]
     waiting.hold("d", request, 0)

@@ -8,7 +8,7 @@ from streamlog.raft.messages import (
     BeginEpochRequest,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     SnapshotId,
     VoteRequest,
 )
@@ -27,26 +27,26 @@ from tests.quorum_log import Entry
 NEW = Entry(3, "new")
 
 
-def fetches(effects: list[raft.Effect]) -> list[FetchRequest]:
-    found = [send.request for send in sent(effects, FetchRequest)]
-    return [request for request in found if isinstance(request, FetchRequest)]
+def fetches(effects: list[raft.Effect]) -> list[RaftFetchRequest]:
+    found = [send.request for send in sent(effects, RaftFetchRequest)]
+    return [request for request in found if isinstance(request, RaftFetchRequest)]
 
 
-def follower(*epochs: int, committed: int = 0) -> tuple[LoneMember, FetchRequest]:
+def follower(*epochs: int, committed: int = 0) -> tuple[LoneMember, RaftFetchRequest]:
     """Of node 2 in epoch 3; its first fetch is under way."""
     member = LoneMember(log=entries(*epochs), high_watermark=committed)
     return member, member.follow(2, epoch=3)
 
 
-def diverging(request: FetchRequest, epoch: int, end_offset: int) -> FetchAnswer:
+def diverging(request: RaftFetchRequest, epoch: int, end_offset: int) -> FetchAnswer:
     return FetchAnswer(request.epoch, NodeId(2), diverging=EpochEnd(epoch, end_offset))
 
 
 def test_the_first_fetch_says_what_is_there_and_does_not_wait() -> None:
     member, request = follower(1, 1)
-    assert request == FetchRequest(3, key(1), 2, 1, wait_ms=0)
+    assert request == RaftFetchRequest(3, key(1), 2, 1, wait_ms=0)
     (then,) = fetches(member.answered(2, request, records(request, 2)))
-    assert then == FetchRequest(3, key(1), 2, 1, wait_ms=500)
+    assert then == RaftFetchRequest(3, key(1), 2, 1, wait_ms=500)
 
 
 def test_the_next_fetch_waits_until_all_is_synced() -> None:
@@ -56,7 +56,7 @@ def test_the_next_fetch_waits_until_all_is_synced() -> None:
     assert fetches(effects) == []
     assert fetches(member.tick(10)) == []
     effects = member.take_append(effects)
-    assert fetches(effects) == [FetchRequest(3, key(1), 2, 3, wait_ms=500)]
+    assert fetches(effects) == [RaftFetchRequest(3, key(1), 2, 3, wait_ms=500)]
 
 
 def test_it_commits_what_it_has_and_no_more() -> None:
@@ -179,7 +179,7 @@ def test_a_snapshot_is_installed_first() -> None:
     member.log.entries, member.log.start_offset = [], 20
     member.log.snapshot = SnapshotId(20, 2)
     effects = member.step(raft.SnapshotInstalled(SnapshotId(20, 2)))
-    assert fetches(effects) == [FetchRequest(3, key(1), 20, 2)]
+    assert fetches(effects) == [RaftFetchRequest(3, key(1), 20, 2)]
     assert member.raft.high_watermark == 20
     assert only(effects, raft.Committed) == [], "whoever installed it knows"
 
@@ -261,15 +261,15 @@ def test_an_observer_asks_one_after_the_other_who_leads() -> None:
     member = LoneMember(4, acquaintances=(1, 2, 3, 5))
     asked, effects = [], member.tick()
     for _ in range(5):
-        (send,) = sent(effects, FetchRequest)
+        (send,) = sent(effects, RaftFetchRequest)
         asked.append(send.peer)
         member.answered(send.peer, send.request, FetchAnswer(0, None, Fault.NOT_LEADER))
         effects = member.wait()
     assert asked == [1, 2, 3, 5, 1]
-    (send,) = sent(effects, FetchRequest)
+    (send,) = sent(effects, RaftFetchRequest)
     effects = member.answered(send.peer, send.request, FetchAnswer(7, NodeId(3), Fault.NOT_LEADER))
     assert effects[:2] == [raft.SaveVote(7, None), raft.RoleChanged(Role.OBSERVER, 7, NodeId(3))]
-    assert sent(effects, FetchRequest)[0].peer == 3
+    assert sent(effects, RaftFetchRequest)[0].peer == 3
 
 
 def test_an_observer_of_a_leader_that_fails_asks_the_others() -> None:
@@ -277,7 +277,7 @@ def test_an_observer_of_a_leader_that_fails_asks_the_others() -> None:
     request = member.follow(1, epoch=3)
     member.step(raft.Failed(NodeId(1), request))
     assert member.raft.leader is None
-    assert sent(member.wait(), FetchRequest)[0].peer == 2
+    assert sent(member.wait(), RaftFetchRequest)[0].peer == 2
 
 
 def test_an_observer_copies_the_log_and_never_stands() -> None:

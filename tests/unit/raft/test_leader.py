@@ -8,7 +8,7 @@ from streamlog.raft.messages import (
     EndEpochRequest,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     SnapshotId,
 )
 from tests.lone_member import TIMEOUT_MS, LoneMember, entries, key, only, sent, voters
@@ -81,9 +81,9 @@ def test_who_has_hung_up_is_not_answered() -> None:
 
 def test_an_older_epoch_is_fenced_a_newer_one_ends_leadership() -> None:
     member = leader(4)
-    answer = member.ask(FetchRequest(4, key(2), 0))
+    answer = member.ask(RaftFetchRequest(4, key(2), 0))
     assert answer == FetchAnswer(5, key(1).node_id, Fault.FENCED_EPOCH)
-    effects = member.step(raft.Received("token", FetchRequest(6, key(2), 0)))
+    effects = member.step(raft.Received("token", RaftFetchRequest(6, key(2), 0)))
     assert effects[:2] == [raft.SaveVote(6, None), raft.RoleChanged(Role.UNATTACHED, 6, None)]
     assert answers(effects) == [FetchAnswer(6, None, Fault.NOT_LEADER)]
 
@@ -99,7 +99,7 @@ def test_who_waits_hears_that_the_leader_is_none_any_more() -> None:
 def test_a_follower_names_the_leader() -> None:
     member = LoneMember()
     member.follow(3)
-    assert member.ask(FetchRequest(1, key(2), 0)) == FetchAnswer(1, 3, Fault.NOT_LEADER)
+    assert member.ask(RaftFetchRequest(1, key(2), 0)) == FetchAnswer(1, 3, Fault.NOT_LEADER)
 
 
 # Where histories part
@@ -299,7 +299,7 @@ def test_after_resigning_it_answers_as_one_that_does_not_lead() -> None:
     member.fetched_by(2)
     effects = member.step(raft.Resign())
     assert answers(effects) == [FetchAnswer(2, None, Fault.NOT_LEADER)]
-    assert member.ask(FetchRequest(2, key(3), 0)) == FetchAnswer(2, None, Fault.NOT_LEADER)
+    assert member.ask(RaftFetchRequest(2, key(3), 0)) == FetchAnswer(2, None, Fault.NOT_LEADER)
     assert only(member.step(raft.Synced(2)), raft.Committed) == []
 
 

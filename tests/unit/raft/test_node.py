@@ -10,7 +10,7 @@ from streamlog.raft.messages import (
     EpochAnswer,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     VoteRequest,
 )
 from streamlog.raft.voters import VoterSet
@@ -41,7 +41,7 @@ def change(member: LoneMember, among: VoterSet) -> list[raft.Effect]:
     """The leader writes that these vote from now on."""
     member.log.append([Entry(member.raft.epoch, voters_payload(among))])
     end_offset = member.log.end_offset
-    effects = member.step(raft.VotersChanged(among, end_offset - 1))
+    effects = member.step(raft.VotersCommitted(among, end_offset - 1))
     effects += member.step(raft.Appended(end_offset))
     member.log.sync()
     return effects + member.step(raft.Synced(end_offset))
@@ -120,7 +120,7 @@ def test_who_hears_of_a_leader_follows_it() -> None:
         raft.RoleChanged(Role.FOLLOWER, 3, NodeId(2)),
         raft.Reply("token", EpochAnswer(3, NodeId(2))),
     ]
-    assert [send.peer for send in sent(effects, FetchRequest)] == [2]
+    assert [send.peer for send in sent(effects, RaftFetchRequest)] == [2]
 
 
 def test_an_older_leader_is_told_of_the_newer() -> None:
@@ -139,7 +139,7 @@ def test_an_epoch_has_one_leader() -> None:
 def test_nobody_takes_it_for_the_leader_that_it_was() -> None:
     """It has restarted, and is none in that epoch, whatever the others think."""
     member = LoneMember(epoch=3, voted_for=key(1))
-    request = FetchRequest(3, key(1), 0)
+    request = RaftFetchRequest(3, key(1), 0)
     member.step(raft.Answered(NodeId(2), request, FetchAnswer(3, NodeId(1), Fault.NOT_LEADER)))
     assert member.raft.leader is None
     assert member.ask(begin(3, 1)) == EpochAnswer(3, None, Fault.NOT_LEADER)
@@ -300,9 +300,9 @@ def test_a_removed_voter_observes() -> None:
     member.log.append([Entry(3, "x")])
     member.log.sync()
     assert only(effects, raft.Append) != []
-    effects = member.step(raft.VotersChanged(voters(2, 3), 2))
+    effects = member.step(raft.VotersCommitted(voters(2, 3), 2))
     assert raft.RoleChanged(Role.OBSERVER, 3, NodeId(2)) in effects
-    effects = member.step(raft.VotersChanged(voters(1, 2, 3), -1))
+    effects = member.step(raft.VotersCommitted(voters(1, 2, 3), -1))
     assert raft.RoleChanged(Role.FOLLOWER, 3, NodeId(2)) in effects, "it was cut off again"
 
 

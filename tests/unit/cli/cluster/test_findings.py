@@ -1,6 +1,11 @@
 """What is wrong with a cluster, one line each."""
 
-from streamlog.cli.cluster.description import Description, FollowerStatus, NodeStatus, VoterStatus
+from streamlog.cli.cluster.description import (
+    Description,
+    FollowerStatus,
+    NodeDescription,
+    VoterStatus,
+)
 from streamlog.cli.cluster.findings import findings
 from streamlog.client.topology import PartitionInfo, TopicInfo, Topology
 from streamlog.model import NO_LEADER, NodeId
@@ -8,7 +13,7 @@ from streamlog.model import NO_LEADER, NodeId
 
 def cluster(*fenced: int, registered: tuple[int, ...] = (1, 2, 3)) -> Description:
     nodes = tuple(
-        NodeStatus(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered
+        NodeDescription(i, "host", 9092, None, 0, i in fenced, False, 0, 0) for i in registered
     )
     voters = tuple(VoterStatus(i, "host", 9092, None) for i in (1, 2, 3))
     return Description(1, 1, 1, voters, (), nodes)

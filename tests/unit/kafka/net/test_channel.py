@@ -9,14 +9,14 @@ from typing import Any, NamedTuple
 import pytest
 import uvloop
 
-from streamlog.kafka.net.channel import Channel, ChannelEnded, ChannelIdle
+from streamlog.kafka.net.channel import ChannelEnded, ChannelIdle, SocketChannel
 from tests.kafka_node import until
 
 LARGE = bytes(range(256)) * 40_000
 
 
 class Pipe(NamedTuple):
-    channel: Channel
+    channel: SocketChannel
     peer: socket.socket
 
 
@@ -28,7 +28,7 @@ async def piped(idle_timeout_ms: int) -> AsyncIterator[Pipe]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms)
+    channel = SocketChannel(ours, asyncio.get_running_loop(), idle_timeout_ms)
     try:
         yield Pipe(channel, theirs)
     finally:
@@ -171,14 +171,14 @@ async def test_bytes_that_nobody_waits_for_are_told_of_once_and_kept(
     pipe: Pipe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     told = 0
-    arrived = Channel._arrived
+    arrived = SocketChannel._arrived
 
-    def count(channel: Channel) -> None:
+    def count(channel: SocketChannel) -> None:
         nonlocal told
         told += 1
         arrived(channel)
 
-    monkeypatch.setattr(Channel, "_arrived", count)
+    monkeypatch.setattr(SocketChannel, "_arrived", count)
     for number in range(1, 4):
         pipe.peer.send(b"asked")
         assert await pipe.channel.receive() == b"asked"
@@ -202,7 +202,7 @@ async def test_a_reset_is_raised_to_who_waits() -> None:
         theirs = socket.create_connection(server.getsockname())
         ours, _ = server.accept()
     ours.setblocking(False)
-    channel = Channel(ours, loop, idle_timeout_ms=1_000)
+    channel = SocketChannel(ours, loop, idle_timeout_ms=1_000)
     theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     loop.call_later(0.01, theirs.close)
     with pytest.raises(ConnectionResetError):
@@ -216,7 +216,7 @@ async def test_a_rest_ends_although_timers_are_early(monkeypatch: pytest.MonkeyP
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with theirs:
-        channel = Channel(ours, loop, 60_000)
+        channel = SocketChannel(ours, loop, 60_000)
         monkeypatch.setattr("streamlog.kafka.net.channel.TICK_S", 0.01)
         ends_s = loop.time() + 0.1
         real = channel._loop

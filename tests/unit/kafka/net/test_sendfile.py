@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import pytest
 
-from streamlog.kafka.net.channel import Channel
+from streamlog.kafka.net.channel import SocketChannel
 from streamlog.kafka.net.sendfile import CHUNK_BYTES, SliceTruncated, is_cold, read_warm, send_slice
 from tests.fake_partition import FileRange
 
@@ -17,7 +17,7 @@ CONTENT = os.urandom(3 * CHUNK_BYTES + 17)
 
 
 class Pipe(NamedTuple):
-    channel: Channel
+    channel: SocketChannel
     peer: socket.socket
 
 
@@ -26,7 +26,7 @@ async def pipe() -> AsyncIterator[Pipe]:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     theirs.setblocking(False)
-    channel = Channel(ours, asyncio.get_running_loop(), idle_timeout_ms=10_000)
+    channel = SocketChannel(ours, asyncio.get_running_loop(), idle_timeout_ms=10_000)
     yield Pipe(channel, theirs)
     channel.close()
     theirs.close()

@@ -15,7 +15,7 @@ import uvloop
 
 from streamlog.client.tls_stream import TlsStream
 from streamlog.errors import NodeUnreachable, TlsFailed
-from streamlog.kafka.net.channel import Channel, ChannelIdle
+from streamlog.kafka.net.channel import ChannelIdle, SocketChannel
 from streamlog.kafka.net.sendfile import SliceTruncated, send_slice
 from streamlog.kafka.net.tls_channel import RECORD_BYTES, TlsChannel
 from tests.authority import Authority
@@ -230,7 +230,7 @@ async def test_the_subject_of_a_trusted_certificate_is_known(authority: Authorit
         async with opened(server, authority.client(own)) as pipe:
             found = pipe.channel.peer_subject
             assert found is subject is None or str(found).startswith(str(subject)), (auth, found)
-    assert Channel.peer_subject is None
+    assert SocketChannel.peer_subject is None
 
 
 def bad_clients(authority: Authority, tmp_path: Path) -> dict[str, ssl.SSLContext]:

@@ -4,11 +4,11 @@ from streamlog.ledger.core.chain import ChainTip
 from streamlog.ledger.core.channel_config import ChannelConfig
 from streamlog.ledger.core.consenter import (
     REPEAT_MS_MAX,
-    Append,
+    AppendBlock,
     ConfigurationChanged,
     Consenter,
     Effect,
-    Halt,
+    HaltChannel,
     PostTimeToCut,
     RecordsConsumed,
     Skipped,
@@ -54,7 +54,7 @@ def told(effects: list[Effect]) -> list[object]:
     """Blocks by number, records and reason; what is skipped by its reason."""
     return [
         (effect.block.number, effect.block.header.record_count, effect.reason.value)
-        if isinstance(effect, Append)
+        if isinstance(effect, AppendBlock)
         else effect.reason
         if isinstance(effect, Skipped)
         else effect
@@ -216,7 +216,7 @@ def test_a_later_format_halts_where_it_would_be_in_force(
     later = signed(message, "c", ANN if signer is ANN else EVE)
     x = signed(Message(None, b"x"), "c", ANN)
     effects = node.take(x, later, x, x)
-    assert any(isinstance(effect, Halt) for effect in effects) == halts
+    assert any(isinstance(effect, HaltChannel) for effect in effects) == halts
     assert node.consenter.is_halted == halts
     assert (node.consenter.tip.number == 0) == halts
     assert (node.take(x, time_to_cut(1, "n")) == []) == halts

@@ -30,7 +30,7 @@ from streamlog.raft.messages import (
     EndEpochRequest,
     EpochAnswer,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     Request,
     SnapshotId,
     VoteAnswer,
@@ -46,7 +46,7 @@ KEY = ReplicaKey(ME, UUID(int=33))
 VOTE = VoteRequest(4, KEY, 3, 17, False, UUID(int=9))
 BEGIN = BeginEpochRequest(4, ME)
 END = EndEpochRequest(4, ME, (NODE,))
-FETCH = FetchRequest(4, KEY, 17, 3)
+FETCH = RaftFetchRequest(4, KEY, 17, 3)
 COMMAND = encode_command(DeleteStream(name="flights"))
 PATIENCE_MS = 10_000
 
@@ -116,7 +116,7 @@ async def test_a_fetch_that_waits_holds_up_nothing(node: KafkaNode, peers: Peers
     released = asyncio.Event()
 
     async def take(request: Request) -> Answer:
-        if isinstance(request, FetchRequest):
+        if isinstance(request, RaftFetchRequest):
             await released.wait()
             return FetchAnswer(4, NODE)
         return EpochAnswer(4, ME)
@@ -190,7 +190,7 @@ async def test_a_fetch_may_take_longer_by_what_it_waits(node: KafkaNode, peers: 
         return FetchAnswer(4, NODE)
 
     node.metadata.raft_answers = take
-    waits = FetchRequest(4, KEY, 17, 3, wait_ms=PATIENCE_MS)
+    waits = RaftFetchRequest(4, KEY, 17, 3, wait_ms=PATIENCE_MS)
     assert await peers.send(of(node), NODE, waits, 100) == FetchAnswer(4, NODE)
 
 

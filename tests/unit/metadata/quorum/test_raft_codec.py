@@ -20,7 +20,7 @@ from streamlog.raft.messages import (
     EpochAnswer,
     Fault,
     FetchAnswer,
-    FetchRequest,
+    RaftFetchRequest,
     SnapshotId,
     VoteAnswer,
     VoteRequest,
@@ -99,8 +99,8 @@ def test_both_are_answered(key: int, answer: EpochAnswer) -> None:
     assert form.read_epoch_answer(message) == answer
 
 
-@given(st.builds(FetchRequest, epochs, keys, offsets, epochs, st.integers(0, 2**31 - 1)))
-def test_the_metadata_log_is_asked_for(request: FetchRequest) -> None:
+@given(st.builds(RaftFetchRequest, epochs, keys, offsets, epochs, st.integers(0, 2**31 - 1)))
+def test_the_metadata_log_is_asked_for(request: RaftFetchRequest) -> None:
     data = fetch.encode_request(form.encode_fetch(request, CLUSTER), 12)
     message = fetch.read_request(Cursor(data), 12)
     assert form.read_fetch(message) == request
