@@ -20,6 +20,7 @@ from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition
 from streamlog.raft.messages import Answer, Request, SnapshotId
+from tests.fake_lease import FakeLease
 from tests.fake_partition import NODE, FakePartition
 from tests.lone_node import started
 
@@ -30,10 +31,6 @@ SALT = b"as good as any other"
 def first_id(name: str) -> UUID:
     """Of the first stream of that name; one that is created anew has another id."""
     return uuid5(UUID(int=0), name)
-
-
-class FakeLease:
-    held = True
 
 
 class FakeMetadata:

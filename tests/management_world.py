@@ -33,7 +33,7 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from streamlog.record.codec import RecordRun
-from tests.integration.test_leadership import FakeLease
+from tests.fake_lease import FakeLease
 from tests.local_node import until
 
 IDS = tuple(NodeId(i) for i in (1, 2, 3))

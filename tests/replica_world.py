@@ -24,26 +24,11 @@ from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.partition import Partition
 from streamlog.partition.replica_manager import ReplicaManager
 from tests.controller_world import World
+from tests.fake_lease import FakeLease
 
 TP = TopicPartition("s", 0)
 TIMEOUT_S = 10.0
 SLOW_MS = 3_600_000
-
-
-class FakeLease:
-    """Held as a test wants it."""
-
-    def __init__(self) -> None:
-        self.held = True
-        self._listeners: list[Callable[[bool], None]] = []
-
-    def add_listener(self, listener: Callable[[bool], None]) -> None:
-        self._listeners.append(listener)
-
-    def tell(self, held: bool) -> None:
-        self.held = held
-        for listener in self._listeners:
-            listener(held)
 
 
 class ReplicaNode:

@@ -11,10 +11,9 @@ from streamlog.config import ActivitySection
 from streamlog.errors import PartitionNotFound, StreamlogError
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import ACTIVITY_STREAM
-from streamlog.metadata.stream.internal_stream import InternalStream
-from streamlog.metadata.stream.internal_stream import StreamMetadata as StreamMetadata
+from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
 from streamlog.model import NodeId, TopicPartition
-from streamlog.partition.led_partition import LedPartition
+from streamlog.partition.led_partition import LedPartitions
 
 logger = logging.getLogger(__name__)
 
@@ -28,13 +27,6 @@ class ActivityMetadata(StreamMetadata, Protocol):
     def history(self) -> History: ...
 
 
-class Partitions(Protocol):
-    """``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> LedPartition:
-        """Raises PartitionNotFound, or what has put it offline."""
-
-
 class ActivityService:
     """``run`` as a task, ``apply`` at each change of the image, after the partitions have; ``look``
     when a partition follows later.
@@ -46,7 +38,7 @@ class ActivityService:
         node_id: NodeId,
         settings: ActivitySection,
         metadata: ActivityMetadata,
-        partitions: Partitions,
+        partitions: LedPartitions,
     ) -> None:
         self._node_id = node_id
         self._metadata = metadata

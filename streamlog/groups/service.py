@@ -18,14 +18,14 @@ from streamlog.groups.offsets_topic import config_of
 from streamlog.groups.partitioning import partition_of
 from streamlog.groups.progress import GroupProgress, progress_of
 from streamlog.groups.reply import GroupReply
-from streamlog.groups.shard import Lease, Shard
+from streamlog.groups.shard import Shard
 from streamlog.groups.table import NAME_BYTES_MAX
 from streamlog.metadata.image.metadata_image import MetadataImage, NodeImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.config import OFFSETS_STREAM
-from streamlog.metadata.stream.internal_stream import InternalStream
-from streamlog.metadata.stream.internal_stream import StreamMetadata as StreamMetadata
+from streamlog.metadata.stream.internal_stream import InternalStream, StreamMetadata
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
-from streamlog.partition.led_partition import LedPartition
+from streamlog.partition.led_partition import LedPartitions
 
 logger = logging.getLogger(__name__)
 
@@ -35,13 +35,6 @@ class GroupMetadata(StreamMetadata, Protocol):
 
     @property
     def lease(self) -> Lease: ...
-
-
-class Partitions(Protocol):
-    """``partition.replica_manager.ReplicaManager``."""
-
-    def partition(self, tp: TopicPartition) -> LedPartition:
-        """Raises PartitionNotFound, or what has put it offline."""
 
 
 class FoundCoordinator(NamedTuple):
@@ -75,7 +68,7 @@ class GroupService:
         node_id: NodeId,
         settings: GroupsSection,
         metadata: GroupMetadata,
-        partitions: Partitions,
+        partitions: LedPartitions,
     ) -> None:
         self.settings = settings
         self._node_id = node_id

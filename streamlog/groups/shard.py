@@ -10,7 +10,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, Protocol
+from typing import Final
 from uuid import UUID
 from weakref import WeakSet
 
@@ -32,18 +32,12 @@ from streamlog.groups.effects import NONE, Effect, Now, SendReply, Write
 from streamlog.groups.group import Group
 from streamlog.groups.records import BARRIER
 from streamlog.groups.reply import GroupReply
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.partition.led_partition import LedPartition
 from streamlog.record.codec import RecordRun
 
 LATE_MS: Final = 1_000
 """A timer that is later than this tells of a process that stood still: nobody's session ends."""
-
-
-class Lease(Protocol):
-    """``metadata.nodes.lease.Lease``."""
-
-    @property
-    def held(self) -> bool: ...
 
 
 def clock() -> Now:

@@ -37,6 +37,7 @@ from streamlog.ingest.partitioned_stream import (
 )
 from streamlog.ingest.subject_mapping import subject_change
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.config import NO_LIMIT, StreamConfig, is_internal
 from streamlog.metadata.stream.write_state import standstill
 from streamlog.metrics import NodeMetrics
@@ -67,15 +68,6 @@ class IngestPartitions(Protocol):
     """What ingest needs of ``partition.replica_manager.ReplicaManager``."""
 
     def partition(self, tp: TopicPartition) -> IngestedPartition: ...
-
-
-class Lease(Protocol):
-    """What ingest needs of ``metadata.nodes.lease.Lease``."""
-
-    @property
-    def held(self) -> bool: ...
-
-    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
 
 
 class IngestService:

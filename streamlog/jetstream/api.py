@@ -29,7 +29,7 @@ from streamlog.jetstream.connection import AdminConnection
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.jetstream.errors import BAD_REQUEST, OVERLOADED, ApiError, ApiRefused
 from streamlog.jetstream.leaders.leader_router import LeaderRouter
-from streamlog.jetstream.leaders.local_leader import Lease, LocalLeader, ManagedPartition
+from streamlog.jetstream.leaders.local_leader import LocalLeader, ManagedPartition
 from streamlog.jetstream.leaders.node_rpc import NodeRpc, encode_answer, encode_error, subject_of
 from streamlog.jetstream.messages.direct_get import no_responders, status
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
@@ -40,6 +40,7 @@ from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
 from streamlog.jetstream.verbs.streams import ManagedMetadata
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 

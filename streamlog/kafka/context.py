@@ -19,6 +19,7 @@ from streamlog.kafka.quotas import Throttles
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metrics import NodeMetrics
@@ -169,13 +170,6 @@ class Partitions(Protocol):
         """Raises PartitionNotFound."""
 
     def partitions(self) -> Iterator[LocalPartition]: ...
-
-
-class Lease(Protocol):
-    """What is needed of ``metadata.nodes.lease.Lease``."""
-
-    @property
-    def held(self) -> bool: ...
 
 
 class Metadata(Protocol):

@@ -9,6 +9,7 @@ from streamlog.config import LogSection
 from streamlog.errors import StorageFull
 from streamlog.metadata.commands import Command
 from streamlog.metadata.image.metadata_image import MetadataImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metrics import NodeMetrics
 from streamlog.model import NodeId, TopicPartition
 from streamlog.partition.storage.flusher import Flusher
@@ -45,14 +46,6 @@ class DiskSpaceWatch(Protocol):
     @property
     def is_full(self) -> bool: ...
     def ran_out(self, error: StorageFull) -> None: ...
-
-
-class Lease(Protocol):
-    """``metadata.nodes.lease.Lease``."""
-
-    @property
-    def held(self) -> bool: ...
-    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
 
 
 class GrantedCommand(Protocol):

@@ -32,3 +32,10 @@ class LedPartition(Protocol):
     async def read(self, offset: int, max_bytes: int) -> FileSlice: ...
     def add_watcher(self, watcher: Callable[[], None]) -> None: ...
     def remove_watcher(self, watcher: Callable[[], None]) -> None: ...
+
+
+class LedPartitions(Protocol):
+    """``partition.replica_manager.ReplicaManager``."""
+
+    def partition(self, tp: TopicPartition) -> LedPartition:
+        """Raises PartitionNotFound, or what has put it offline."""

@@ -3,7 +3,7 @@
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import nats
@@ -21,27 +21,12 @@ from streamlog.metrics import NodeMetrics
 from streamlog.model import NO_LEADER, NodeId, TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
+from tests.fake_lease import FakeLease
 from tests.integration.conftest import NatsServer
 from tests.led_partition import FakePartition
 from tests.local_node import until
 
 ONE, TWO = NodeId(1), NodeId(2)
-
-
-class FakeLease:
-    """Held until a test says otherwise."""
-
-    def __init__(self) -> None:
-        self.held = True
-        self._listeners: list[Callable[[bool], None]] = []
-
-    def add_listener(self, listener: Callable[[bool], None]) -> None:
-        self._listeners.append(listener)
-
-    def turn(self, held: bool) -> None:
-        self.held = held
-        for listener in self._listeners:
-            listener(held)
 
 
 class Ingest:

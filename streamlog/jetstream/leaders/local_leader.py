@@ -21,6 +21,7 @@ from streamlog.jetstream.messages.stored_messages import (
 )
 from streamlog.jetstream.requests.fields import Fields, number, text
 from streamlog.jetstream.verbs.subject_counts import CountedPartition, Part, count_subjects, part_of
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.model import TopicPartition
 
 
@@ -40,15 +41,6 @@ class ManagedPartitions(Protocol):
 
     def partition(self, tp: TopicPartition) -> ManagedPartition: ...
     def partitions(self) -> Iterator[ManagedPartition]: ...
-
-
-class Lease(Protocol):
-    """What is needed of ``metadata.nodes.lease.Lease``."""
-
-    @property
-    def held(self) -> bool: ...
-
-    def add_listener(self, listener: Callable[[bool], None]) -> None: ...
 
 
 class LocalLeader:

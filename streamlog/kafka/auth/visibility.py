@@ -8,10 +8,11 @@ from streamlog.authn.session import Session
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import Visibility
 from streamlog.errors import PartitionNotFound
-from streamlog.kafka.context import Context, Lease, LocalPartition, Metadata, Partitions
+from streamlog.kafka.context import Context, LocalPartition, Metadata, Partitions
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
+from streamlog.metadata.nodes.lease import Lease
 from streamlog.metadata.stream.alteration import SettingChange
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.model import NodeId, TopicPartition

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from streamlog.authn import scram
-from streamlog.client.blocking.connection import BlockingConnection as BlockingConnection
+from streamlog.client.blocking.connection import BlockingConnection
 from streamlog.client.connection import Connection
 from streamlog.client.login import ClientLogin, lines_of, secret_in
 from streamlog.client.security import Security

@@ -30,15 +30,12 @@ from streamlog.groups.requests import (
     SyncRequest,
 )
 from streamlog.groups.shard import Shard, code_of_failure
+from tests.fake_lease import FakeLease
 from tests.group_world import TOPIC_ID, subscription
 from tests.offsets_partition import OffsetsPartition
 
 STREAMS = {"t": TOPIC_ID}
 SETTINGS = GroupsSection(initial_rebalance_delay_ms=0)
-
-
-class FakeLease:
-    held = True
 
 
 class Clock:
@@ -191,11 +188,11 @@ async def test_without_the_lease_nothing_is_answered_and_no_session_ends() -> No
     world = await loaded()
     joined: Joined = await given(world.join())
     assert joined.error is NONE
-    world.lease.held = False
+    world.lease.lapse()
     assert world.shard.why_not is ErrorCode.not_coordinator
     world.clock.ms = 100_000
     world.shard._tick()
-    world.lease.held = True
+    world.lease.turn(True)
     world.clock.ms = 101_000
     world.shard._tick()
     caller = GroupCaller(joined.member_id, None, joined.generation)

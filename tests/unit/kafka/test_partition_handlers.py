@@ -222,9 +222,9 @@ async def test_only_a_leader_that_knows_what_is_committed_deletes(node: KafkaNod
         setattr(partition, attribute, value)
         assert await delete(node, 1) == (6, -1)
         setattr(partition, attribute, not value)
-    node.metadata.lease.held = False
+    node.metadata.lease.lapse()
     assert await delete(node, 1) == (6, -1)
-    node.metadata.lease.held = True
+    node.metadata.lease.turn(True)
     del node.local[TopicPartition("flights", 1)]
     assert await delete(node, 0, partition=1) == (6, -1)
     partition.failure = StorageFailed("the disk is gone")

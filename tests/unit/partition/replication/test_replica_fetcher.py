@@ -254,16 +254,16 @@ async def test_without_the_lease_nothing_is_taken_or_acknowledged(tmp_path: Path
         leader = world.leader
         told = Told()
         leader.partition().append(run_of(b"x"), told)
-        leader.lease.held = False
+        leader.lease.lapse()
         await until(lambda: all(n.partition().recovery_point == 1 for n in world.nodes.values()))
         await until(lambda: leader.partition().state.progress.high_watermark == 1)  # type: ignore[union-attr]
         assert (leader.partition().high_watermark, told.answer.done()) == (0, False)
         with pytest.raises(NotLeader):
             leader.partition().append(run_of(b"y"), Told())
-        leader.lease.tell(True)
+        leader.lease.turn(True)
         assert await told.answer == 0
         follower = world.followers[0]
-        follower.lease.held = False
+        follower.lease.lapse()
         assert not follower.partition().may_serve_reads
 
 
@@ -271,15 +271,15 @@ async def test_with_the_lease_back_all_is_committed_although_nobody_waits(tmp_pa
     """Records of an earlier leader, and followers that have nothing new to say."""
     async with replicas(tmp_path) as world:
         world.leader.partition().append(run_of(b"x"), Told())
-        world.leader.lease.held = False
+        world.leader.lease.lapse()
         await until(lambda: all(n.partition().recovery_point == 1 for n in world.nodes.values()))
         after = world.followers[0]
-        after.lease.held = False
+        after.lease.lapse()
         await world.elect(after.node_id)
         state = after.partition().state
         await until(lambda: state.progress is not None and state.progress.high_watermark == 1)
         assert (state.high_watermark, state.in_flight_bytes) == (0, 0)
-        after.lease.tell(True)
+        after.lease.turn(True)
         await until(lambda: state.high_watermark == 1)
 
 
