@@ -126,9 +126,7 @@ async def rebuild_window(
     return count
 
 
-async def look_at_recent(
-    partition: ScannedPartition, in_thread: InThread = alone
-) -> list[Scanned]:
+async def look_at_recent(partition: ScannedPartition, in_thread: InThread = alone) -> list[Scanned]:
     """The last messages; all of the last batch is among them. Raises StreamlogError."""
     end, found = partition.log_end_offset, list[Scanned]()
     offset = _recent_from(partition)
