@@ -1,7 +1,7 @@
 # One node. The file or the environment configures it; the data volume is all that it keeps:
 #   docker run -p 9092:9092 -p 9464:9464 -v streamlog:/var/lib/streamlog \
 #     -e STREAMLOG_NATS__SERVERS=nats://nats:4222 -e STREAMLOG_KAFKA__ADVERTISED_HOST=localhost \
-#     -e STREAMLOG_SECURITY__INSECURE=true streamlog    # or with certificates: docs/security.md
+#     -e STREAMLOG_SECURITY__ALLOW_UNAUTHENTICATED=true streamlog    # or with certificates: docs/security.md
 #
 # What is installed is named with its checksums in deploy/*.lock (`make lock` makes them anew). For the same
 # image to the byte, name the two below by their digests, too: --build-arg PYTHON=python@sha256:...

@@ -79,7 +79,7 @@ def tls(directory: Path, *, mutual: bool = False) -> Door:
     client = {"security.protocol": "ssl", "ssl.ca.location": str(ca)}
     if mutual:
         node += (
-            'client_auth = "required"\n[access]\nsuper_users = ["User:client"]\n'
+            'client_auth = "required"\n[authorization]\nsuper_users = ["User:client"]\n'
             '[sasl]\nprincipal_mapping_rules = "RULE:^CN=([^,]+),.*$/$1/"\n'
         )
         cert, key = files["client"]
@@ -100,7 +100,7 @@ def password(directory: Path, *, sealed: bool = False) -> Door:
     stored = StoredCredential.of(credential_of(scram, salted, salt, ITERATIONS))
     add_bootstrap_user(directory / "users", USER, {"SCRAM-SHA-512": stored})
     users = f'bootstrap_file = "{directory / "users"}"\n'
-    may = f'[access]\nsuper_users = ["User:{USER}"]\n'
+    may = f'[authorization]\nsuper_users = ["User:{USER}"]\n'
     node = f'{door.node}{may}[sasl]\nmechanisms = ["{scram.value}"]\n{users}'
     protocol = "sasl_ssl" if sealed else "sasl_plaintext"
     known = {"sasl.mechanisms": scram.value, "sasl.username": USER, "sasl.password": PASSWORD}
@@ -116,7 +116,7 @@ def encrypted(directory: Path, *, sealed: bool = False) -> Door:
     directory.mkdir(exist_ok=True)
     key = directory / "key"
     key.write_bytes(base64.b64encode(secrets.token_bytes(32)))
-    keys = f'[encryption]\ncurrent = "k"\n[encryption.keys]\nk = "file:{key}"\n'
+    keys = f'[encryption]\nactive_key = "k"\n[encryption.keys]\nk = "file:{key}"\n'
     return door._replace(node=door.node + keys, stream={"streamlog.encrypted": "true"})
 
 

@@ -4,6 +4,7 @@
 type is a :class:`~streamlog.errors.ConfigError` of one line that names the key.
 """
 
+import difflib
 import json
 import os
 import tomllib
@@ -33,7 +34,7 @@ from streamlog.errors import ConfigError
 from streamlog.sections import (
     AGE_MS_MAX,
     DAY_MS,
-    AccessSection,
+    AuthorizationSection,
     ClientAuth,
     EncryptionSection,
     LoggingSection,
@@ -109,9 +110,9 @@ class NatsSection(Section):
     """The management API answers under ``$JS.<domain>.API``."""
     default_api_prefix: bool = False
     """Answer bare ``$JS.API`` too; never where the account has JetStream."""
-    reconnect_wait_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 250
+    reconnect_backoff_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 250
     """Between attempts to reach a server ..."""
-    refused_wait_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
+    reconnect_backoff_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """... twice as long after each refusal in a row, but no longer."""
 
     @field_validator("servers")
@@ -134,27 +135,27 @@ class KafkaSection(Section):
     connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     connections_per_address_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Of clients that come from one address; all that come through a proxy come from its own."""
-    frame_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 100 * MIB
-    receive_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 512 * MIB
+    request_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 100 * MIB
+    queued_request_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 512 * MIB
     """Of requests that have come in part or are being answered, over all connections. Beyond it the
     client that holds the most loses a connection."""
-    receive_bytes_per_client_max: Annotated[int, Field(ge=MIB, le=TIB)] = 128 * MIB
+    queued_request_bytes_per_client_max: Annotated[int, Field(ge=MIB, le=TIB)] = 128 * MIB
     """Of these, of one principal, or of one address where nobody has logged in; one too much is
     closed."""
     fetch_bytes_max: Annotated[int, Field(ge=1, le=GIB)] = 55 * MIB
     idle_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 600_000
     send_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 60_000
     """A client that takes nothing of its answer for so long is cut off."""
-    newcomers_max: Annotated[int, Field(ge=1, le=MILLION)] = 2_000
+    unauthenticated_connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 2_000
     """Connections that have not said yet who they are, or what they want. Beyond it, who has been
     one for longest makes room."""
-    newcomer_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
+    handshake_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """For the TLS handshake, the login and the first request together."""
-    newcomer_frame_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 64 * KIB
+    unauthenticated_request_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 64 * KIB
     """Of requests before a login, where one is needed."""
     tls: bool | None = None
     """Nothing is said in the clear, also between nodes; by default so where ``tls.cert`` is set."""
-    quota_window_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
+    quota_burst_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
     """What a client that has a quota may use in so long, it may use at once."""
 
 
@@ -165,11 +166,11 @@ class ClusterSection(Section):
     """The same on every node; needed where there are voters beside this node."""
     voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
     """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
-    heartbeat_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
+    heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
     """How often a node tells the controller that it is alive."""
-    session_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
+    session_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
     """A node that is not heard of for so long is fenced: others lead in its place."""
-    lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
+    leader_lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
     """A node that does not hear from the controller for so long stops acknowledging."""
     election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000
     """A voter that does not hear of a quorum leader for one to two of these stands for election."""
@@ -183,20 +184,22 @@ class ClusterSection(Section):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not self.heartbeat_ms < self.lease_ms < self.session_ms:
-            raise ValueError("heartbeat_ms < lease_ms < session_ms is needed")
+        if not self.heartbeat_interval_ms < self.leader_lease_ms < self.session_timeout_ms:
+            raise ValueError(
+                "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed"
+            )
         return self
 
 
 class ReplicationSection(Section):
     """How followers keep up with leaders."""
 
-    replica_lag_time_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
+    replica_lag_time_max_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
     """A follower that has not been caught up for so long leaves the in-sync replicas."""
-    fetch_wait_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
+    fetch_wait_max_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
     """How long a leader may let a fetch wait for records."""
     fetch_bytes_max: Annotated[int, Field(ge=64 * KIB, le=GIB)] = 16 * MIB
-    retry_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 100
+    fetch_backoff_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 100
     """The pause after a leader could not be reached."""
 
 
@@ -209,7 +212,7 @@ class GroupsSection(Section):
     """Of each of these; as many as there are nodes, where that is less."""
     offsets_retention_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 7 * 86_400_000
     """How long offsets are kept that no member of their group stands for any more."""
-    offsets_check_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 600_000
+    offsets_retention_check_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 600_000
     """How often such offsets are looked for."""
     commit_timeout_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """A commit that takes longer is answered with COORDINATOR_NOT_AVAILABLE."""
@@ -220,17 +223,17 @@ class GroupsSection(Section):
     """A member that asks for another session time-out is refused."""
     offset_metadata_bytes_max: Annotated[int, Field(ge=0, le=32 * KIB)] = 4 * KIB
     """Of the text that goes with a committed offset."""
-    members_max: Annotated[int, Field(ge=1, le=MILLION)] = 1_000
+    group_size_max: Annotated[int, Field(ge=1, le=MILLION)] = 1_000
     """Of one group; more are refused with GROUP_MAX_SIZE_REACHED."""
     group_bytes_max: Annotated[int, Field(ge=KIB, le=64 * MIB)] = 4 * MIB
     """Of what the members of one group have us keep; beyond it likewise."""
     groups_bytes_max: Annotated[int, Field(ge=KIB, le=TIB)] = 64 * MIB
     """Of that in one partition of ``__consumer_offsets``, over all its groups; likewise."""
-    groups_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    groups_per_partition_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """In one partition of ``__consumer_offsets``; more are refused with POLICY_VIOLATION."""
     offsets_max: Annotated[int, Field(ge=1, le=100 * MILLION)] = 1_000_000
     """Committed offsets there, of all its groups; beyond it likewise."""
-    writes_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    pending_writes_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
     """Records there that wait for their commit; beyond it COORDINATOR_LOAD_IN_PROGRESS."""
 
     @model_validator(mode="after")
@@ -263,8 +266,8 @@ class HttpSection(Section):
 
     host: str = "127.0.0.1"
     port: Port = 9464
-    insecure: bool = False
-    """As ``security.insecure``, for this port alone: for probes and scrapers without certificates.
+    allow_unauthenticated: bool = False
+    """As ``security.allow_unauthenticated``, for this port alone: for probes and scrapers without certificates.
     """
     tls: bool | None = None
     """By default where ``tls.cert``, or ``tls_cert`` here, is set."""
@@ -284,15 +287,15 @@ class HttpSection(Section):
     """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
     basic_auth: bool = False
     """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
-    group_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
+    metrics_group_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Of so many a scrape tells the lag; see ``groups.progress``."""
-    partition_series_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
+    metrics_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
     """Of so many ``/metrics/partitions`` tells at once."""
-    live_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 32
+    status_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 32
     """Status pages that are kept up to date at once; more are asked to come later."""
     tail_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 8
     """Likewise of those that show the newest records of a stream."""
-    tail: Literal["auto", "on", "off"] = "auto"
+    show_payloads: Literal["auto", "on", "off"] = "auto"
     """Whether the status page shows payloads; ``auto``: only where ``host`` is loopback."""
 
     @model_validator(mode="after")
@@ -315,7 +318,7 @@ class LogSection(Section):
     """A batch that comes so long after a segment's first one goes into a new one."""
     index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] = 4 * KIB
     """One index entry for about so many bytes."""
-    auto_pause_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
+    idle_close_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
     """A partition that nobody has written to for so long closes its files; 0: never."""
     retention_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 10_000
     """How often it is looked whether segments are past their limits."""
@@ -340,9 +343,9 @@ class LogSection(Section):
     subject_index_bytes: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 512 * MIB
     """For all indexes of subjects of the node together: about 80 bytes and the name for a subject,
     and 1 to 4 bytes for a message. What does not fit has no lookups by subject."""
-    reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
+    metadata_reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
     """Kept aside for the metadata of a full disk, which has room again when as much is free."""
-    space_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
+    disk_check_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
     """How often a full disk is looked at; and the least time that it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
     """Of a NATS message's payload, or of a Kafka producer's batch."""
@@ -356,11 +359,11 @@ class LogSection(Section):
 class IngestSection(Section):
     """Limits of what waits for a commit."""
 
-    read_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
+    read_buffer_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
     """The most that one read of the NATS socket takes, and so roughly the largest batch."""
-    inflight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
+    in_flight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
     """Appended, not yet committed, over all partitions. At the limit the node stops reading ..."""
-    stall_ms_max: Annotated[int, Field(ge=0, le=DAY_MS)] = 1_000
+    backpressure_timeout_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 1_000
     """... for at most this long; then it reads on and refuses each message until there is room."""
 
 
@@ -375,7 +378,7 @@ class Settings(BaseSettings):
     nats: NatsSection = NatsSection()
     kafka: KafkaSection = KafkaSection()
     sasl: SaslSection = SaslSection()
-    access: AccessSection = AccessSection()
+    authorization: AuthorizationSection = AuthorizationSection()
     http: HttpSection = HttpSection()
     cluster: ClusterSection = ClusterSection()
     replication: ReplicationSection = ReplicationSection()
@@ -397,7 +400,7 @@ class Settings(BaseSettings):
     @property
     def authentication_on(self) -> bool:
         """Clients and nodes have to prove who they are."""
-        return self.authentication_known and not self.security.optional
+        return self.authentication_known and not self.security.permissive
 
     @classmethod
     def settings_customise_sources(
@@ -470,7 +473,8 @@ def _wrong_variables() -> Iterator[ConfigError]:
         if section not in Settings.model_fields and not section.startswith(CLIENT):
             sections = ", ".join(Settings.model_fields)
             remedy = f"write {ENV_PREFIX}<SECTION>__<KEY> with a section of {sections}"
-            yield ConfigError(variable, "no such setting", remedy)
+            near = _nearest(variable[len(ENV_PREFIX) :].lower().split(ENV_DELIMITER))
+            yield ConfigError(variable, "no such setting", _did_you_mean(near, variable) or remedy)
 
 
 def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
@@ -481,11 +485,40 @@ def _config_error(problem: ErrorDetails, *section: str) -> ConfigError:
     if variable in os.environ:
         key = variable
     if problem["type"] == "extra_forbidden":
-        return ConfigError(key, "no such key", "remove it or mend its spelling")
+        remedy = _did_you_mean(_nearest(parts), key) or "remove it or mend its spelling"
+        return ConfigError(key, "no such key", remedy)
     if problem["type"] == "missing":
         return ConfigError(key, "is missing", f"set it in the file or as {variable}")
     shown = "the value" if _may_be_secret(parts, problem["input"]) else repr(problem["input"])
     return ConfigError(key, f"{shown} is wrong ({problem['msg']})", "mend the value")
+
+
+def _nearest(parts: Sequence[str]) -> Sequence[str]:
+    """The section and the key whose names are nearest to unknown ones; empty: there are none."""
+    known = {
+        name: list(section.model_fields)
+        for name, field in Settings.model_fields.items()
+        if isinstance(section := field.annotation, type) and issubclass(section, Section)
+    }
+    section_name, *keys = parts
+    if section_name not in known:
+        sections = difflib.get_close_matches(section_name, list(known), 1)
+        return [*sections, *_nearest([*sections, *keys])[1:]] if sections else ()
+    if not keys or keys[0] in known[section_name]:
+        return parts
+    if found := difflib.get_close_matches(keys[0], known[section_name], 1):
+        return [section_name, *found]
+    others = (name for name, its in known.items() if keys[0] in its)
+    return next(([name, keys[0]] for name in others), ())
+
+
+def _did_you_mean(near: Sequence[str], instead_of: str) -> str:
+    """As the environment or the file spells it, whichever has the unknown one."""
+    if not near:
+        return ""
+    is_variable = instead_of.startswith(ENV_PREFIX)
+    name = ENV_PREFIX + ENV_DELIMITER.join(near).upper() if is_variable else ".".join(near)
+    return f"did you mean {name}?"
 
 
 def _may_be_secret(parts: list[str], value: object) -> bool:

@@ -243,7 +243,7 @@ class NodeMetrics:
         self.connections = Gauge("streamlog_connections", "Open Kafka API connections", registry=r)
         self.unauthenticated_connections = Gauge(
             "streamlog_unauthenticated_connections",
-            "Open connections without TLS or authentication, accepted because of security.optional",
+            "Open connections without TLS or authentication, accepted because of security.permissive",
             registry=r,
         )
         self.connections_closed = Counter(

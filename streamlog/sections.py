@@ -83,7 +83,7 @@ class TlsSection(Section):
     min_version: Literal["1.2", "1.3"] = "1.2"
     reload_check_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 5_000
     """How often the files are looked at; 0: at a SIGHUP only."""
-    kernel: bool = False
+    ktls: bool = False
     """Let the kernel encrypt, where it can: then sendfile stays."""
 
     @model_validator(mode="after")
@@ -102,7 +102,7 @@ class SaslSection(Section):
 
     mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
     """What is offered; none: whoever connects is believed."""
-    plain_without_tls: bool = False
+    allow_plain_without_tls: bool = False
     """Offer PLAIN where everybody on the way may read the passwords."""
     session_lifetime_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
     """Then a client has to log in again; 0: never, but for tokens, which have an end."""
@@ -125,7 +125,7 @@ class SaslSection(Section):
     """Users made by ``streamlog user add --bootstrap``, for while the metadata has none of the
     name.
     """
-    oauth_keys: Path | None = None
+    oauth_jwks_file: Path | None = None
     """A JSON Web Key Set: whose signatures tokens of OAUTHBEARER have to bear. Read anew when it
     changes.
     """
@@ -141,9 +141,9 @@ class SaslSection(Section):
             raise ValueError("node_user and node_password_file belong together")
         if self.node_user is not None and self.node_mechanism not in self.mechanisms:
             raise ValueError(f"nodes log in by {self.node_mechanism}: add it to mechanisms")
-        oauth = (self.oauth_keys, self.oauth_issuer, self.oauth_audience)
+        oauth = (self.oauth_jwks_file, self.oauth_issuer, self.oauth_audience)
         if "OAUTHBEARER" in self.mechanisms and None in oauth:
-            raise ValueError("OAUTHBEARER needs oauth_keys, oauth_issuer and oauth_audience")
+            raise ValueError("OAUTHBEARER needs oauth_jwks_file, oauth_issuer and oauth_audience")
         if "OAUTHBEARER" not in self.mechanisms and oauth != (None, None, None):
             raise ValueError("oauth_* are of no use without OAUTHBEARER in mechanisms")
         return self
@@ -152,9 +152,9 @@ class SaslSection(Section):
 class SecuritySection(Section):
     """What is to be open although nobody is asked who they are."""
 
-    insecure: bool = False
+    allow_unauthenticated: bool = False
     """Listen on other addresses than this machine's own without authentication."""
-    optional: bool = False
+    permissive: bool = False
     """TLS and logins are taken, and neither is demanded, nor any right: only for the time in which
     they are turned on node by node."""
 
@@ -165,7 +165,7 @@ class EncryptionSection(Section):
     keys: dict[str, str] = Field(default_factory=dict)
     """Where each key is, by its name: ``file:PATH``, ``env:VARIABLE`` or ``command:PROGRAM
     ARGUMENTS``, which prints it."""
-    current: str | None = None
+    active_key: str | None = None
     """The name of the one that is used for what is written from now on; the others are for what was
     written by them."""
 
@@ -174,20 +174,20 @@ class EncryptionSection(Section):
         for name in self.keys:
             if not KEY_NAME.fullmatch(name):
                 raise ValueError(f"{name[:80]!r} names no key: take letters, digits and . _ -")
-        if self.current is not None and self.current not in self.keys:
-            raise ValueError(f"current is {self.current!r}, which is not among keys")
-        if self.current is None and self.keys:
-            raise ValueError("there are keys, and current does not say which is used")
+        if self.active_key is not None and self.active_key not in self.keys:
+            raise ValueError(f"active_key is {self.active_key!r}, which is not among keys")
+        if self.active_key is None and self.keys:
+            raise ValueError("there are keys, and active_key does not say which is used")
         return self
 
 
-class AccessSection(Section):
+class AuthorizationSection(Section):
     """Who may do what, once clients have to prove who they are."""
 
     super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_semicolons)] = ()
     """As in ``User:admin``: they may do everything but what only nodes may. In the environment they
     are divided by semicolons."""
-    file: Path | None = None
+    rules_file: Path | None = None
     """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
     count together: what either denies is denied."""
     nkeys: dict[str, str] = Field(default_factory=dict)

@@ -91,7 +91,7 @@ class ClusterNode(ServerProcess):
             "http": {"host": self.host, "port": self.http_port},
         }
         if not self.host.startswith("127."):
-            own["security"] = {"insecure": True}
+            own["security"] = {"allow_unauthenticated": True}
         for section, keys in own.items():
             content[section] = {**keys, **content.get(section, {})}
         self.config.write_text(
@@ -190,7 +190,7 @@ class Cluster:
 
     def settings_of(self, node: ClusterNode) -> Settings:
         common: Settings = {
-            "nats": {"servers": [self.nats.url], "reconnect_wait_ms": 50},
+            "nats": {"servers": [self.nats.url], "reconnect_backoff_ms": 50},
             "log": {"segment_bytes": 4 << 20},
             "logging": {"format": "console"},
         }

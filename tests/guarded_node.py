@@ -43,12 +43,12 @@ class GuardedNode(Node):
         )
         config.write_text(
             f"{text}[sasl]\n"
-            'mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]\nplain_without_tls = true\n'
+            'mechanisms = ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]\nallow_plain_without_tls = true\n'
             f"failure_delay_ms = {FAILURE_DELAY_MS}\n"
             f'bootstrap_file = "{directory / "first-users"}"\n'
             "failures_per_address_max = 1000\n"
             f'node_user = "node"\nnode_password_file = "{directory / "node-password"}"\n'
-            f'[access]\nsuper_users = ["User:{ADMIN}"]\nfile = "{self.rules_file}"\n'
+            f'[authorization]\nsuper_users = ["User:{ADMIN}"]\nrules_file = "{self.rules_file}"\n'
             f'audit_file = "{self.audit_file}"\naudit_lines_per_s = 1000\n'
             f'nkeys = {{ {self.admin_key.public} = "{ADMIN}" }}\n'
         )

@@ -23,7 +23,7 @@ class Way:
     def __init__(
         self,
         *,
-        inflight_bytes_max: int = 10_000,
+        in_flight_bytes_max: int = 10_000,
         value_bytes_max: int = 100,
         subjects: Sequence[str] = (),
         **settings: Any,
@@ -34,12 +34,12 @@ class Way:
         self.written: list[bytes] = []
         self.answers = PublisherAnswers(self.written.append, self.metrics)
         self.room = InflightBytes(
-            inflight_bytes_max=inflight_bytes_max, stall_ms_max=1, metrics=self.metrics
+            in_flight_bytes_max=in_flight_bytes_max, backpressure_timeout_ms=1, metrics=self.metrics
         )
         self.given_up: list[tuple[bytes, str]] = []
         self.staging = BatchStagingLimit(
             self.room,
-            inflight_bytes_max=inflight_bytes_max,
+            in_flight_bytes_max=in_flight_bytes_max,
             given_up=lambda _, batch_id, reason: self.given_up.append((batch_id, reason)),
         )
         self.inlet = PartitionIngest(

@@ -61,7 +61,7 @@ class KafkaNode:
             node=NodeSection(id=NODE, data_dir=self.directory, rack="r1"),
             log=LogSection(segment_bytes=8 * MIB),
             sasl=sasl or SaslSection(),
-            security=SecuritySection(optional=optional),
+            security=SecuritySection(permissive=optional),
             tls=TlsSection.model_construct(client_auth=client_auth),
         )
         self.metadata = FakeMetadata(self.local, self.directory)

@@ -54,13 +54,13 @@ class LocalNode:
             nats={
                 "servers": (nats_url,),
                 "default_api_prefix": default_api_prefix,
-                "reconnect_wait_ms": 20,
+                "reconnect_backoff_ms": 20,
                 **(nats or {}),
             },
             ingest=ingest or {},
             log=log or {},
         )
-        reserve = Reserve(self._data_dir.path / "reserve", settings.log.reserve_bytes)
+        reserve = Reserve(self._data_dir.path / "reserve", settings.log.metadata_reserve_bytes)
         self.metadata = build_metadata(settings, self._data_dir, self._incarnation, reserve)
         self.registry = ReplicaManager(
             path,

@@ -27,9 +27,9 @@ from streamlog.raft.settings import RaftSettings
 
 HOST = "127.0.0.1"
 SETTINGS = ClusterSection(
-    heartbeat_ms=50,
-    lease_ms=1_200,
-    session_ms=1_500,
+    heartbeat_interval_ms=50,
+    leader_lease_ms=1_200,
+    session_timeout_ms=1_500,
     election_timeout_ms=600,
     request_timeout_ms=2_000,
 )

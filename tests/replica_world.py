@@ -163,7 +163,7 @@ class ReplicaWorld:
         self.path = path
         self.controller = World()
         self.settings = ReplicationSection.model_validate(
-            {"replica_lag_time_ms": 60_000, "retry_ms": 10, **settings}
+            {"replica_lag_time_max_ms": 60_000, "fetch_backoff_ms": 10, **settings}
         )
         self.nodes: dict[NodeId, ReplicaNode] = {}
         self.deaf: set[int] = set()

@@ -16,7 +16,7 @@ from streamlog.kafka.auth.visibility import seen_by
 from streamlog.kafka.context import Context
 from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.kafka.net.response import Response
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 
 ALICE = Session(Principal.user("alice"), "10.0.0.1", "raw")
 
@@ -67,7 +67,10 @@ class Asker:
         self.audit = Heard()
         used = self.audit if audit is None else audit
         authority = Authority(
-            AccessSection(super_users=super_users), lambda: self.rules, used, enforced=enforced
+            AuthorizationSection(super_users=super_users),
+            lambda: self.rules,
+            used,
+            enforced=enforced,
         )
         node = replace(context, authority=authority, audit=used)
         self._peer = Peer(node, session.host)

@@ -106,11 +106,11 @@ def sealed_node(folder: Path) -> Iterator[SealedNode]:
             "node_user": "node",
             "node_password_file": str(folder / "node-password"),
             "bootstrap_file": str(first),
-            "oauth_keys": str(folder / "keys.json"),
+            "oauth_jwks_file": str(folder / "keys.json"),
             "oauth_issuer": ISSUER,
             "oauth_audience": AUDIENCE,
         },
-        "access": {
+        "authorization": {
             "super_users": [f"User:{ADMIN}"],
             "audit_file": str(folder / "audit.jsonl"),
             "audit_lines_per_s": 1_000,

@@ -36,7 +36,7 @@ class AuditFile:
         except OSError as error:
             problem = f"{self._path} cannot be written ({error.strerror})"
             raise ConfigError(
-                "access.audit_file", problem, "name a file in a folder of ours"
+                "authorization.audit_file", problem, "name a file in a folder of ours"
             ) from None
         handler.setFormatter(JsonLines())
         logger.addHandler(handler)

@@ -44,7 +44,7 @@ def warn_of_no_secret(settings: Settings) -> None:
     """Certificates are shown on the socket API alone: over NATS nodes prove by a secret that they
     are nodes.
     """
-    has_secret = settings.access.node_secret_file or settings.sasl.node_password_file
+    has_secret = settings.authorization.node_secret_file or settings.sasl.node_password_file
     if settings.authentication_on and len(settings.cluster.voters) > 1 and has_secret is None:
         logger.warning("nodes believe nothing of each other over NATS: they share no secret")
 
@@ -54,7 +54,7 @@ def to_nodes(settings: Settings, certificates: Certificates) -> Security:
     return Security(
         tls=certificates.outgoing,
         login=node_login(settings),
-        optional=settings.security.optional,
+        optional=settings.security.permissive,
     )
 
 

@@ -29,15 +29,15 @@ class Door(NamedTuple):
 
 def check_exposure(settings: Settings) -> None:
     """Raises ConfigError for a door that is open to whoever comes; warns where that is meant."""
-    if settings.security.optional:
+    if settings.security.permissive:
         check_optional(settings)
         logger.warning("optional: whoever shows nothing may do anything")
     for door in doors(settings):
         if door.authenticates or is_local(door.host):
             continue
         if not door.allowed:
-            meant = "security.insecure"
-            meant += " or http.insecure" if door.section == "http" else ""
+            meant = "security.allow_unauthenticated"
+            meant += " or http.allow_unauthenticated" if door.section == "http" else ""
             problem = f"{door.host} can be reached by others, and nobody is asked who they are"
             raise ConfigError(f"{door.section}.host", problem, f"{REMEDY} ({meant} = true)")
         extra = {"door": door.section, "host": door.host}
@@ -46,23 +46,26 @@ def check_exposure(settings: Settings) -> None:
 
 def check_optional(settings: Settings) -> None:
     """Raises ConfigError where there is nothing to be turned on, or it could not be told apart."""
-    key = "security.optional"
+    key = "security.permissive"
     has_tls = settings.tls.cert is not None and settings.kafka.tls is not False
     if not has_tls and not settings.authentication_known:
         problem = "is true, and neither TLS nor a login is set up"
         raise ConfigError(key, problem, "set them up (tls.cert, sasl.mechanisms), or remove it")
-    if has_tls and settings.kafka.frame_bytes_max >= FRAME_BYTES_MAX:
+    if has_tls and settings.kafka.request_bytes_max >= FRAME_BYTES_MAX:
         problem = f"is true, and a frame of {FRAME_BYTES_MAX} bytes or more begins as TLS does"
-        raise ConfigError(key, problem, "set kafka.frame_bytes_max below that meanwhile")
+        raise ConfigError(key, problem, "set kafka.request_bytes_max below that meanwhile")
 
 
 def doors(settings: Settings) -> tuple[Door, Door]:
     """Of the socket API, and of HTTP."""
     security, kafka, http = settings.security, settings.kafka, settings.http
     return (
-        Door("kafka", kafka.host, security.insecure, authenticates_clients(settings)),
+        Door("kafka", kafka.host, security.allow_unauthenticated, authenticates_clients(settings)),
         Door(
-            "http", http.host, security.insecure or http.insecure, authenticates_visitors(settings)
+            "http",
+            http.host,
+            security.allow_unauthenticated or http.allow_unauthenticated,
+            authenticates_visitors(settings),
         ),
     )
 

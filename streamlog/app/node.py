@@ -105,7 +105,7 @@ class Node:
         self._certificates = Certificates(settings)
         self.renewal = CertificateReload(self._certificates, metrics, settings.tls.reload_check_ms)
         security = to_nodes(settings, self._certificates)
-        reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.reserve_bytes)
+        reserve = Reserve(data_dir.path / RESERVE_NAME, settings.log.metadata_reserve_bytes)
         self._metadata = build_metadata(settings, data_dir, self._incarnation, reserve, security)
         self._tracing = tracing_of(settings.tracing, data_dir.node_id)
         self._registry = ReplicaManager(
@@ -150,7 +150,7 @@ class Node:
         self._page = self._status_page(security)
         self._partition_scrape = PartitionScrape(
             statistics=self._statistics,
-            partitions_max=self._settings.http.partition_series_max,
+            partitions_max=self._settings.http.metrics_partitions_max,
         )
         self._site = Site(
             self._settings.http.host,
@@ -393,7 +393,7 @@ class Node:
 
     async def _progress(self) -> list[GroupProgress]:
         """Of the groups that ``/metrics`` tells the lag of."""
-        return await self._groups.progress(self._settings.http.group_partitions_max)
+        return await self._groups.progress(self._settings.http.metrics_group_partitions_max)
 
     async def _committed(self) -> set[TopicPartition]:
         """Where these have committed."""

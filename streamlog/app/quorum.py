@@ -59,7 +59,7 @@ def build_metadata(
         incarnation=incarnation,
         settings=cluster,
         peers=Peers(data_dir.cluster_id, data_dir.node_id, security=security),
-        may_encrypt=settings.encryption.current is not None,
+        may_encrypt=settings.encryption.active_key is not None,
     )
 
 

@@ -197,14 +197,14 @@ REMEDIES: Final = MappingProxyType(
             "turn on [sasl] or client certificates; docs/security.md"
         ),
         "nodes believe nothing of each other over NATS: they share no secret": (
-            "set access.node_secret_file, the same on each: else the management API knows only of"
+            "set authorization.node_secret_file, the same on each: else the management API knows only of"
             " partitions that the answering node leads"
         ),
         "optional: whoever shows nothing may do anything": (
-            "remove security.optional when all have moved; docs/runbooks/turn-on-security.md"
+            "remove security.permissive when all have moved; docs/runbooks/turn-on-security.md"
         ),
         "let in although security is to be demanded": (
-            "give that client TLS and a login before security.optional is removed"
+            "give that client TLS and a login before security.permissive is removed"
         ),
         "certificates not reloaded: those loaded before stay in use": "mend the files",
         "certificate has expired: renew it": "put a new one in its place: it is read by itself",

@@ -43,7 +43,7 @@ def run_node(settings: Settings) -> None:
     allow_open_files()
     collect_seldom()
     node_id = NodeId(settings.node.id)
-    keys = key_ring(settings.encryption.keys, settings.encryption.current)
+    keys = key_ring(settings.encryption.keys, settings.encryption.active_key)
     with (
         DataDir.open(settings.node.data_dir, node_id, cluster_id=settings.cluster.id) as data_dir,
         asyncio.Runner(loop_factory=_loop_factory(settings.node.event_loop)) as runner,

@@ -33,14 +33,14 @@ class NodeSecurity:
         """``rules``: of the metadata, as they are now. Raises ConfigError."""
         self._settings = settings
         self.audit = Audit(
-            settings.access.audit_lines_per_s,
+            settings.authorization.audit_lines_per_s,
             count=lambda by: metrics.logins_refused.labels(by).inc(),
         )
         self.authority = Authority(
-            settings.access, rules, self.audit, enforced=settings.authentication_on
+            settings.authorization, rules, self.audit, enforced=settings.authentication_on
         )
         self.identity = RequestIdentities(
-            self.authority, settings.access, node_secrets_of(settings)
+            self.authority, settings.authorization, node_secrets_of(settings)
         )
         sasl = settings.sasl
         patience = (
@@ -54,7 +54,7 @@ class NodeSecurity:
             examine=partial(patience.examine_slowly, delay_ms=sasl.failure_delay_ms),
             log_in=_log_in(authenticator) if settings.http.basic_auth else None,
         )
-        self._file = AuditFile(settings.access.audit_file)
+        self._file = AuditFile(settings.authorization.audit_file)
 
     async def open(self) -> None:
         """Raises ConfigError."""

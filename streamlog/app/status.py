@@ -109,7 +109,7 @@ class NodeStatus:
                 failures[it.tp] = str(it.failure)
             if it.is_damaged:
                 damaged.append(it.tp)
-        shown = await self._groups.progress(self._http.group_partitions_max)
+        shown = await self._groups.progress(self._http.metrics_group_partitions_max)
         known = self._groups.statistics().states.total()
         self._last = _Survey(
             began_ms,
@@ -129,13 +129,15 @@ def _each_once(
 
 def why_no_tail(http: HttpSection, *, is_guarded: bool = False) -> str:
     """Empty where the page may show payloads."""
-    if http.tail == "on" or (http.tail == "auto" and (is_guarded or _is_loopback(http.host))):
+    if http.show_payloads == "on" or (
+        http.show_payloads == "auto" and (is_guarded or _is_loopback(http.host))
+    ):
         return ""
-    if http.tail == "off":
-        return "payloads are not shown: http.tail is off"
+    if http.show_payloads == "off":
+        return "payloads are not shown: http.show_payloads is off"
     return (
         "payloads are not shown to whoever reaches this port: it is open to other machines. "
-        'Set http.tail = "on" where only those may reach it who may read every stream'
+        'Set http.show_payloads = "on" where only those may reach it who may read every stream'
     )
 
 

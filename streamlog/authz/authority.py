@@ -13,7 +13,7 @@ from streamlog.authz.decision_cache import DecisionCache
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.rule_file import read_rules
 from streamlog.errors import ConfigError
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,7 @@ class Authority:
 
     def __init__(
         self,
-        settings: AccessSection,
+        settings: AuthorizationSection,
         rules: Callable[[], RuleBook],
         audit: Audit,
         *,
@@ -37,7 +37,7 @@ class Authority:
         """``rules``: of the metadata, as they are now. ``enforced``: some authentication is on."""
         self.enforced = enforced
         self.audit = audit
-        self.file = settings.file
+        self.file = settings.rules_file
         """Rules of this node's own; None: it has none."""
         self._rules = rules
         self._file_rules = NO_RULES

@@ -43,7 +43,7 @@ from streamlog.errors import ConfigError, InvalidRequest
 RULES_MAX: Final = 10_000
 BYTES_MAX: Final = 4 * 1024 * 1024
 
-_KEY: Final = "access.file"
+_KEY: Final = "authorization.rules_file"
 Texts = Annotated[list[str], Field(min_length=1)]
 
 

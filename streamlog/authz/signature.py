@@ -151,7 +151,7 @@ class RequestVerifier:
         if self._checks_reply and signed_reply != reply:
             raise AuthenticationFailed(
                 f"the header {REPLY}, which is signed, has to name the request's reply subject;"
-                " where NATS changes these on their way, see access.check_reply_subject"
+                " where NATS changes these on their way, see authorization.check_reply_subject"
             )
         return signed_text(subject, payload, time_ms, nonce, reply=signed_reply)
 

@@ -62,7 +62,7 @@ class Coordinator:
         self._joining = Joining(table, self._rebalance)
         self._membership = GroupMembership(table, self._rebalance)
         self._commits = Commits(table, self._rebalance)
-        table.deadlines.set(_EXPIRY, now.ms + settings.offsets_check_ms)
+        table.deadlines.set(_EXPIRY, now.ms + settings.offsets_retention_check_interval_ms)
         self._begin_sessions(now)
 
     # What members ask for
@@ -135,7 +135,11 @@ class Coordinator:
         for due in self._table.deadlines.due(now.ms):
             if due == _EXPIRY:
                 done = self._commits.expire(now)
-                pause_ms = self._table.settings.offsets_check_ms if done else NEXT_LOOK_MS
+                pause_ms = (
+                    self._table.settings.offsets_retention_check_interval_ms
+                    if done
+                    else NEXT_LOOK_MS
+                )
                 self._table.deadlines.set(_EXPIRY, now.ms + pause_ms)
                 continue
             group = self._table.groups.get(due.group)

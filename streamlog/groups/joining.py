@@ -106,10 +106,10 @@ class Joining:
             if group.state is not State.PREPARING or waits:
                 return False
         promised = 0 if request.caller.member_id in group.pending else len(group.pending)
-        if group.state is State.PREPARING and promised < settings.members_max:
+        if group.state is State.PREPARING and promised < settings.group_size_max:
             joined = sum(it.joining is not None for it in members.values())
-            return joined >= settings.members_max
-        return len(members) + promised >= settings.members_max
+            return joined >= settings.group_size_max
+        return len(members) + promised >= settings.group_size_max
 
     def _static(self, group: Group, request: JoinRequest) -> Member | None:
         """The member whose place a restarted one takes."""

@@ -187,7 +187,7 @@ class Shard:
             raise NotLeader(f"{self.partition.tp} is led by another node now")
         if self.partition.below_min_isr:
             raise NotEnoughReplicas("fewer replicas in sync than min_isr")
-        if self._writing >= self._settings.writes_max:
+        if self._writing >= self._settings.pending_writes_max:
             raise Overloaded(f"{self._writing} records wait for their commit")
 
     def written(self, write: Write, error: ErrorCode) -> None:

@@ -83,7 +83,7 @@ class GroupTable:
         return self.groups.get(group.name) is group
 
     def may_add_group(self) -> bool:
-        return len(self.groups) < self.settings.groups_max
+        return len(self.groups) < self.settings.groups_per_partition_max
 
     def add(self, name: str, now: Now) -> Group:
         group = self.groups[name] = Group(name, state_ms=now.wall_ms)

@@ -106,13 +106,13 @@ class IngestService:
         self._spreadings: dict[str, PartitionedStream] = {}
         """By stream; the inlets of these listen to nothing by themselves."""
         self._room = InflightBytes(
-            inflight_bytes_max=ingest.inflight_bytes_max,
-            stall_ms_max=ingest.stall_ms_max,
+            in_flight_bytes_max=ingest.in_flight_bytes_max,
+            backpressure_timeout_ms=ingest.backpressure_timeout_ms,
             metrics=metrics,
         )
         self._staging = BatchStagingLimit(
             self._room,
-            inflight_bytes_max=ingest.inflight_bytes_max,
+            in_flight_bytes_max=ingest.in_flight_bytes_max,
             given_up=self._batch_given_up,
         )
         self._domain = nats.domain
@@ -120,7 +120,7 @@ class IngestService:
             self._received,
             access=access,
             name=f"streamlog node {node_id} ingest",
-            read_bytes=ingest.read_bytes,
+            read_buffer_bytes=ingest.read_buffer_bytes,
             room=self._room,
             outage=self._outage,
             around_read=around_read,

@@ -262,4 +262,4 @@ class Context:
     @property
     def security_optional(self) -> bool:
         """TLS and logins are taken, and not demanded."""
-        return self.node_settings.security.optional
+        return self.node_settings.security.permissive

@@ -157,7 +157,7 @@ async def answer(
     charge = None
     if quotas := context.metadata.image.quotas:
         charge = context.throttles.charge(
-            client_id, quotas, context.settings.quota_window_ms, context.metrics
+            client_id, quotas, context.settings.quota_burst_ms, context.metrics
         )
     response_header = encode_response_header(api, version, header.correlation_id)
     if context.access is not None:  # only a node has reason to name more

@@ -50,7 +50,7 @@ class ControllerTasks:
         node_id: NodeId,
         settings: ClusterSection,
     ) -> None:
-        self.sessions = Sessions(settings.session_ms)
+        self.sessions = Sessions(settings.session_timeout_ms)
         self._quorum = quorum
         self._watch = watch
         self._node_id = node_id
@@ -152,7 +152,7 @@ class ControllerTasks:
 
     async def _pause(self) -> None:
         try:
-            async with asyncio.timeout(self._settings.heartbeat_ms / 1000):
+            async with asyncio.timeout(self._settings.heartbeat_interval_ms / 1000):
                 await self._changed.wait()
         except TimeoutError:
             pass
@@ -211,7 +211,7 @@ class ControllerTasks:
 
     async def _hear_the_others(self) -> None:
         """Who lives turns to a new controller at once; only whom it has heard of it can elect."""
-        deadline_ms = self._began_ms + self._settings.heartbeat_ms
+        deadline_ms = self._began_ms + self._settings.heartbeat_interval_ms
         while self.sessions.hearsay(now_ms := clock_ms()) and now_ms < deadline_ms:
             self._heard.clear()
             with contextlib.suppress(TimeoutError):

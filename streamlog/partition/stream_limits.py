@@ -26,7 +26,7 @@ def log_settings(config: StreamConfig, node: LogSection) -> LogSettings:
 
 def auto_pause_ms(config: StreamConfig, node: LogSection) -> int:
     """How long nobody writes to a partition before it lets go of what it can; 0: it never does."""
-    return _either(config.auto_pause_ms, node.auto_pause_ms)
+    return _either(config.auto_pause_ms, node.idle_close_ms)
 
 
 def _compaction(config: StreamConfig) -> CompactionSettings:

@@ -80,7 +80,7 @@ class Certificates:
                 plan.clients,
                 plan.client_auth,
                 min_version=tls.min_version,
-                kernel=tls.kernel and door == KAFKA,
+                kernel=tls.ktls and door == KAFKA,
             )
             for door, plan in self._plans.items()
         }
@@ -141,7 +141,7 @@ def _plans(settings: Settings) -> dict[str, _Plan | None]:
         problem = f"is {auth!r}, which needs tls.client_ca"
         raise ConfigError("http.tls_client_auth", problem, "name the CA of clients there")
     demanded: ClientAuth = tls.client_auth
-    if demanded == "required" and settings.security.optional:
+    if demanded == "required" and settings.security.permissive:
         demanded = "optional"
     doors = {
         KAFKA: (settings.kafka.tls, nodes_own, demanded, "tls.cert"),

@@ -34,7 +34,7 @@ def open_logs(node: Node) -> set[str]:
 async def test_it_is_seen_and_costs_no_message(
     new_node: Callable[..., Node], nats_server: NatsServer
 ) -> None:
-    node = new_node(auto_pause_ms=300, retention_check_ms=50)
+    node = new_node(idle_close_ms=300, retention_check_ms=50)
     node.start()
     async with ManagementClient(nats_server.url) as management:
         for number in range(STREAMS):
@@ -74,7 +74,7 @@ async def test_each_replica_rests_and_the_next_leader_takes_the_next_message(
 ) -> None:
     lane = Lane("rare")
     settings: dict[str, dict[str, object]] = {
-        "log": {"auto_pause_ms": 300, "retention_check_ms": 50}
+        "log": {"idle_close_ms": 300, "retention_check_ms": 50}
     }
     with Cluster(tmp_path, settings=settings) as cluster:
 

@@ -30,7 +30,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def cluster(directory: Path) -> Iterator[Cluster]:
     settings = {
         "cluster": {"id": "test"},
-        "encryption": {"current": "node"},
+        "encryption": {"active_key": "node"},
         "encryption.keys": {"node": f"file:{directory}/node.key"},
     }
     with Cluster(directory / "cluster", nodes=1, settings=settings) as cluster:

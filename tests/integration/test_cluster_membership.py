@@ -15,7 +15,7 @@ from tests.server_process import wait_until
 
 NODES: Final = 4
 VOTERS: Final = 3
-PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
 GAP_S_MAX: Final = 10.0
 """Whoever waits for the end of a session waits longer; a busy machine does not."""
 LANES: Final = [Lane("h0"), Lane("h1"), Lane("h2", 0), Lane("h2", 1)]

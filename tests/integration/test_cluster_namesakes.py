@@ -21,7 +21,7 @@ from tests.integration.conftest import read_stream
 from tests.kafka_producers import confluent
 from tests.server_process import NatsServer, wait_until
 
-PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
 """Whoever stands still for a moment is not succeeded for it."""
 OLD, NEW = 10, 20
 """Records in the stream that is deleted, and in the one that is created."""

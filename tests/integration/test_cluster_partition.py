@@ -14,7 +14,11 @@ from tests.history import Lane
 from tests.namespaced import cluster_in
 
 QUICK: Final[Settings] = {
-    "cluster": {"heartbeat_ms": 200, "lease_ms": 1_200, "session_ms": 1_500},
+    "cluster": {
+        "heartbeat_interval_ms": 200,
+        "leader_lease_ms": 1_200,
+        "session_timeout_ms": 1_500,
+    },
 }
 CUT_S: Final = 3.5
 """Over two sessions."""

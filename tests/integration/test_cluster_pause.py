@@ -13,7 +13,11 @@ from tests.history import Lane
 from tests.victims import VICTIMS, victims
 
 QUICK: Final[Settings] = {
-    "cluster": {"heartbeat_ms": 200, "lease_ms": 1_200, "session_ms": 1_500},
+    "cluster": {
+        "heartbeat_interval_ms": 200,
+        "leader_lease_ms": 1_200,
+        "session_timeout_ms": 1_500,
+    },
 }
 PAUSE_S: Final = 3.0
 """Twice the session."""

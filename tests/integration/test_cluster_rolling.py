@@ -10,7 +10,7 @@ from tests.campaign import campaign
 from tests.cluster import Cluster, Settings
 from tests.history import Lane
 
-PATIENT: Final[Settings] = {"cluster": {"lease_ms": 12_000, "session_ms": 15_000}}
+PATIENT: Final[Settings] = {"cluster": {"leader_lease_ms": 12_000, "session_timeout_ms": 15_000}}
 GAP_S_MAX: Final = 10.0
 """Whoever waits for the end of a session waits longer; a busy machine does not."""
 

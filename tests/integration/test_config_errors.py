@@ -83,9 +83,9 @@ def test_a_host_that_is_not_ours(tmp_path: Path) -> None:
 def test_a_secret_that_is_too_short(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("hunter2\n")
-    text = f"[kafka]\nport = 0\n[http]\nport = 0\n[access]\nnode_secret_file = '{secret}'\n"
+    text = f"[kafka]\nport = 0\n[http]\nport = 0\n[authorization]\nnode_secret_file = '{secret}'\n"
     line = complaint(run("serve", "--config", write(tmp_path, text)))
-    assert "access.node_secret_file: " in line
+    assert "authorization.node_secret_file: " in line
     assert "no secret of 16 or more characters" in line
 
 

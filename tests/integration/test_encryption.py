@@ -31,7 +31,7 @@ def new_key(folder: Path, name: str) -> str:
 
 
 def keyed(sources: dict[str, str], current: str) -> Settings:
-    return {**SMALL, "encryption": {"current": current}, "encryption.keys": sources}
+    return {**SMALL, "encryption": {"active_key": current}, "encryption.keys": sources}
 
 
 def give(cluster: Cluster, node: ClusterNode, sources: dict[str, str], current: str) -> None:

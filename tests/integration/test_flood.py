@@ -57,9 +57,9 @@ def locked(tmp_path: Path) -> Iterator[Locked]:
     settings: dict[str, dict[str, object]] = {
         "tls": dict(tls),
         "sasl": BY_NAME,
-        "access": {"super_users": ["User:alice"]},
+        "authorization": {"super_users": ["User:alice"]},
         "http": {"tls": False},
-        "kafka": {"newcomers_max": NEWCOMERS, "newcomer_timeout_ms": 3_000},
+        "kafka": {"unauthenticated_connections_max": NEWCOMERS, "handshake_timeout_ms": 3_000},
     }
     with Cluster(tmp_path, nodes=1, settings=settings) as cluster:
         client = {

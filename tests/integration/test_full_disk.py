@@ -21,7 +21,7 @@ from tests.small_disk import mounted
 STREAM = "full"
 DISK_BYTES = 24 * 1024 * 1024
 BALLAST_BYTES = 16 * 1024 * 1024
-RESERVE_BYTES = 256 * 1024
+METADATA_RESERVE_BYTES = 256 * 1024
 """A start needs a little room: the epoch is recorded before it is used."""
 PAYLOAD_BYTES = 60_000
 REFUSAL_S_MAX = 5.0
@@ -104,7 +104,7 @@ async def test_a_full_disk_refuses_keeps_and_recovers(
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(BALLAST_BYTES))
     reserve = small_disk / "reserve"
-    reserve.write_bytes(bytes(RESERVE_BYTES))
+    reserve.write_bytes(bytes(METADATA_RESERVE_BYTES))
     client = await nats.connect(nats_server.url)
     try:
         context = client.jetstream(domain="streamlog")

@@ -38,7 +38,7 @@ class Ingest:
         self.image = MetadataImage("test")
         self.source = IngestService(
             node_id=ONE,
-            nats=NatsSection(servers=(url,), reconnect_wait_ms=20),
+            nats=NatsSection(servers=(url,), reconnect_backoff_ms=20),
             ingest=IngestSection(),
             message_bytes_max=1 << 20,
             partitions=self,

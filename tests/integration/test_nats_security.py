@@ -373,7 +373,7 @@ async def test_what_is_wrong_is_said_once_and_mended_without_a_restart(
 ) -> None:
     way, mend, error, remedy = wrong(tmp_path)
     server = start_nats(way.config)
-    settings = {**way.nats, "refused_wait_max_ms": 200}
+    settings = {**way.nats, "reconnect_backoff_max_ms": 200}
     url = way.servers(server)
     node = LocalNode(tmp_path / "data", url, nats=settings, wait_connected=False)
     async with node:
@@ -411,7 +411,7 @@ async def test_refusals_come_ever_more_slowly(
 ) -> None:
     way = wrong_password(tmp_path)[0]
     server = start_nats(way.config)
-    settings = {**way.nats, "reconnect_wait_ms": 20, "refused_wait_max_ms": 400}
+    settings = {**way.nats, "reconnect_backoff_ms": 20, "reconnect_backoff_max_ms": 400}
     node = LocalNode(tmp_path / "data", server.url, nats=settings, wait_connected=False)
     async with node:
         began = time.monotonic()
@@ -426,7 +426,7 @@ async def test_credentials_that_expire_while_they_are_used(
     file = tmp_path / "user.creds"
     server = start_nats(operator.config())
     operator.write_credentials(file, expires_s=2)
-    settings = {"credentials": str(file), "refused_wait_max_ms": 100}
+    settings = {"credentials": str(file), "reconnect_backoff_max_ms": 100}
     async with LocalNode(tmp_path / "data", server.url, nats=settings) as node:
         await node.create("orders")
         await until(lambda: not node.source.is_connected, timeout_s=15)

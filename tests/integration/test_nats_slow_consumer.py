@@ -29,7 +29,7 @@ def server(tmp_path: Path) -> Iterator[ConfiguredNats]:
 @pytest.fixture
 def node(tmp_path: Path, server: ConfiguredNats) -> Iterator[ClusterNode]:
     node = ClusterNode(1, tmp_path / "node")
-    node.configure({"nats": {"servers": [server.url], "reconnect_wait_ms": 50}})
+    node.configure({"nats": {"servers": [server.url], "reconnect_backoff_ms": 50}})
     node.spawn()
     node.wait_ready()
     yield node

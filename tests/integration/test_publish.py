@@ -384,7 +384,11 @@ async def test_a_hanging_disk_stalls_then_refuses_then_goes_on(
     start_node: NewNode, nc: Client
 ) -> None:
     disk = MoodyDisk()
-    limits = {"inflight_bytes_max": 65536, "stall_ms_max": 50, "read_bytes": 8192}
+    limits = {
+        "in_flight_bytes_max": 65536,
+        "backpressure_timeout_ms": 50,
+        "read_buffer_bytes": 8192,
+    }
     node = await start_node(disk=disk, ingest=limits)
     await node.create("orders")
     await node.create("others")

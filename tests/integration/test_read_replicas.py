@@ -21,7 +21,7 @@ FETCH_WAIT_MS: Final = 5_000
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three nodes, each in a rack of its own, and a stream on all of them."""
-    wanted: Settings = {"replication": {"fetch_wait_ms": FETCH_WAIT_MS}}
+    wanted: Settings = {"replication": {"fetch_wait_max_ms": FETCH_WAIT_MS}}
     cluster = Cluster(tmp_path_factory.mktemp("racks"), settings=wanted)
     for number, node in cluster.nodes.items():
         node.configure({**cluster.settings_of(node), "node": {"rack": f"r{number}"}})

@@ -74,13 +74,13 @@ def sasl_settings(folder: Path) -> dict[str, object]:
     assert made.returncode == 0, made
     return {
         "mechanisms": list(MECHANISMS),
-        "plain_without_tls": True,
+        "allow_plain_without_tls": True,
         "failure_delay_ms": 50,
         "failures_per_address_max": 1_000,
         "node_user": "node",
         "node_password_file": str(folder / "node"),
         "bootstrap_file": str(folder / "first"),
-        "oauth_keys": str(folder / "keys.json"),
+        "oauth_jwks_file": str(folder / "keys.json"),
         "oauth_issuer": ISSUER,
         "oauth_audience": AUDIENCE,
     }
@@ -89,7 +89,7 @@ def sasl_settings(folder: Path) -> dict[str, object]:
 @pytest.fixture(scope="module")
 def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Guarded]:
     folder = tmp_path_factory.mktemp("guarded")
-    settings = {"sasl": sasl_settings(folder), "access": ACCESS}
+    settings = {"sasl": sasl_settings(folder), "authorization": ACCESS}
     with Cluster(folder / "cluster", settings=settings) as cluster:
         guarded = Guarded(cluster, folder)
         guarded.add("alice", PASSWORD)
@@ -252,10 +252,10 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Sealed]:
     settings: dict[str, dict[str, object]] = {
         "tls": {**authority.issue("node").settings(), "client_ca": str(authority.ca)},
         "http": {"tls": False},
-        "access": ACCESS,
+        "authorization": ACCESS,
         "sasl": {
             **sasl_settings(folder),
-            "plain_without_tls": False,
+            "allow_plain_without_tls": False,
             "session_lifetime_ms": SESSION_MS,
         },
     }

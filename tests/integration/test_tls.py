@@ -66,7 +66,7 @@ def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
     settings: dict[str, dict[str, object]] = {
         "tls": tls,
         "sasl": BY_NAME,
-        "access": {"super_users": ["User:alice"]},
+        "authorization": {"super_users": ["User:alice"]},
         # What waits for the nodes asks for /readyz in the clear; HTTP has tests of its own.
         "http": {"tls": False},
     }
@@ -260,7 +260,7 @@ def test_nobody_listens_for_others_unless_it_is_said(tmp_path: Path) -> None:
     wait_until(lambda: not node.is_running(), "it runs")
     last = node.log_text().splitlines()[-1]
     assert last.startswith("streamlog: kafka.host: 0.0.0.0 can be reached by others"), last
-    config.write_text(text + "[security]\ninsecure = true\n")
+    config.write_text(text + "[security]\nallow_unauthenticated = true\n")
     node.spawn()
     try:
         wait_until(lambda: "insecure: whoever reaches" in node.log_text(), "no warning")

@@ -55,7 +55,7 @@ def furnish(
     own = authority.issue(f"node-{node.number}")
     page = PAGE.read_text()
     settings = page.partition("```toml\n")[2].partition("```")[0]
-    assert tomllib.loads(settings)["security"] == {"optional": True}
+    assert tomllib.loads(settings)["security"] == {"permissive": True}
     if certificates:
         assert DEMAND in page
         settings = settings.replace("[tls]\n", f"[tls]\n{DEMAND}\n")

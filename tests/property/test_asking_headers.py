@@ -86,7 +86,7 @@ def test_who_leads_next_knows_what_was_asked_for(steps: list[tuple[object, ...]]
 async def lead_twice(steps: list[tuple[object, ...]]) -> None:
     way = Way(
         batches=True, rollups=True, lifetimes=Lifetimes.ANY, value_bytes_max=5_000,
-        inflight_bytes_max=1 << 20,
+        in_flight_bytes_max=1 << 20,
     )  # fmt: skip
     rolled: list[int] = []
     for number, step in enumerate(steps):

@@ -78,7 +78,7 @@ class Naive:
 
 
 async def play(reads: list[list[Any]]) -> None:
-    way, naive = Way(batches=True, inflight_bytes_max=1 << 20), Naive()
+    way, naive = Way(batches=True, in_flight_bytes_max=1 << 20), Naive()
     expected: dict[str, Any] = {}
     for number, read in enumerate(reads):
         frames = []

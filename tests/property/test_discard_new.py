@@ -34,14 +34,16 @@ class World:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self.answers = PublisherAnswers(self.written.append, metrics)
-        room = InflightBytes(inflight_bytes_max=1 << 20, stall_ms_max=1, metrics=metrics)
+        room = InflightBytes(
+            in_flight_bytes_max=1 << 20, backpressure_timeout_ms=1, metrics=metrics
+        )
         self.inlet = PartitionIngest(
             self.partition,
             sequencer=Sequencer("orders", duplicate_window_ms=120_000),
             settings=IngestSettings(value_bytes_max=1000, bounded=True, batches=True),
             answers=self.answers,
             room=room,
-            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 20),
+            staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
         )

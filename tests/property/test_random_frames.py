@@ -134,7 +134,7 @@ async def swell(spoken: tuple[Api, int], count: int, size: int) -> None:
                 _, peak = tracemalloc.get_traced_memory()
             finally:
                 tracemalloc.stop()
-            assert peak <= node.node.settings.frame_bytes_max
+            assert peak <= node.node.settings.request_bytes_max
 
 
 def swollen(node: FuzzedNode, spoken: tuple[Api, int], count: int, size: int) -> Iterator[bytes]:

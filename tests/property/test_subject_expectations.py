@@ -61,7 +61,7 @@ class NaiveLog:
 
 class World(Way):
     def __init__(self) -> None:
-        super().__init__(inflight_bytes_max=1 << 20, value_bytes_max=1000)
+        super().__init__(in_flight_bytes_max=1 << 20, value_bytes_max=1000)
 
     def take(self, frames: bytes, *, fails: bool, commits: bool) -> None:
         self.partition.fault = StorageFull("no room") if fails else None

@@ -35,7 +35,7 @@ from streamlog.http.site import Site
 from streamlog.http.status_page.page import StatusPage
 from streamlog.jetstream.dispatcher import RequestDispatcher
 from streamlog.model import NodeId, TopicPartition
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 from streamlog.wire import control
 from streamlog.wire.header import encode_request_header
 from streamlog.wire.registry import (
@@ -375,7 +375,7 @@ async def kafka_rows(node: KafkaNode, *rules: str) -> list[Row]:
 
 
 async def management_rows(node: KafkaNode, *, restricted: bool) -> list[Row]:
-    authority = Authority(AccessSection(), lambda: NO_RULES, Audit(), enforced=restricted)
+    authority = Authority(AuthorizationSection(), lambda: NO_RULES, Audit(), enforced=restricted)
     leaders: Any = SimpleNamespace(states=_no_states)
     for_all = RequestDispatcher(node.metadata, leaders, domain="streamlog", now_ms=lambda: 0)  # type: ignore[arg-type]
     verbs = for_all.seen_by(authority.access_of(Session()))

@@ -344,7 +344,10 @@ def test_rules_of_the_file_are_shown_and_stay(guarded: GuardedNode) -> None:
             "the file's rule is not shown",
         )
         table = guarded.admin("acl", "ls", "-p", "User:filed")
-        assert [line.split()[-1] for line in table.splitlines()[1:]] == ["cluster", "access.file"]
+        assert [line.split()[-1] for line in table.splitlines()[1:]] == [
+            "cluster",
+            "authorization.rules_file",
+        ]
         admin = AdminClient(librdkafka(guarded, ADMIN))
         ours = AclBindingFilter(
             ResourceType.ANY, None, ResourcePatternType.ANY, "User:filed", None,
@@ -356,7 +359,7 @@ def test_rules_of_the_file_are_shown_and_stay(guarded: GuardedNode) -> None:
                            user=ADMIN)  # fmt: skip
         assert done.code == 1
         assert "removed: allow User:filed from * to write topic filed-*" in done.out
-        assert f"stands in {guarded.rules_file} (access.file) of node 1" in done.err
+        assert f"stands in {guarded.rules_file} (authorization.rules_file) of node 1" in done.err
         assert len(admin.describe_acls(ours).result(PATIENCE_S)) == 1
     finally:
         guarded.rules_file.write_text("")

@@ -14,7 +14,7 @@ from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.authority import Authority
 from streamlog.errors import AuthenticationFailed
 from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
 from tests.server_process import NatsServer
 
@@ -43,7 +43,7 @@ def server(tmp_path: Path) -> Iterator[NatsServer]:
 
 
 def identity(**settings: Any) -> RequestIdentities:
-    section = AccessSection(**settings)
+    section = AuthorizationSection(**settings)
     authority = Authority(section, RuleBook, Heard(), enforced=True)
     return RequestIdentities(authority, section)
 

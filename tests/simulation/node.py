@@ -492,7 +492,9 @@ class Life:
 
     def _open_inlet(self, leader_epoch: int, snapshots: DedupSnapshots) -> PartitionIngest:
         """As a leader's, with what the snapshot and the log tell; another node has only the log."""
-        room = InflightBytes(inflight_bytes_max=1 << 20, stall_ms_max=0, metrics=METRICS)
+        room = InflightBytes(
+            in_flight_bytes_max=1 << 20, backpressure_timeout_ms=0, metrics=METRICS
+        )
         inlet = PartitionIngest(
             self,
             leader_epoch=leader_epoch,
@@ -505,7 +507,7 @@ class Life:
             ),
             answers=self._answers,
             room=room,
-            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 20),
+            staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 20),
             metrics=METRICS,
             now_ms=self._now_ms,
         )

@@ -29,7 +29,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     directory = tmp_path_factory.mktemp("node")
     key = directory / "k1.key"
     key.write_text(bytes(range(32)).hex())
-    settings = {"encryption": {"current": "k1"}, "encryption.keys": {"k1": f"file:{key}"}}
+    settings = {"encryption": {"active_key": "k1"}, "encryption.keys": {"k1": f"file:{key}"}}
     with Cluster(directory, nodes=1, settings=settings) as cluster:
         yield cluster
 

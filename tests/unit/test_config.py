@@ -58,10 +58,15 @@ def test_the_environment_wins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_super_users_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """Names with blanks and commas stay whole: half of one may be another user."""
     monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
-    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", "User:Jane Doe; User:CN=ops,O=example")
-    assert load_settings(None).access.super_users == ("User:Jane Doe", "User:CN=ops,O=example")
-    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", '["User:a;b", "User:c"]')
-    assert load_settings(None).access.super_users == ("User:a;b", "User:c")
+    monkeypatch.setenv(
+        "STREAMLOG_AUTHORIZATION__SUPER_USERS", "User:Jane Doe; User:CN=ops,O=example"
+    )
+    assert load_settings(None).authorization.super_users == (
+        "User:Jane Doe",
+        "User:CN=ops,O=example",
+    )
+    monkeypatch.setenv("STREAMLOG_AUTHORIZATION__SUPER_USERS", '["User:a;b", "User:c"]')
+    assert load_settings(None).authorization.super_users == ("User:a;b", "User:c")
 
 
 def test_node_principals_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,15 +85,15 @@ def test_node_principals_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("text", ["User:CN=a,O=b,C=c", " User:CN=a,O=b,C=c ", "User:Jane  Doe"])
 def test_a_super_user_stays_whole(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
-    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", text)
-    assert load_settings(None).access.super_users == (text.strip(),)
+    monkeypatch.setenv("STREAMLOG_AUTHORIZATION__SUPER_USERS", text)
+    assert load_settings(None).authorization.super_users == (text.strip(),)
 
 
 @pytest.mark.parametrize("text", ["", ";", "User:a;", "User:a;O=b", '["User:a"', "[1]"])
 def test_what_names_no_super_user_is_refused(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
     monkeypatch.setenv("STREAMLOG_NODE__DATA_DIR", "/somewhere")
-    monkeypatch.setenv("STREAMLOG_ACCESS__SUPER_USERS", text)
-    with pytest.raises(ConfigError, match=r"(?i)access[._]+super_users"):
+    monkeypatch.setenv("STREAMLOG_AUTHORIZATION__SUPER_USERS", text)
+    with pytest.raises(ConfigError, match=r"(?i)authorization[._]+super_users"):
         load_settings(None)
 
 
@@ -140,12 +145,15 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, key: str) -> None:
             "nodes log in by SCRAM-SHA-512: add it to mechanisms",
         ),
         (
-            "[sasl]\nmechanisms = ['OAUTHBEARER']\noauth_keys = 'k'\n",
-            "OAUTHBEARER needs oauth_keys, oauth_issuer and oauth_audience",
+            "[sasl]\nmechanisms = ['OAUTHBEARER']\noauth_jwks_file = 'k'\n",
+            "OAUTHBEARER needs oauth_jwks_file, oauth_issuer and oauth_audience",
         ),
         ("[sasl]\noauth_issuer = 'https://i'\n", "of no use without OAUTHBEARER in mechanisms"),
-        ("[access]\nsuper_users = ['admin']\n", "write kind and name, as in User:admin"),
-        ("[cluster]\nlease_ms = 9000\n", "heartbeat_ms < lease_ms < session_ms is needed"),
+        ("[authorization]\nsuper_users = ['admin']\n", "write kind and name, as in User:admin"),
+        (
+            "[cluster]\nleader_lease_ms = 9000\n",
+            "heartbeat_interval_ms < leader_lease_ms < session_timeout_ms is needed",
+        ),
         (
             "[groups]\nsession_timeout_ms_min = 9\nsession_timeout_ms_max = 8\n",
             "session_timeout_ms_min <= session_timeout_ms_max is needed",
@@ -185,6 +193,39 @@ def test_a_wrong_variable_is_named(
     assert problem in refusal(tmp_path, MINIMAL)
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[kafka]\nprot = 1\n", "kafka.prot: no such key; did you mean kafka.port?"),
+        ("[kafak]\nport = 1\n", "kafak: no such key; did you mean kafka?"),
+        (
+            "[kafka]\ntoken_file = 't'\n",
+            "kafka.token_file: no such key; did you mean http.token_file?",
+        ),
+        ("[kafka]\nxyzzy = 1\n", "kafka.xyzzy: no such key; remove it or mend its spelling"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_nearest(tmp_path: Path, text: str, said: str) -> None:
+    assert said in refusal(tmp_path, MINIMAL + text)
+
+
+@pytest.mark.parametrize(
+    ("variable", "said"),
+    [
+        ("STREAMLOG_KAFKA__PROT", "did you mean STREAMLOG_KAFKA__PORT?"),
+        ("STREAMLOG_KAFAK__PROT", "did you mean STREAMLOG_KAFKA__PORT?"),
+        ("STREAMLOG_KAFAK", "did you mean STREAMLOG_KAFKA?"),
+        ("STREAMLOG_XYZZY__PORT", "write STREAMLOG_<SECTION>__<KEY>"),
+    ],
+)
+def test_an_unknown_variable_is_answered_with_the_nearest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variable: str, said: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    line = refusal(tmp_path, MINIMAL)
+    assert variable in line and said in line
+
+
 def test_a_secret_is_not_shown(tmp_path: Path) -> None:
     line = refusal(tmp_path, MINIMAL + "[nats]\npassword = 12345\n")
     assert "nats.password" in line
@@ -197,7 +238,7 @@ def test_a_secret_is_not_shown(tmp_path: Path) -> None:
         "[nats]\ntoken = ['s3cret']\n",
         "[nats]\nservers = [{address = 'nats://u:s3cret@a'}]\n",
         "nats = {password = 's3cret', servers = []}\n",
-        "[nats]\nreconnect_wait_ms = 'nats://u:s3cret@a'\n",
+        "[nats]\nreconnect_backoff_ms = 'nats://u:s3cret@a'\n",
     ],
 )
 def test_what_may_hold_a_secret_is_not_shown(tmp_path: Path, text: str) -> None:

@@ -102,14 +102,16 @@ class Way:
         metrics = NodeMetrics()
         self.written: list[bytes] = []
         self._answers = PublisherAnswers(self.written.append, metrics)
-        room = InflightBytes(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
+        room = InflightBytes(
+            in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
+        )
         self._inlet = PartitionIngest(
             self._partition,
             sequencer=Sequencer("bench", duplicate_window_ms=120_000),
             settings=IngestSettings(value_bytes_max=1 << 20),
             answers=self._answers,
             room=room,
-            staging=BatchStagingLimit(room, inflight_bytes_max=1 << 30),
+            staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
             metrics=metrics,
             now_ms=lambda: 1_000_000,
         )
@@ -132,7 +134,9 @@ class ManyWays:
         self.written: list[bytes] = []
         self._answers = PublisherAnswers(self.written.append, metrics)
         self._flusher = registry._flusher
-        room = InflightBytes(inflight_bytes_max=1 << 30, stall_ms_max=1, metrics=metrics)
+        room = InflightBytes(
+            in_flight_bytes_max=1 << 30, backpressure_timeout_ms=1, metrics=metrics
+        )
         self._inlets = [
             PartitionIngest(
                 partition,
@@ -141,7 +145,7 @@ class ManyWays:
                 settings=IngestSettings(value_bytes_max=1 << 20),
                 answers=self._answers,
                 room=room,
-                staging=BatchStagingLimit(room, inflight_bytes_max=1 << 30),
+                staging=BatchStagingLimit(room, in_flight_bytes_max=1 << 30),
                 metrics=metrics,
                 now_ms=lambda: 1_000_000,
             )

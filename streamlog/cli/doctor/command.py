@@ -98,8 +98,10 @@ async def _examine(
         yield finding
     for finding in certificates.examine(settings, datetime.now(UTC)):
         yield finding
-    where, reserve_bytes = settings.node.data_dir, settings.log.reserve_bytes
-    for finding in await asyncio.to_thread(lambda: list(disk.examine(where, reserve_bytes))):
+    where, metadata_reserve_bytes = settings.node.data_dir, settings.log.metadata_reserve_bytes
+    for finding in await asyncio.to_thread(
+        lambda: list(disk.examine(where, metadata_reserve_bytes))
+    ):
         yield finding
     for finding in await asyncio.to_thread(lambda: node.examine(settings, timeout_s)):
         yield finding

@@ -42,12 +42,12 @@ def _addresses(it: "Settings") -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             AREA, "failed", f"kafka.port and http.port are both {http.port}", "choose another one"
         )
-    if not _is_loopback(http.host) and http.tail == "on":
+    if not _is_loopback(http.host) and http.show_payloads == "on":
         yield DoctorFinding(
             AREA,
             "warning",
-            f"http.tail is on, http.host is {http.host!r}: whoever reaches it reads every stream",
-            'set http.tail = "auto", or let only those reach the port who may read everything',
+            f"http.show_payloads is on, http.host is {http.host!r}: whoever reaches it reads every stream",
+            'set http.show_payloads = "auto", or let only those reach the port who may read everything',
         )
 
 
@@ -87,10 +87,10 @@ def _quorum(it: "Settings") -> Iterator[DoctorFinding]:
 def _sizes(it: "Settings") -> Iterator[DoctorFinding]:
     message = it.log.message_bytes_max
     for key, size in (
-        ("ingest.inflight_bytes_max", it.ingest.inflight_bytes_max),
+        ("ingest.in_flight_bytes_max", it.ingest.in_flight_bytes_max),
         ("log.uncompressed_bytes_max", it.log.uncompressed_bytes_max),
         ("log.segment_bytes", it.log.segment_bytes),
-        ("kafka.frame_bytes_max", it.kafka.frame_bytes_max),
+        ("kafka.request_bytes_max", it.kafka.request_bytes_max),
         ("kafka.fetch_bytes_max", it.kafka.fetch_bytes_max),
         ("replication.fetch_bytes_max", it.replication.fetch_bytes_max),
     ):
@@ -101,13 +101,13 @@ def _sizes(it: "Settings") -> Iterator[DoctorFinding]:
                 f"{key} ({size}) is less than log.message_bytes_max ({message})",
                 f"raise {key}, or lower log.message_bytes_max",
             )
-    if it.cluster.session_ms >= it.replication.replica_lag_time_ms:
+    if it.cluster.session_timeout_ms >= it.replication.replica_lag_time_max_ms:
         yield DoctorFinding(
             AREA,
             "warning",
-            "cluster.session_ms is no less than replication.replica_lag_time_ms: a dead node is "
+            "cluster.session_timeout_ms is no less than replication.replica_lag_time_max_ms: a dead node is "
             "waited for in the in-sync sets",
-            "let replica_lag_time_ms be some times session_ms",
+            "let replica_lag_time_max_ms be some times session_timeout_ms",
         )
 
 

@@ -26,8 +26,8 @@ NOT_FOR_LOGS: Final = {
 }
 
 
-def examine(data_dir: Path, reserve_bytes: int) -> Iterator[DoctorFinding]:
-    """``reserve_bytes``: with less room than that a node takes its disk for full."""
+def examine(data_dir: Path, metadata_reserve_bytes: int) -> Iterator[DoctorFinding]:
+    """``metadata_reserve_bytes``: with less room than that a node takes its disk for full."""
     folder = _existing(data_dir)
     if not os.access(folder, os.W_OK):
         yield DoctorFinding(
@@ -37,7 +37,7 @@ def examine(data_dir: Path, reserve_bytes: int) -> Iterator[DoctorFinding]:
             f"chown {folder} to the user that runs the node",
         )
         return
-    yield _room(folder, reserve_bytes)
+    yield _room(folder, metadata_reserve_bytes)
     kind = file_system(folder)
     if kind in NOT_FOR_LOGS:
         remedy = "mount a local disk there, and name it as node.data_dir"
@@ -57,18 +57,18 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _room(folder: Path, reserve_bytes: int) -> DoctorFinding:
+def _room(folder: Path, metadata_reserve_bytes: int) -> DoctorFinding:
     total, _, free = shutil.disk_usage(folder)
-    return room(str(folder), total, free, reserve_bytes)
+    return room(str(folder), total, free, metadata_reserve_bytes)
 
 
-def room(folder: str, total: int, free: int, reserve_bytes: int) -> DoctorFinding:
+def room(folder: str, total: int, free: int, metadata_reserve_bytes: int) -> DoctorFinding:
     """What is free of the disk that ``folder`` is on, in bytes."""
     share = free / total if total else 0.0
     measured = {"free_bytes": float(free), "size_bytes": float(total)}
     said = f"{_size(free)} of {_size(total)} are free at {folder} ({share:.0%})"
     remedy = "shorten retention, delete streams, or enlarge the disk"
-    if free < reserve_bytes:
+    if free < metadata_reserve_bytes:
         return DoctorFinding(AREA, "failed", f"{said}: it is full", remedy, measured)
     if share < FREE_SHARE_MIN:
         return DoctorFinding(AREA, "warning", said, remedy, measured)

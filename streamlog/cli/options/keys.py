@@ -42,6 +42,6 @@ def told_keys(
 
         encryption = load_settings(config).encryption
         sources = {**encryption.keys, **sources}
-        if encryption.current is not None and (current is None or current_of_config):
-            current = encryption.current
+        if encryption.active_key is not None and (current is None or current_of_config):
+            current = encryption.active_key
     return key_ring(sources, current)

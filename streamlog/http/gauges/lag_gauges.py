@@ -43,7 +43,7 @@ class LagGauges(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "streamlog_consumer_groups_series_omitted",
-            "Consumer groups without series of their own, beyond http.group_partitions_max",
+            "Consumer groups without series of their own, beyond http.metrics_group_partitions_max",
             self._omitted,
         )
         yield self._states()

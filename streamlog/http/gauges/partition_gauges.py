@@ -160,7 +160,7 @@ class PartitionGauges(Collector):
             ),
             (
                 "partitions_auto_paused",
-                "Partitions paused because they have not been written to for auto_pause_ms",
+                "Partitions paused because they have been idle for auto_pause_ms or log.idle_close_ms",
                 here.auto_paused,
             ),
             ("log_size_bytes", "Bytes of all segments of this node", here.size_bytes),
@@ -186,7 +186,7 @@ class EachPartition(Collector):
     def collect(self) -> Iterator[Metric]:
         yield GaugeMetricFamily(
             "streamlog_partitions_series_omitted",
-            "Requested partitions without series, beyond http.partition_series_max",
+            "Requested partitions without series, beyond http.metrics_partitions_max",
             self._omitted,
         )
         for name, text, value in GAUGES:

@@ -60,7 +60,7 @@ class Live:
         self._rates = rates
         self._chronicle = chronicle
         self._interest = interest
-        self._seats = ClientLimit(clients_max, "http.live_clients_max", may_stay)
+        self._seats = ClientLimit(clients_max, "http.status_clients_max", may_stay)
         self._beat = ChangeSignal()
         self._shared: tuple[asyncio.Event, dict[Query, dict[str, str]]] | None = None
         """What watchers are told between two beats, by what they asked for."""

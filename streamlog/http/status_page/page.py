@@ -110,7 +110,7 @@ class StatusPage:
             rates=self._rates,
             chronicle=chronicle,
             interest=self._interest,
-            clients_max=settings.live_clients_max,
+            clients_max=settings.status_clients_max,
             may_stay=may_stay,
         )
         self._tail = Tail(

@@ -16,7 +16,7 @@ from streamlog.wire.errors import check
 
 PERIOD_S: Final = 2.0
 TIMEOUT_MS: Final = 2_000
-GROUPS_MAX: Final = 1_000
+GROUPS_PER_PARTITION_MAX: Final = 1_000
 """Of one node; more are not shown, and it is said how many."""
 AT_ONCE: Final = 100
 
@@ -84,9 +84,9 @@ class RemoteGroups:
         answer = await cluster.ask(node, registry.LIST_GROUPS, {})
         check(answer["error_code"], f"the groups of node {node.node_id}")
         ids = sorted(it["group_id"] for it in answer["groups"])
-        self._hidden[node.node_id] = max(0, len(ids) - GROUPS_MAX)
+        self._hidden[node.node_id] = max(0, len(ids) - GROUPS_PER_PARTITION_MAX)
         found: list[RemoteGroupSource] = []
-        for start in range(0, min(len(ids), GROUPS_MAX), AT_ONCE):
+        for start in range(0, min(len(ids), GROUPS_PER_PARTITION_MAX), AT_ONCE):
             found += await self._describe(cluster, node, ids[start : start + AT_ONCE])
         return found
 

@@ -10,7 +10,7 @@ from aiohttp import web
 
 WRITE_TIMEOUT_S: Final = 10.0
 """A client that takes nothing for so long is let go."""
-RETRY_MS: Final = 1_000
+FETCH_BACKOFF_MS: Final = 1_000
 ADMISSION_CHECK_S: Final = 10.0
 """A stream may last for days: so often it is checked whether its client would still be let in."""
 
@@ -81,7 +81,7 @@ class ClientLimit:
         try:
             await response.prepare(request)
             events = Events(request, response, self._may_stay)
-            await events._write(f"retry: {RETRY_MS}\n\n")
+            await events._write(f"retry: {FETCH_BACKOFF_MS}\n\n")
             await tell(events)
         except (ConnectionError, TimeoutError):
             pass  # it has gone, or takes nothing

@@ -22,14 +22,14 @@ class BatchStagingLimit:
         self,
         room: InflightBytes,
         *,
-        inflight_bytes_max: int,
+        in_flight_bytes_max: int,
         batches_max: int = BATCHES_MAX,
         given_up: Callable[[str, bytes, str], None] = lambda *_: None,
     ) -> None:
         self._room = room
         self.given_up = given_up
         """Told of each batch that was: its stream, its id, why."""
-        self.bytes_max = inflight_bytes_max // ROOM_SHARE
+        self.bytes_max = in_flight_bytes_max // ROOM_SHARE
         self._batches_max = batches_max
         self.count = 0
         """Batches."""

@@ -11,15 +11,17 @@ logger = logging.getLogger(__name__)
 
 
 class InflightBytes:
-    """At the limit nobody reads on, for at most ``stall_ms_max``; then messages are refused."""
+    """At the limit nobody reads on, for at most ``backpressure_timeout_ms``; then messages are refused."""
 
-    def __init__(self, *, inflight_bytes_max: int, stall_ms_max: int, metrics: NodeMetrics) -> None:
+    def __init__(
+        self, *, in_flight_bytes_max: int, backpressure_timeout_ms: int, metrics: NodeMetrics
+    ) -> None:
         self.taken_bytes = 0
         """Handed to ``take`` and not yet given back; may pass the limit by one read."""
         self.refusing = False
         """A stall was not enough; ends when there is room again."""
-        self._inflight_bytes_max = inflight_bytes_max
-        self._stall_s_max = stall_ms_max / 1000
+        self._in_flight_bytes_max = in_flight_bytes_max
+        self._stall_s_max = backpressure_timeout_ms / 1000
         self._metrics = metrics
         self._has_room = asyncio.Event()
         self._has_room.set()
@@ -31,7 +33,7 @@ class InflightBytes:
         if not self.taken_bytes:
             self._empty.clear()
         self.taken_bytes += size_bytes
-        if self.taken_bytes > self._inflight_bytes_max:
+        if self.taken_bytes > self._in_flight_bytes_max:
             self._has_room.clear()
 
     def give_back(self, size_bytes: int) -> None:
@@ -40,7 +42,7 @@ class InflightBytes:
             raise BrokenInvariant("what was given back had been taken")
         if not self.taken_bytes:
             self._empty.set()
-        if self.taken_bytes <= self._inflight_bytes_max and not self._has_room.is_set():
+        if self.taken_bytes <= self._in_flight_bytes_max and not self._has_room.is_set():
             self._has_room.set()
             if self.refusing:
                 self.refusing = False

@@ -52,14 +52,14 @@ AroundRead = Callable[[], AbstractContextManager[None]]
 
 
 class IngestTransport(NatsTransport):
-    """Reads of ``read_bytes``; a close that does not wait for a peer which takes nothing."""
+    """Reads of ``read_buffer_bytes``; a close that does not wait for a peer which takes nothing."""
 
-    def __init__(self, read_bytes: int) -> None:
+    def __init__(self, read_buffer_bytes: int) -> None:
         super().__init__()
-        self._read_bytes = read_bytes
+        self._read_buffer_bytes = read_buffer_bytes
 
     async def connect(self, uri: ParseResult, buffer_size: int, connect_timeout: int) -> None:
-        limit = max(self._read_bytes, LINE_BYTES_MAX)  # the greeting is read as a line
+        limit = max(self._read_buffer_bytes, LINE_BYTES_MAX)  # the greeting is read as a line
         await super().connect(uri, limit, connect_timeout)
         self._limit_writes()
 
@@ -75,7 +75,7 @@ class IngestTransport(NatsTransport):
         """Once it is started, every read goes to ``feed``. The handshake must be over."""
         assert self._io_writer is not None and self._io_reader is not None, "connected"
         transport = cast(asyncio.Transport, self._io_writer.transport)  # uvloop's is one in kind
-        return SocketReader(transport, self._io_reader, feed, buffer_bytes=self._read_bytes)
+        return SocketReader(transport, self._io_reader, feed, buffer_bytes=self._read_buffer_bytes)
 
     @property
     def is_full(self) -> bool:
@@ -113,14 +113,14 @@ class IngestClient(NatsClient):
         receiver: Receiver,
         subscriptions: Subscriptions,
         *,
-        read_bytes: int,
+        read_buffer_bytes: int,
         around_read: AroundRead | None = None,
     ) -> None:
         super().__init__(access)
         self._around_read = around_read
         self._receiver = receiver
         self._subscriptions = subscriptions
-        self._read_bytes = read_bytes
+        self._read_buffer_bytes = read_buffer_bytes
         self._ps = _ParserSlot(self)  # type: ignore[assignment]
         self._controls: list[tuple[str, bytes]] = []
         """What the server said beside messages, not yet acted upon."""
@@ -171,7 +171,7 @@ class IngestClient(NatsClient):
         self._subscriptions.bind(self._parser, self._subscriptions.sids())
 
     def _new_transport(self) -> IngestTransport:
-        return IngestTransport(self._read_bytes)
+        return IngestTransport(self._read_buffer_bytes)
 
     async def _process_connect_init(self) -> None:
         for pong in self._pongs:

@@ -29,9 +29,9 @@ class NatsOptions:
         self.servers: Final = tuple(place.address for place in places)
         self.login: Final = login_of(nats, logins.pop())
         self.tls: Final = tls_of(nats, {place.scheme for place in places})
-        self.reconnect_wait_s: Final = nats.reconnect_wait_ms / 1000
+        self.reconnect_wait_s: Final = nats.reconnect_backoff_ms / 1000
         self.refused_wait_max_s: Final = (
-            max(nats.refused_wait_max_ms, nats.reconnect_wait_ms) / 1000
+            max(nats.reconnect_backoff_max_ms, nats.reconnect_backoff_ms) / 1000
         )
         self._inbox_prefix = f"_INBOX.{nats.domain}"
         self.login.check()

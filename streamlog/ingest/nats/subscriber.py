@@ -29,7 +29,7 @@ class Subscriber:
         *,
         access: NatsOptions,
         name: str,
-        read_bytes: int,
+        read_buffer_bytes: int,
         room: InflightBytes,
         outage: ConnectionState,
         around_read: AroundRead | None = None,
@@ -38,7 +38,7 @@ class Subscriber:
         self._around_read = around_read
         self._access = access
         self._name = name
-        self._read_bytes = read_bytes
+        self._read_buffer_bytes = read_buffer_bytes
         self._room = room
         self._outage = outage
         self._subscriptions = Subscriptions()
@@ -192,7 +192,7 @@ class Subscriber:
             self._access,
             self,
             self._subscriptions,
-            read_bytes=self._read_bytes,
+            read_buffer_bytes=self._read_buffer_bytes,
             around_read=self._around_read,
         )
 

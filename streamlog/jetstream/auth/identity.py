@@ -19,7 +19,7 @@ from streamlog.authz.signature import KEY, NODE, RequestVerifier, node_signature
 from streamlog.config import Settings
 from streamlog.errors import AuthenticationFailed
 from streamlog.secret_file import SecretFile
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 
 REQUEST_INFO: Final = "Nats-Request-Info"
 """Set by nats-server where a request comes through a service import that is shared."""
@@ -45,7 +45,7 @@ class RequestIdentities:
     def __init__(
         self,
         authority: Authority,
-        settings: AccessSection,
+        settings: AuthorizationSection,
         node_secrets: Callable[[], Sequence[bytes]] = tuple,
         now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
     ) -> None:
@@ -136,14 +136,14 @@ def _without_slash(account: str) -> str:
 def node_secrets_of(settings: Settings) -> Callable[[], Sequence[bytes]]:
     """Of the file that all nodes share, read at each use: what is put in its place counts at once.
 
-    Lines, the first of which is signed with; with ``access.node_secret_file`` unset keys made of
+    Lines, the first of which is signed with; with ``authorization.node_secret_file`` unset keys made of
     those of ``sasl.node_password_file``. Whoever may subscribe to what nodes say over NATS has
     signatures to guess a password by, so that each guess is made as slow as one of scrypt is.
     """
     found = _node_secrets(settings)
     if found is None:
         return tuple
-    if settings.access.node_secret_file is not None:
+    if settings.authorization.node_secret_file is not None:
         return found.secrets
     return lambda: tuple(map(stretched, found.secrets()))
 
@@ -171,9 +171,9 @@ def check_node_secrets(settings: Settings) -> None:
 
 
 def _node_secrets(settings: Settings) -> SecretFile | None:
-    own, passwords = settings.access.node_secret_file, settings.sasl.node_password_file
+    own, passwords = settings.authorization.node_secret_file, settings.sasl.node_password_file
     if own is not None:
-        return SecretFile(own, key="access.node_secret_file", noun="secret")
+        return SecretFile(own, key="authorization.node_secret_file", noun="secret")
     if passwords is not None:  # somebody may have chosen them to be short
         return SecretFile(passwords, key="sasl.node_password_file", noun="password", bytes_min=1)
     return None

@@ -107,7 +107,7 @@ class Authenticator:
     def offered(self, *, encrypted: bool) -> tuple[str, ...]:
         """Mechanisms, on a connection of that kind."""
         settings = self.settings
-        if encrypted or settings.plain_without_tls:
+        if encrypted or settings.allow_plain_without_tls:
             return settings.mechanisms
         return tuple(it for it in settings.mechanisms if it != PLAIN)
 

@@ -9,7 +9,7 @@ from streamlog.errors import ConfigError
 from streamlog.kafka.auth.watched_file import WatchedFile
 from streamlog.sections import SaslSection
 
-KEY: Final = "sasl.oauth_keys"
+KEY: Final = "sasl.oauth_jwks_file"
 FILE_BYTES_MAX: Final = 1 << 20
 
 
@@ -18,7 +18,7 @@ class TokenKeys:
 
     def __init__(self, settings: SaslSection) -> None:
         """Raises ConfigError."""
-        assert settings.oauth_keys is not None
+        assert settings.oauth_jwks_file is not None
         assert settings.oauth_issuer is not None
         assert settings.oauth_audience is not None
         self._rules = TokenRules(
@@ -27,7 +27,7 @@ class TokenKeys:
             settings.oauth_principal_claim,
             settings.oauth_clock_skew_ms / 1000,
         )
-        self._keys = WatchedFile(settings.oauth_keys, _read)
+        self._keys = WatchedFile(settings.oauth_jwks_file, _read)
 
     def verify(self, token: str, now_s: float) -> Verified:
         """``now_s``: Unix time. Raises AuthenticationFailed."""

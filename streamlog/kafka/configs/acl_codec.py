@@ -92,7 +92,7 @@ def read_filter(wanted: Message) -> RuleFilter:
 
 def file_note(count: int) -> str:
     """Beside an answer of DescribeAcls, which has no place for it in a rule."""
-    return f"the last {count} of these resources stand in access.file of this node"
+    return f"the last {count} of these resources stand in authorization.rules_file of this node"
 
 
 def read_file_note(message: str | None) -> int:

@@ -30,7 +30,7 @@ _TABLE: Final = (
         "Of clients that come from one address, at once.",
     ),
     NodeConfig(
-        "socket.request.max.bytes", "kafka", "frame_bytes_max", ConfigKind.INT, "The largest request."
+        "socket.request.max.bytes", "kafka", "request_bytes_max", ConfigKind.INT, "The largest request."
     ),
     NodeConfig("fetch.max.bytes", "kafka", "fetch_bytes_max", ConfigKind.INT, "The largest answer."),
     NodeConfig(
@@ -50,19 +50,19 @@ _TABLE: Final = (
         "How long a request between nodes may take.",
     ),
     NodeConfig(
-        "broker.heartbeat.interval.ms", "cluster", "heartbeat_ms", ConfigKind.INT,
+        "broker.heartbeat.interval.ms", "cluster", "heartbeat_interval_ms", ConfigKind.INT,
         "How often the controller hears of this node.",
     ),
     NodeConfig(
-        "broker.session.timeout.ms", "cluster", "session_ms", ConfigKind.INT,
+        "broker.session.timeout.ms", "cluster", "session_timeout_ms", ConfigKind.INT,
         "A node that is not heard of for so long is fenced.",
     ),
     NodeConfig(
-        "replica.lag.time.max.ms", "replication", "replica_lag_time_ms", ConfigKind.LONG,
+        "replica.lag.time.max.ms", "replication", "replica_lag_time_max_ms", ConfigKind.LONG,
         "A follower that is behind for so long is no longer in sync.",
     ),
     NodeConfig(
-        "replica.fetch.wait.max.ms", "replication", "fetch_wait_ms", ConfigKind.INT,
+        "replica.fetch.wait.max.ms", "replication", "fetch_wait_max_ms", ConfigKind.INT,
         "How long a follower's fetch waits for records.",
     ),
     NodeConfig(
@@ -70,7 +70,7 @@ _TABLE: Final = (
         "The most that a follower fetches at once.",
     ),
     NodeConfig(
-        "replica.fetch.backoff.ms", "replication", "retry_ms", ConfigKind.INT,
+        "replica.fetch.backoff.ms", "replication", "fetch_backoff_ms", ConfigKind.INT,
         "The pause after a leader could not be reached.",
     ),
     NodeConfig(

@@ -83,7 +83,7 @@ TOPIC_CONFIGS: Final[dict[str, TopicConfig]] = {
     "auto_pause_ms": TopicConfig(
         ConfigKind.LONG,
         "How long nobody writes to a partition before its files are closed; 0: never.",
-        "auto_pause_ms",
+        "idle_close_ms",
         "streamlog.auto_pause_ms",
     ),
     "min_isr": TopicConfig(

@@ -58,7 +58,7 @@ def _kept(wanted: RuleFilter, context: Context) -> list[dict[str, Any]]:
     if authority is None or authority.file is None:
         return []
     problem = (
-        f"stands in {authority.file} (access.file) of node {context.node_id}: take it out there,"
+        f"stands in {authority.file} (authorization.rules_file) of node {context.node_id}: take it out there,"
         " on each node that has it"
     )
     return [

@@ -95,12 +95,12 @@ class ClientConnection:
         self._peer = peer
         self._context = context
         self._asking = Peer(context, peer.rpartition(":")[0])
-        room = room or RequestMemory(context.settings.receive_bytes_max)
+        room = room or RequestMemory(context.settings.queued_request_bytes_max)
         self._seat = room.seat(self._asking.answerable, self._make_room)
         self._readers = readers
         self._sent = context.metrics.fetch_bytes[channel.path]
         self._copied = context.metrics.fetch_bytes["copy"]
-        self._frames = FrameSplitter(context.settings.frame_bytes_max)
+        self._frames = FrameSplitter(context.settings.request_bytes_max)
         self._poll: RequestWait | None = None  # of the request being answered
         self._late: deque[DeferredResponse] = deque()  # in the order of their requests
         self._sending_late = False
@@ -159,7 +159,7 @@ class ClientConnection:
             self._seat.move(self._asking.answerable)
         settings, may_ask = self._context.settings, self._asking.is_let_in
         if not may_ask:
-            most = min(settings.frame_bytes_max, settings.newcomer_frame_bytes_max)
+            most = min(settings.request_bytes_max, settings.unauthenticated_request_bytes_max)
             self._frames.frame_bytes_max = most
         while not self._stopping:
             request = self._frames.next_frame()
@@ -177,7 +177,7 @@ class ClientConnection:
             if self._asking.is_let_in:
                 self._settled()
                 self._seat.move(self._asking.answerable)
-                self._frames.frame_bytes_max = settings.frame_bytes_max
+                self._frames.frame_bytes_max = settings.request_bytes_max
                 return
 
     async def _serve(self) -> None:

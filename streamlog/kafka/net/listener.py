@@ -43,9 +43,11 @@ class Listener:
         self._connections: dict[ClientConnection, asyncio.Task[None]] = {}
         self._hosts: Counter[str] = Counter()  # connections by the place they come from
         settings = context.settings
-        self._newcomers = UnauthenticatedLimit(settings.newcomers_max, settings.newcomer_timeout_ms)
+        self._newcomers = UnauthenticatedLimit(
+            settings.unauthenticated_connections_max, settings.handshake_timeout_ms
+        )
         self._room = RequestMemory(
-            settings.receive_bytes_max, settings.receive_bytes_per_client_max
+            settings.queued_request_bytes_max, settings.queued_request_bytes_per_client_max
         )
         self._closings = CloseLog()
         self._readers = ThreadPoolExecutor(DISK_READERS, thread_name_prefix="cold-read")
@@ -167,7 +169,7 @@ class Listener:
             return
         if not self._newcomers.admit(channel.end):
             channel.close()
-            self._refuse(sock, peer, "newcomer", settings.newcomers_max)
+            self._refuse(sock, peer, "newcomer", settings.unauthenticated_connections_max)
             return
         connection = ClientConnection(
             channel,

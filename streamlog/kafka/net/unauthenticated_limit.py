@@ -25,8 +25,8 @@ class UnauthenticatedLimit:
     else the new one is not let in.
     """
 
-    def __init__(self, newcomers_max: int, timeout_ms: int) -> None:
-        self._newcomers_max = newcomers_max
+    def __init__(self, unauthenticated_connections_max: int, timeout_ms: int) -> None:
+        self._unauthenticated_connections_max = unauthenticated_connections_max
         self._timeout_ms = timeout_ms
         self._since: dict[Leave, float] = {}  # loop time, by what makes them leave
         self._timer: asyncio.TimerHandle | None = None
@@ -38,12 +38,16 @@ class UnauthenticatedLimit:
         """False: no room. ``leave`` is called if it takes too long."""
         loop = asyncio.get_running_loop()
         now_s = loop.time()
-        if len(self._since) >= self._newcomers_max:
+        if len(self._since) >= self._unauthenticated_connections_max:
             oldest, since_s = next(iter(self._since.items()))
             if now_s - since_s < GRACE_S:
                 return False
             del self._since[oldest]
-            oldest(HandshakeTimedOut(f"{self._newcomers_max} others wait to be let in"))
+            oldest(
+                HandshakeTimedOut(
+                    f"{self._unauthenticated_connections_max} others wait to be let in"
+                )
+            )
         self._since[leave] = now_s
         if self._timer is None:
             self._timer = loop.call_at(now_s + self._timeout_ms / 1000, self._look)

@@ -46,7 +46,7 @@ class KeyRing:
         if self.current is None:
             raise EncryptionKeyMissing(
                 "the stream is encrypted and this node has no key to encrypt by; name one as"
-                " encryption.current"
+                " encryption.active_key"
             )
 
     def new_data_key(self, since: int = 0, scope: str = NO_SCOPE) -> tuple[bytes, WrappedKey]:

@@ -75,7 +75,7 @@ def check_encryptable(records: Iterable[MetadataRecord]) -> None:
         if isinstance(record, StreamCreated | StreamUpdated) and record.config.encrypted:
             raise InvalidStreamConfig(
                 "encrypted: the controller has no key to encrypt by; give every node"
-                " encryption.keys and encryption.current first"
+                " encryption.keys and encryption.active_key first"
             )
 
 

@@ -13,21 +13,21 @@ _FOR_EVER: Final = float("inf")
 class Lease:
     """Lent by the controller with each heartbeat, counted from when that was sent.
 
-    A controller fences a node only after ``session_ms`` of silence, and a new controller only so
+    A controller fences a node only after ``session_timeout_ms`` of silence, and a new controller only so
     long after it has begun, so that nobody leads in the node's place while it holds the lease. For
     that the one that lends must still have been the controller then: a controller that is cut off
     from the quorum, or stood still, answers heartbeats until it notices. So it tells for how long
-    its quorum has not confirmed it. The lease ends before ``session_ms`` after the last
+    its quorum has not confirmed it. The lease ends before ``session_timeout_ms`` after the last
     confirmation, with half of what a session is longer than the lease to spare.
 
     A node that alone is the quorum needs nobody's leave.
     """
 
     def __init__(
-        self, length_ms: int, session_ms: int, *, clock: Callable[[], float] = clock_s
+        self, length_ms: int, session_timeout_ms: int, *, clock: Callable[[], float] = clock_s
     ) -> None:
         self._length_s = length_ms / 1000
-        self._unconfirmed_max_s = (session_ms - length_ms) / 2000
+        self._unconfirmed_max_s = (session_timeout_ms - length_ms) / 2000
         self._clock = clock
         self._until = 0.0
         self._told = False  # what the listeners heard last

@@ -43,7 +43,7 @@ class Membership:
         applied_offset: Callable[[], int],
         needs_no_lease: Callable[[], bool],
     ) -> None:
-        self.lease = Lease(settings.lease_ms, settings.session_ms)
+        self.lease = Lease(settings.leader_lease_ms, settings.session_timeout_ms)
         self.node_epoch = -1
         """Of this process; -1 before it has registered."""
         self.waiting_for = "the controller"
@@ -60,8 +60,8 @@ class Membership:
         """By how much the time that most nodes agree on is ahead of the controller's clock."""
         self._node_id = node_id
         self._incarnation = incarnation
-        self._heartbeat_s = settings.heartbeat_ms / 1000
-        self._session_s = settings.session_ms / 1000
+        self._heartbeat_s = settings.heartbeat_interval_ms / 1000
+        self._session_s = settings.session_timeout_ms / 1000
         self._stamp_s = settings.stamp_ms / 1000
         self._grant = grant
         self._applied_offset = applied_offset

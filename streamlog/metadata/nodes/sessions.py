@@ -1,6 +1,6 @@
 """Which nodes are alive, as the controller knows: soft state that dies with its office. Pure.
 
-Heartbeats extend a session; it ends when none came for ``session_ms``, or when somebody has seen
+Heartbeats extend a session; it ends when none came for ``session_timeout_ms``, or when somebody has seen
 that the process is gone. All times are of the controller's own ``clock``.
 """
 
@@ -44,8 +44,10 @@ class _Reported(NamedTuple):
 class Sessions:
     """The nodes that this controller counts as alive, and what is said of leaders."""
 
-    def __init__(self, session_ms: int, *, report_window_ms: int = REPORT_WINDOW_MS) -> None:
-        self._session_ms = session_ms
+    def __init__(
+        self, session_timeout_ms: int, *, report_window_ms: int = REPORT_WINDOW_MS
+    ) -> None:
+        self._session_timeout_ms = session_timeout_ms
         self._report_window_ms = report_window_ms
         self._sessions: dict[NodeId, _Session] = {}
         self._reports: dict[_Reported, dict[NodeId, int]] = {}  # who said so, and when
@@ -60,7 +62,7 @@ class Sessions:
         self.levels.clear()
         self._clocks.clear()
         self._sessions = {
-            node.node_id: _Session(node.epoch, now_ms + self._session_ms, was_heard=False)
+            node.node_id: _Session(node.epoch, now_ms + self._session_timeout_ms, was_heard=False)
             for node in image.nodes.values()
             if not node.fenced
         }
@@ -72,7 +74,7 @@ class Sessions:
             return
         if known is not None and node_epoch > known.node_epoch:
             self.levels.pop(node_id, None)
-        self._sessions[node_id] = _Session(node_epoch, now_ms + self._session_ms)
+        self._sessions[node_id] = _Session(node_epoch, now_ms + self._session_timeout_ms)
 
     def told(self, node_id: NodeId, levels: tuple[int, int] | None) -> None:
         """Which feature levels it knows; None: it does not say."""
@@ -120,12 +122,12 @@ class Sessions:
         self._sessions.pop(node_id, None)
 
     def expired(self, now_ms: int) -> list[NodeSession]:
-        """Sessions that are over, to be fenced; told every ``session_ms`` until ``fenced``."""
+        """Sessions that are over, to be fenced; told every ``session_timeout_ms`` until ``fenced``."""
         over: list[NodeSession] = []
         for node_id, session in self._sessions.items():
             if session.expiry_ms <= now_ms:
                 session.is_over = True
-                session.expiry_ms = now_ms + self._session_ms
+                session.expiry_ms = now_ms + self._session_timeout_ms
                 over.append(NodeSession(node_id, session.node_epoch))
         return over
 

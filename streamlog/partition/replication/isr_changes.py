@@ -54,7 +54,7 @@ class IsrChanges:
 
     async def run(self) -> None:
         """For as long as the node runs; all are looked at now and then, for who lags."""
-        interval_s = self._settings.replica_lag_time_ms / 2 / 1000
+        interval_s = self._settings.replica_lag_time_max_ms / 2 / 1000
         loop = asyncio.get_running_loop()
         next_look = loop.time() + interval_s
         while True:
@@ -65,13 +65,13 @@ class IsrChanges:
                 next_look = loop.time() + interval_s
                 self._due |= dict.fromkeys(self._led())
             if not await self._put(self._take()):
-                await asyncio.sleep(self._settings.retry_ms / 1000)
+                await asyncio.sleep(self._settings.fetch_backoff_ms / 1000)
             if not self._due:
                 self._some.clear()
 
     def _take(self) -> Asked:
         asked: Asked = []
-        now_ms, lag_time_ms = clock_ms(), self._settings.replica_lag_time_ms
+        now_ms, lag_time_ms = clock_ms(), self._settings.replica_lag_time_max_ms
         while self._due and len(asked) < CHANGES_MAX:
             partition = next(iter(self._due))
             del self._due[partition]

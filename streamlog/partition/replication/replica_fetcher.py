@@ -239,7 +239,7 @@ class ReplicaFetcher:
 
     def _due_ms(self) -> int:
         """How long the request may wait: a partition that was set back is due then."""
-        longest = self._settings.fetch_wait_ms
+        longest = self._settings.fetch_wait_max_ms
         now = asyncio.get_running_loop().time()
         due = [it.until for it in self._setbacks.values() if it.until > now]
         return min(longest, int((min(due) - now) * 1000) + 1) if due else longest
@@ -356,7 +356,7 @@ class ReplicaFetcher:
         self._disconnect()
         if not had_answered:
             self._tell_unreachable(str(error))
-            await self._pause(self._settings.retry_ms)
+            await self._pause(self._settings.fetch_backoff_ms)
 
     def _disconnect(self) -> None:
         """The next request, on another connection, names everything."""
@@ -411,4 +411,4 @@ class ReplicaFetcher:
             extra=partition.place(error),
         )
         setback.until = asyncio.get_running_loop().time() + setback.delay_ms / 1000
-        setback.delay_ms = min(2 * setback.delay_ms, self._settings.retry_ms)
+        setback.delay_ms = min(2 * setback.delay_ms, self._settings.fetch_backoff_ms)

@@ -62,7 +62,7 @@ class Spells:
 
 
 class DiskSpace:
-    """Full from the first write that finds no room, until as much as ``reserve_bytes`` fits.
+    """Full from the first write that finds no room, until as much as ``metadata_reserve_bytes`` fits.
 
     Nothing is written to a log meanwhile: what little room there is is for the metadata. ``run`` as
     a task: it looks for room by itself, for there may be no publisher to try.
@@ -84,12 +84,12 @@ class DiskSpace:
         self.is_full = False
         self._path = str(data_dir / f"space{TEMPORARY_SUFFIX}")
         self._disk = disk
-        self._size_bytes = settings.reserve_bytes
-        self._interval_s = settings.space_check_ms / 1000
+        self._size_bytes = settings.metadata_reserve_bytes
+        self._interval_s = settings.disk_check_interval_ms / 1000
         self._reserve = reserve
         self._changed = changed
         self._removal = removal
-        self._spells = Spells(settings.space_check_ms)
+        self._spells = Spells(settings.disk_check_interval_ms)
 
     def ran_out(self, error: StorageFull | OSError) -> None:
         """A write has found no room."""

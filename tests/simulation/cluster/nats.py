@@ -154,7 +154,7 @@ class SimIngestClient:
         receiver: Receiver,
         subscriptions: Subscriptions,
         *,
-        read_bytes: int,
+        read_buffer_bytes: int,
         around_read: None = None,
     ) -> None:
         assert Host.current is not None

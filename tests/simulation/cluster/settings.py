@@ -21,9 +21,9 @@ def cluster_section(voters: int) -> ClusterSection:
         voters=tuple(
             f"{number}@{host_name(NodeId(number))}:{PORT}" for number in range(1, voters + 1)
         ),
-        heartbeat_ms=200,
-        session_ms=1_200,
-        lease_ms=900,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=1_200,
+        leader_lease_ms=900,
         election_timeout_ms=400,
         request_timeout_ms=800,
         leader_rebalance_ms=5_000,
@@ -32,7 +32,9 @@ def cluster_section(voters: int) -> ClusterSection:
 
 def replication_section(fetch_bytes_max: int | None = None) -> ReplicationSection:
     """``fetch_bytes_max``: less than anybody may set, so that it takes its time to catch up."""
-    section = ReplicationSection(replica_lag_time_ms=1_500, fetch_wait_ms=400, retry_ms=50)
+    section = ReplicationSection(
+        replica_lag_time_max_ms=1_500, fetch_wait_max_ms=400, fetch_backoff_ms=50
+    )
     if fetch_bytes_max is None:
         return section
     return section.model_copy(update={"fetch_bytes_max": fetch_bytes_max})
@@ -44,6 +46,6 @@ def log_section(sync: SyncPolicy) -> LogSection:
     )
 
 
-NATS = NatsSection(reconnect_wait_ms=100)
+NATS = NatsSection(reconnect_backoff_ms=100)
 INGEST = IngestSection()
 KAFKA = KafkaSection()

@@ -52,7 +52,7 @@ MUTUAL = {"cert": "/c", "key": "/k", "client_ca": "/ca", "client_auth": "require
         ({"tls": MUTUAL, "cluster": VOTERS}, True),
         ({"tls": MUTUAL}, False),
         ({"cluster": VOTERS}, False),
-        ({"tls": MUTUAL, "cluster": VOTERS, "access": {"node_secret_file": "/s"}}, False),
+        ({"tls": MUTUAL, "cluster": VOTERS, "authorization": {"node_secret_file": "/s"}}, False),
     ],
 )
 def test_nodes_that_share_no_secret_are_told(

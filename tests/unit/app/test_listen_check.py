@@ -43,7 +43,7 @@ def test_what_is_local(host: str, local: bool) -> None:
         ({"http": OUT}, "http.host"),
         ({"kafka": OUT, "tls": CERT}, "kafka.host"),
         ({"kafka": OUT, "tls": {**CERT, "client_auth": "optional"}}, "kafka.host"),
-        ({"kafka": OUT, "http": {**OUT, "insecure": True}}, "kafka.host"),
+        ({"kafka": OUT, "http": {**OUT, "allow_unauthenticated": True}}, "kafka.host"),
         ({"http": {**OUT, "tls_client_auth": "none"}, "tls": MUTUAL}, "http.host"),
         ({"http": {**OUT, "tls": False}, "tls": MUTUAL}, "http.host"),
         ({"http": {**OUT, "tls": False, "token_file": "/t"}, "tls": MUTUAL}, "http.host"),
@@ -53,7 +53,7 @@ def test_an_open_door_is_refused(sections: dict[str, dict[str, Any]], key: str) 
     with pytest.raises(ConfigError, match="nobody is asked who they are") as caught:
         check_exposure(settings(**sections))
     assert caught.value.key == key
-    assert "security.insecure" in caught.value.remedy
+    assert "security.allow_unauthenticated" in caught.value.remedy
 
 
 SCRAM = {"mechanisms": ["SCRAM-SHA-512"]}
@@ -63,7 +63,7 @@ SCRAM = {"mechanisms": ["SCRAM-SHA-512"]}
 def test_optional_security_is_none_and_is_warned_of(
     sections: dict[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
-    optional = settings(**sections, security={"optional": True})
+    optional = settings(**sections, security={"permissive": True})
     assert not optional.authentication_on
     with caplog.at_level(logging.WARNING):
         check_exposure(optional)
@@ -71,7 +71,7 @@ def test_optional_security_is_none_and_is_warned_of(
         "optional: whoever shows nothing may do anything"
     ]
     with pytest.raises(ConfigError, match="nobody is asked who they are"):
-        check_exposure(settings(**sections, security={"optional": True}, kafka=OUT))
+        check_exposure(settings(**sections, security={"permissive": True}, kafka=OUT))
 
 
 @pytest.mark.parametrize(
@@ -79,13 +79,13 @@ def test_optional_security_is_none_and_is_warned_of(
     [
         ({}, "neither TLS nor a login is set up"),
         ({"tls": CERT, "kafka": {"tls": False}}, "neither TLS nor a login is set up"),
-        ({"tls": CERT, "kafka": {"frame_bytes_max": 400 << 20}}, "begins as TLS does"),
+        ({"tls": CERT, "kafka": {"request_bytes_max": 400 << 20}}, "begins as TLS does"),
     ],
 )
 def test_what_cannot_be_optional_is_told(sections: dict[str, dict[str, Any]], told: str) -> None:
     with pytest.raises(ConfigError, match=told) as caught:
-        check_exposure(settings(**sections, security={"optional": True}))
-    assert caught.value.key == "security.optional"
+        check_exposure(settings(**sections, security={"permissive": True}))
+    assert caught.value.key == "security.permissive"
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,18 @@ def test_what_cannot_be_optional_is_told(sections: dict[str, dict[str, Any]], to
         ({}, []),
         ({"kafka": OUT, "http": OUT, "tls": MUTUAL}, []),
         ({"http": {**OUT, "token_file": "/t"}, "tls": {**MUTUAL, "client_auth": "none"}}, []),
-        ({"kafka": OUT, "http": OUT, "security": {"insecure": True}}, ["kafka", "http"]),
-        ({"kafka": OUT, "tls": MUTUAL, "http": {**OUT, "tls": False, "insecure": True}}, ["http"]),
+        (
+            {"kafka": OUT, "http": OUT, "security": {"allow_unauthenticated": True}},
+            ["kafka", "http"],
+        ),
+        (
+            {
+                "kafka": OUT,
+                "tls": MUTUAL,
+                "http": {**OUT, "tls": False, "allow_unauthenticated": True},
+            },
+            ["http"],
+        ),
     ],
 )
 def test_what_is_meant_is_warned_of(

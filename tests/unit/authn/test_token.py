@@ -19,7 +19,7 @@ from tests.signed_tokens import (
 )
 
 RULES = TokenRules(ISSUER, AUDIENCE)
-SETTING = "sasl.oauth_keys"
+SETTING = "sasl.oauth_jwks_file"
 HOUR_S = 3600
 
 
@@ -123,7 +123,7 @@ def test_keys_of_other_kinds_are_passed_over() -> None:
     ]
     keys = KeySet({"keys": [*others, public_jwk("ES256")]}, SETTING)
     assert len(keys) == 1
-    with pytest.raises(ConfigError, match=r"sasl\.oauth_keys"):
+    with pytest.raises(ConfigError, match=r"sasl\.oauth_jwks_file"):
         KeySet({"keys": others}, SETTING)
 
 
@@ -132,7 +132,7 @@ def test_keys_of_other_kinds_are_passed_over() -> None:
     [None, [], {}, {"keys": []}, {"keys": "x"}, {"keys": [{**public_jwk("ES256"), "d": "AAAA"}]}],
 )
 def test_a_file_that_is_no_key_set_is_told_with_the_remedy(content: Any) -> None:
-    with pytest.raises(ConfigError, match=r"sasl\.oauth_keys"):
+    with pytest.raises(ConfigError, match=r"sasl\.oauth_jwks_file"):
         KeySet(content, SETTING)
 
 

@@ -14,7 +14,7 @@ from streamlog.authz import authority as module
 from streamlog.authz.authority import Authority
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ConfigError, StreamNotFound, TopicForbidden
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 from tests.kafka_node import until
 from tests.restricted import ALICE, Heard, rule
 
@@ -29,7 +29,7 @@ class World:
     ) -> None:
         self.rules = RuleBook()
         self.audit = Heard()
-        section = AccessSection.model_validate({"file": file, **settings})
+        section = AuthorizationSection.model_validate({"rules_file": file, **settings})
         self.authority = Authority(section, lambda: self.rules, self.audit, enforced=enforced)
 
     def access(self, session: Session = ALICE) -> Permissions:
@@ -156,7 +156,7 @@ def test_what_is_denied_below_a_wildcard_denies_it() -> None:
 
 def test_super_users_are_named_with_their_kind() -> None:
     with pytest.raises(ValueError, match="User:admin"):
-        AccessSection(super_users=("admin",))
+        AuthorizationSection(super_users=("admin",))
     access = World(super_users=("User:alice",)).access()
     assert access.allows_cluster(Operation.ALTER)
     access = World(super_users=("User:alice",)).access(Session(Principal.user("bob")))

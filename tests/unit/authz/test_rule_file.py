@@ -62,7 +62,7 @@ def test_what_is_wrong_is_said(tmp_path: Path, content: str, why: str) -> None:
     path.write_text(content)
     with pytest.raises(ConfigError, match=why) as caught:
         read_rules(path)
-    assert caught.value.key == "access.file"
+    assert caught.value.key == "authorization.rules_file"
 
 
 def test_files_that_are_none_and_too_many_rules(

@@ -30,7 +30,7 @@ MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512", "PLAIN")
 
 def sasl(**settings: Any) -> SaslSection:
     return SaslSection(
-        mechanisms=MECHANISMS, plain_without_tls=True, failure_delay_ms=0, **settings
+        mechanisms=MECHANISMS, allow_plain_without_tls=True, failure_delay_ms=0, **settings
     )
 
 

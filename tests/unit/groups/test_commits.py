@@ -94,7 +94,7 @@ def test_a_commit_is_a_sign_of_life() -> None:
 
 
 def test_limits() -> None:
-    limits = {"offset_metadata_bytes_max": 3, "offsets_max": 2, "groups_max": 2}
+    limits = {"offset_metadata_bytes_max": 3, "offsets_max": 2, "groups_per_partition_max": 2}
     world = GroupWorld(NO_DELAY.model_copy(update=limits))
     assert told(world.commit(5, metadata="four")) is ErrorCode.offset_metadata_too_large
     assert world.state() is None

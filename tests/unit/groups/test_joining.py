@@ -149,7 +149,7 @@ def test_a_second_request_of_a_member_takes_the_place_of_the_first() -> None:
 
 
 def test_a_full_group_takes_no_more() -> None:
-    world = GroupWorld(NO_DELAY.model_copy(update={"members_max": 2}))
+    world = GroupWorld(NO_DELAY.model_copy(update={"group_size_max": 2}))
     members = world.stable(2)
     assert world.join().result.error is ErrorCode.group_max_size_reached
     assert world.join(needs_known_id=True).result.error is ErrorCode.group_max_size_reached
@@ -157,7 +157,7 @@ def test_a_full_group_takes_no_more() -> None:
 
 
 def test_ids_that_were_given_out_count_towards_its_size() -> None:
-    world = GroupWorld(NO_DELAY.model_copy(update={"members_max": 2}))
+    world = GroupWorld(NO_DELAY.model_copy(update={"group_size_max": 2}))
     given = [world.join(needs_known_id=True).result for _ in range(3)]
     assert [it.error for it in given] == [
         ErrorCode.member_id_required, ErrorCode.member_id_required,
@@ -189,7 +189,7 @@ def test_nor_all_groups_together() -> None:
 
 
 def test_there_are_only_so_many_groups() -> None:
-    world = GroupWorld(NO_DELAY.model_copy(update={"groups_max": 1}))
+    world = GroupWorld(NO_DELAY.model_copy(update={"groups_per_partition_max": 1}))
     world.stable()
     assert world.join(group="other").result.error is ErrorCode.policy_violation
 

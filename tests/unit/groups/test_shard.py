@@ -263,7 +263,7 @@ async def test_too_few_replicas_refuse_at_once() -> None:
 
 
 async def test_only_so_much_waits_for_its_commit() -> None:
-    world = await loaded(SETTINGS.model_copy(update={"writes_max": 2}))
+    world = await loaded(SETTINGS.model_copy(update={"pending_writes_max": 2}))
     world.partition.commits = False
     first = [world.commit(offset) for offset in range(2)]
     busy = ErrorCode.coordinator_load_in_progress

@@ -23,7 +23,7 @@ from streamlog.http.site import Site
 from streamlog.http.tokens import Tokens
 from streamlog.ledger.metrics import LedgerMetrics
 from streamlog.ledger.site import HttpDoor, LedgerSite
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
@@ -42,7 +42,7 @@ class Served:
     def __init__(self, tokens: Path, kind: str) -> None:
         self.scrapes = 0
         if kind == "node":
-            access = Authority(AccessSection(), RuleBook, Heard(), enforced=True)
+            access = Authority(AuthorizationSection(), RuleBook, Heard(), enforced=True)
             self.site: Any = Site(
                 "127.0.0.1",
                 0,

@@ -14,7 +14,7 @@ from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.errors import AuthenticationFailed
 from streamlog.http.access import HttpAccess, may_stay
-from streamlog.sections import AccessSection
+from streamlog.sections import AuthorizationSection
 
 pytestmark = pytest.mark.filterwarnings("ignore:It is recommended to use web.RequestKey")
 
@@ -29,7 +29,7 @@ class World:
         tokens.write_text(f"{TOKEN}\n")
         self.tokens = tokens
         self.passwords = {"bob": "secret"}
-        settings = AccessSection(super_users=("User:bob",))
+        settings = AuthorizationSection(super_users=("User:bob",))
         authority = Authority(settings, RuleBook, Audit(), enforced=True)
         self.access = HttpAccess(authority, token_file=tokens, log_in=self.log_in)
         self.request: web.Request | None = None

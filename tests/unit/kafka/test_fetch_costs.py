@@ -73,7 +73,7 @@ async def test_who_has_logged_in_costs_a_call_more(node: KafkaNode) -> None:
     await _fill(node)
     async with RawClient(node.port) as client:
         open_to_all = await _costs(client)
-    sasl = SaslSection(mechanisms=("PLAIN",), plain_without_tls=True)
+    sasl = SaslSection(mechanisms=("PLAIN",), allow_plain_without_tls=True)
     async with KafkaNode(sasl=sasl) as guarded:
         guarded.metadata.add_user("alice", "secret")
         await _fill(guarded)

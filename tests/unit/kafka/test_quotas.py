@@ -124,7 +124,7 @@ async def test_a_fetch_is_never_larger_than_what_may_be_saved_up(node: KafkaNode
 
 
 async def test_a_session_loses_nothing_while_its_client_waits() -> None:
-    async with KafkaNode(quota_window_ms=100) as node, RawClient(node.port) as client:
+    async with KafkaNode(quota_burst_ms=100) as node, RawClient(node.port) as client:
         partition = await node.add_stream("flights", 2)
         partition.append([bytes(1_000)])
         size = partition.batches[0].length

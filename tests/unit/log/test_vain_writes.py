@@ -123,7 +123,7 @@ class _SatedFile(OsFile):
 async def test_a_look_whether_a_disk_has_room(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    settings = LogSection(space_check_ms=10, reserve_bytes=64 * 1024)
+    settings = LogSection(disk_check_interval_ms=10, metadata_reserve_bytes=64 * 1024)
     space = DiskSpace(tmp_path, SatedDisk(), settings, reserve=None, changed=lambda: None)
     space._spells = Spells(0)
     space.ran_out(StorageFull("now"))

@@ -31,7 +31,7 @@ def checkpointed(world: ReplicaWorld, node: ReplicaNode) -> int:
 
 
 async def test_an_acknowledged_purge_outlives_its_leader(tmp_path: Path) -> None:
-    async with replicas(tmp_path, fetch_wait_ms=30_000) as world:
+    async with replicas(tmp_path, fetch_wait_max_ms=30_000) as world:
         partition = await filled(world)
         assert await partition.purge(7) == 7
         starts = {node.partition().log_start_offset for node in world.nodes.values()}
@@ -173,7 +173,7 @@ async def test_no_file_goes_before_the_log_start_is_durable(tmp_path: Path) -> N
 async def test_a_follower_that_begins_anew_says_first_where(tmp_path: Path) -> None:
     """What it had lies below all that its leader has."""
     disk = FailingDisk()
-    async with ReplicaWorld(tmp_path, 1, replica_lag_time_ms=60_000) as world:
+    async with ReplicaWorld(tmp_path, 1, replica_lag_time_max_ms=60_000) as world:
         follower = await world.start(2, disk)
         await world.create(replicas=2, min_isr=1)
         if world.leader is follower:

@@ -22,7 +22,7 @@ MOMENT_S = 0.1
 @asynccontextmanager
 async def three(path: Path) -> AsyncIterator[ReplicaWorld]:
     """The stream ``s`` on nodes 1 and 2, led by 1, with some records; node 3 keeps nothing."""
-    async with ReplicaWorld(path, 3, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(path, 3, fetch_wait_max_ms=10) as world:
         config = StreamConfig.of(name="s", replicas=2, min_isr=1)
         await world.ask(c.PlaceStream(config=config, assignments=(ids(1, 2),)))
         for value in VALUES:
@@ -127,7 +127,7 @@ async def test_a_leader_that_has_not_heard_of_it_asks_for_patience(tmp_path: Pat
 
 async def test_a_single_replica_goes_on_over_moves_of_itself(tmp_path: Path) -> None:
     """From node 1 to 2 and back, while node 1 hears of nothing until it is over."""
-    async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(tmp_path, 2, fetch_wait_max_ms=10) as world:
         config = StreamConfig.of(name="s", replicas=1)
         await world.ask(c.PlaceStream(config=config, assignments=(ids(1),)))
         for value in VALUES:

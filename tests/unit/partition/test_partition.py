@@ -147,7 +147,7 @@ async def test_a_purge_that_cannot_be_kept_is_refused(world: World) -> None:
 
 async def test_a_full_disk_refuses_keeps_and_recovers(world: World) -> None:
     disk = FailingDisk()
-    async with world.node(disk, space_check_ms=10) as registry:
+    async with world.node(disk, disk_check_interval_ms=10) as registry:
         await world.create("s")
         partition = registry.partition(tp("s"))
         assert await publish(partition, b"kept") == 0

@@ -27,7 +27,7 @@ async def recreated(path: Path, *, late: int) -> AsyncIterator[ReplicaWorld]:
     """The stream ``s`` on nodes 1 and 2, led by 1; then another of that name, of which node
     ``late`` has not heard.
     """
-    async with ReplicaWorld(path, 2, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(path, 2, fetch_wait_max_ms=10) as world:
         await create(world)
         for number in range(RECORDS):
             await publish(world[1].partition(), b"old %d" % number)
@@ -117,7 +117,7 @@ async def test_an_answer_about_the_old_one_is_not_taken_for_the_new_one(
             await go_on.wait()
         return answer
 
-    async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(tmp_path, 2, fetch_wait_max_ms=10) as world:
         await create(world)
         monkeypatch.setattr(ReplicaFetcher, "_exchange", exchange)
         world[1].partition().append(run_of(b"old"), ack := Told())

@@ -189,7 +189,7 @@ async def test_a_full_disk_has_room_only_when_files_are_unlinked(world: World) -
             return super().create(path)
 
     looked: list[bool] = []
-    async with world.node(Slow(), **SMALL, space_check_ms=10) as registry:
+    async with world.node(Slow(), **SMALL, disk_check_interval_ms=10) as registry:
         partition = await filled(world, registry, "s")
         await partition.purge(9)
         partition.ran_out_of_room(StorageFull("full"))

@@ -301,7 +301,7 @@ async def test_a_partition_that_cannot_be_opened_is_offline_and_others_go_on(wor
 
 async def test_no_room_for_a_new_partition(world: World) -> None:
     disk = FailingDisk()
-    async with world.node(disk, space_check_ms=10) as registry:
+    async with world.node(disk, disk_check_interval_ms=10) as registry:
         disk.faults.break_("make_directory", code=errno.ENOSPC)
         await world.create("s")
         with pytest.raises(Unavailable):
@@ -324,7 +324,7 @@ async def test_what_could_not_be_opened_for_want_of_room_or_files_is_opened_late
         await publish(registry.partition(tp("s")), b"a")
     disk = FailingDisk()
     disk.faults.break_("make_directory", code=code, path="streams/s")
-    async with world.node(disk, space_check_ms=10) as registry:
+    async with world.node(disk, disk_check_interval_ms=10) as registry:
         heard: list[TopicPartition] = []
         registry.add_listener(heard.append)
         with pytest.raises(Unavailable):
@@ -391,7 +391,7 @@ async def test_checkpoints_that_cannot_be_written_put_only_a_namesake_offline(
         await world.create("s")
         await publish(registry.partition(tp("s")), b"old")
     disk = FailingDisk()
-    async with world.node(disk, space_check_ms=10) as registry:
+    async with world.node(disk, disk_check_interval_ms=10) as registry:
         await world.delete("s")
         disk.faults.break_("write_small", code=errno.ENOSPC, path="checkpoint")
         await world.create("s")

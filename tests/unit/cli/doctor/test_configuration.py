@@ -35,14 +35,14 @@ def test_the_defaults_are_well() -> None:
     [
         ({"kafka": {"host": "0.0.0.0"}}, "failed", "no kafka.advertised_host"),
         ({"kafka": {"port": 9464}}, "failed", "are both 9464"),
-        ({"http": {"host": "0.0.0.0", "tail": "on"}}, "warning", "reads every stream"),
+        ({"http": {"host": "0.0.0.0", "show_payloads": "on"}}, "warning", "reads every stream"),
         ({"log": {"segment_bytes": 65536}}, "warning", "log.segment_bytes (65536) is less"),
         ({"log": {"sync": "os"}}, "note", "log.sync is os"),
         ({"nats": {"servers": ("nats://far:4222",), "token": "t"}}, "warning", "in the clear"),
         (
-            {"replication": {"replica_lag_time_ms": 1000}},
+            {"replication": {"replica_lag_time_max_ms": 1000}},
             "warning",
-            "no less than replication.replica_lag_time_ms",
+            "no less than replication.replica_lag_time_max_ms",
         ),
         (
             {"cluster": {"voters": THREE}, "kafka": FAR},

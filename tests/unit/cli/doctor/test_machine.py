@@ -64,7 +64,7 @@ def test_files_with_secrets_are_for_one_user(tmp_path: Path) -> None:
     key.write_text("s3cret")
     key.chmod(0o640)
     nats = {"token": "t", "nkey_seed": seed}
-    keys = {"keys": {"k1": f"file:{key}", "k2": "env:KEY"}, "current": "k1"}
+    keys = {"keys": {"k1": f"file:{key}", "k2": "env:KEY"}, "active_key": "k1"}
     looked_at = settings(tmp_path, nats=nats, encryption=keys)
     found = [it for it in limits.examine(looked_at, config) if it.state != "ok"]
     said = " ".join(it.said for it in found)

@@ -14,7 +14,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (tmp_path / name).write_text(bytes([number] * 32).hex())
     path = tmp_path / "node.toml"
     path.write_text(
-        f'[node]\ndata_dir = "{tmp_path}"\n[encryption]\ncurrent = "new"\n'
+        f'[node]\ndata_dir = "{tmp_path}"\n[encryption]\nactive_key = "new"\n'
         f'[encryption.keys]\nold = "file:{tmp_path}/old"\nnew = "file:{tmp_path}/new"\n'
     )
     monkeypatch.chdir(tmp_path)

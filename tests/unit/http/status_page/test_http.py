@@ -70,7 +70,7 @@ class World:
         self.stored = Stored(100)
         self.page = StatusPage(
             node_id=ONE,
-            settings=HttpSection(live_clients_max=2),
+            settings=HttpSection(status_clients_max=2),
             moment=self.moment,
             survey=self.survey,
             image=lambda: self.image,
@@ -261,7 +261,7 @@ async def test_so_many_watch_and_no_more(world: World, http: aiohttp.ClientSessi
         await next_event(two)
         async with http.get(world.url("/api/live")) as three:
             assert (three.status, three.headers["Retry-After"]) == (503, "5")
-            assert "http.live_clients_max" in await three.text()
+            assert "http.status_clients_max" in await three.text()
     async with asyncio.timeout(5):
         while True:
             async with http.get(world.url("/api/live")) as again:

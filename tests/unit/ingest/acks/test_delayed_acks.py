@@ -15,7 +15,9 @@ class Waiters:
         self.partition = FakePartition()
         metrics = NodeMetrics()
         self.written: list[bytes] = []
-        self.room = InflightBytes(inflight_bytes_max=1000, stall_ms_max=1, metrics=metrics)
+        self.room = InflightBytes(
+            in_flight_bytes_max=1000, backpressure_timeout_ms=1, metrics=metrics
+        )
         self.answers = PublisherAnswers(self.written.append, metrics)
         self.awaited = DelayedAcks(
             self.partition,

@@ -7,10 +7,10 @@ from streamlog.ingest.acks.inflight_limit import InflightBytes
 from streamlog.metrics import NodeMetrics
 
 
-def new_room(stall_ms_max: int = 10_000) -> tuple[InflightBytes, NodeMetrics]:
+def new_room(backpressure_timeout_ms: int = 10_000) -> tuple[InflightBytes, NodeMetrics]:
     metrics = NodeMetrics()
     return InflightBytes(
-        inflight_bytes_max=100, stall_ms_max=stall_ms_max, metrics=metrics
+        in_flight_bytes_max=100, backpressure_timeout_ms=backpressure_timeout_ms, metrics=metrics
     ), metrics
 
 
@@ -39,7 +39,7 @@ async def test_above_it_reading_waits_for_room() -> None:
 
 
 async def test_a_stall_too_long_turns_into_refusals_until_there_is_room() -> None:
-    room, _ = new_room(stall_ms_max=1)
+    room, _ = new_room(backpressure_timeout_ms=1)
     room.take(150)
     await room.wait()
     assert room.refusing

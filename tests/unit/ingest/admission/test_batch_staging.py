@@ -22,7 +22,7 @@ def end(number: int, reply: str = "end", payload: bytes = b"last", **headers: st
 
 @pytest.fixture
 async def way() -> Way:
-    return Way(batches=True, inflight_bytes_max=100_000, value_bytes_max=5_000)
+    return Way(batches=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
 
 
 async def test_a_batch_is_one_record_batch_between_its_neighbours(way: Way) -> None:
@@ -154,7 +154,7 @@ async def test_the_api_level_that_is_asked_for(way: Way) -> None:
 
 
 def full_way(**limits: object) -> Way:
-    way = Way(batches=True, bounded=True, inflight_bytes_max=100_000, value_bytes_max=5_000)
+    way = Way(batches=True, bounded=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
     way.partition.config = StreamConfig.of(
         name="orders", discard="new", allow_atomic=True, **limits
     )
@@ -217,7 +217,7 @@ async def test_a_message_with_an_empty_batch_id_is_no_batch() -> None:
 
 
 async def test_a_batch_is_refused_as_a_whole_where_replicas_go_within_its_read() -> None:
-    way = Way(batches=True, inflight_bytes_max=100_000)
+    way = Way(batches=True, in_flight_bytes_max=100_000)
     for inflow in way.parser.feed(
         message("leader", Streamlog_Ack="leader")
         + batch(1, Nats_Msg_Id="1", Streamlog_Ack="leader")
@@ -245,7 +245,7 @@ async def test_a_batch_repeated_before_it_is_committed_is_to_be_sent_again(way: 
 async def test_a_batch_that_nearly_fills_the_run_costs_nobody_else(extra: int) -> None:
     """Two in one read, and a message behind them that is no larger than it may be."""
     mib = 1 << 20
-    way = Way(batches=True, inflight_bytes_max=1 << 40, value_bytes_max=mib)
+    way = Way(batches=True, in_flight_bytes_max=1 << 40, value_bytes_max=mib)
     body = b"x" * (mib - 4_096)
     for batch_id, count in (("p", 64), ("q", 63)):
         for number in range(1, count):

@@ -11,7 +11,7 @@ ALL = {"Nats_Rollup": "all"}
 
 @pytest.fixture
 async def way() -> Way:
-    way = Way(batches=True, rollups=True, inflight_bytes_max=100_000, value_bytes_max=5_000)
+    way = Way(batches=True, rollups=True, in_flight_bytes_max=100_000, value_bytes_max=5_000)
     for number in range(3):
         way.read(message(str(number)))
     way.partition.commit()

@@ -50,8 +50,10 @@ class World:
         self.server = FakeNats()
         self.receiver = Receiver()
         self.subscriptions = Subscriptions()
-        self.access = NatsOptions(NatsSection(reconnect_wait_ms=1))
-        self.client = IngestClient(self.access, self.receiver, self.subscriptions, read_bytes=65536)
+        self.access = NatsOptions(NatsSection(reconnect_backoff_ms=1))
+        self.client = IngestClient(
+            self.access, self.receiver, self.subscriptions, read_buffer_bytes=65536
+        )
         self.inflow = RecordCollector(value_bytes_max=1000)
         self.client.subscribe_all([Subscription("a.>", self.inflow)])
 

@@ -140,7 +140,7 @@ def test_when_nothing_is_said_in_the_clear(settings: dict[str, Any], required: b
 
 
 def test_pauses_double_after_refusals_up_to_a_limit() -> None:
-    access = NatsOptions(NatsSection(reconnect_wait_ms=250, refused_wait_max_ms=1_500))
+    access = NatsOptions(NatsSection(reconnect_backoff_ms=250, reconnect_backoff_max_ms=1_500))
     assert [access.pause_s(n) for n in (0, 1, 2, 3, 4, 99)] == [0.25, 0.25, 0.5, 1, 1.5, 1.5]
-    patient = NatsOptions(NatsSection(reconnect_wait_ms=9_000, refused_wait_max_ms=1_500))
+    patient = NatsOptions(NatsSection(reconnect_backoff_ms=9_000, reconnect_backoff_max_ms=1_500))
     assert patient.pause_s(1) == 9

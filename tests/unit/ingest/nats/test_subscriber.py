@@ -31,10 +31,12 @@ async def listening(nats: FakeNats, monkeypatch: pytest.MonkeyPatch) -> AsyncIte
     async with nats.serving() as url:
         listening = Subscriber(
             lambda _: None,
-            access=NatsOptions(NatsSection(servers=[url], reconnect_wait_ms=1)),
+            access=NatsOptions(NatsSection(servers=[url], reconnect_backoff_ms=1)),
             name="test",
-            read_bytes=65536,
-            room=InflightBytes(inflight_bytes_max=1000, stall_ms_max=1000, metrics=metrics),
+            read_buffer_bytes=65536,
+            room=InflightBytes(
+                in_flight_bytes_max=1000, backpressure_timeout_ms=1000, metrics=metrics
+            ),
             outage=ConnectionState(metrics),
         )
         listening.begin([SubjectFilter("a", "")], RecordCollector(value_bytes_max=1000))

@@ -12,7 +12,7 @@ from streamlog.authn import nonces
 from streamlog.authz.audit import Audit
 from streamlog.authz.authority import Authority
 from streamlog.authz.signature import KEY, sign
-from streamlog.config import AccessSection, NodeSection, SaslSection, Settings
+from streamlog.config import AuthorizationSection, NodeSection, SaslSection, Settings
 from streamlog.errors import AuthenticationFailed, ConfigError
 from streamlog.jetstream.auth.identity import RequestIdentities, check_node_secrets, node_secrets_of
 from streamlog.model import NodeId
@@ -25,7 +25,7 @@ LONG = "a secret of many letters"
 def settings(folder: Path, own: Path | None, passwords: Path | None = None) -> Settings:
     return Settings.model_construct(
         node=NodeSection(id=NodeId(1), data_dir=folder),
-        access=AccessSection(node_secret_file=own),
+        authorization=AuthorizationSection(node_secret_file=own),
         sasl=SaslSection.model_construct(node_password_file=passwords),
     )
 
@@ -52,7 +52,9 @@ def test_a_file_without_a_secret_that_is_long_enough(tmp_path: Path, text: str |
         own.write_text(text)
     told = settings(tmp_path, own)
     assert list(node_secrets_of(told)()) == []
-    with pytest.raises(ConfigError, match=r"^access\.node_secret_file: .* 16 or more characters; "):
+    with pytest.raises(
+        ConfigError, match=r"^authorization\.node_secret_file: .* 16 or more characters; "
+    ):
         check_node_secrets(told)
     own.write_text("sixteen-letters!\n")
     check_node_secrets(told)
@@ -71,7 +73,7 @@ class World:
         book = RuleBook.of(
             *(rule(it).model_copy(update={"principal": f"User:{self.key.public}"}) for it in rules)
         )
-        section = AccessSection.model_validate(
+        section = AuthorizationSection.model_validate(
             {it: {self.key.public: value} if it == "nkeys" else value
              for it, value in settings.items()}
         )  # fmt: skip

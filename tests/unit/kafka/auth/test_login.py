@@ -31,11 +31,15 @@ METADATA: dict[str, Any] = {"topics": [], "allow_auto_topic_creation": False}
 
 
 def sasl(tmp_path: Path, *mechanisms: str, **settings: Any) -> SaslSection:
-    values: dict[str, Any] = {"failure_delay_ms": SOON_MS, "plain_without_tls": True, **settings}
+    values: dict[str, Any] = {
+        "failure_delay_ms": SOON_MS,
+        "allow_plain_without_tls": True,
+        **settings,
+    }
     if "OAUTHBEARER" in (mechanisms or ALL):
         keys = tmp_path / "keys.json"
         keys.write_text(json.dumps(key_set()))
-        oauth = {"oauth_keys": keys, "oauth_issuer": ISSUER, "oauth_audience": AUDIENCE}
+        oauth = {"oauth_jwks_file": keys, "oauth_issuer": ISSUER, "oauth_audience": AUDIENCE}
         values = {**oauth, **values}
     return SaslSection(mechanisms=mechanisms or ALL, **values)
 
@@ -224,7 +228,7 @@ async def test_bare_tokens_are_refused_plainly(node: KafkaNode) -> None:
 
 
 async def test_plain_is_not_offered_where_everybody_listens(tmp_path: Path) -> None:
-    settings = sasl(tmp_path, "PLAIN", "SCRAM-SHA-256", plain_without_tls=False)
+    settings = sasl(tmp_path, "PLAIN", "SCRAM-SHA-256", allow_plain_without_tls=False)
     async with KafkaNode(sasl=settings) as node, RawClient(node.port) as client:
         answer = await handshake(client, "PLAIN")
         assert answer["error_code"] == ErrorCode.unsupported_sasl_mechanism
@@ -396,21 +400,21 @@ async def test_a_session_stays_with_its_mechanism(node: KafkaNode) -> None:
 
 async def test_keys_are_read_anew_when_they_change(tmp_path: Path) -> None:
     settings = sasl(tmp_path, "OAUTHBEARER")
-    assert settings.oauth_keys is not None
-    settings.oauth_keys.write_text(json.dumps(key_set("RS256")))
+    assert settings.oauth_jwks_file is not None
+    settings.oauth_jwks_file.write_text(json.dumps(key_set("RS256")))
     authenticator = Authenticator.load(settings, lambda: KafkaNode().metadata.image)
     with pytest.raises(AuthenticationFailed):
         authenticator.verified(token("ES256"))
-    settings.oauth_keys.write_text(json.dumps(key_set("RS256", "ES256")))
+    settings.oauth_jwks_file.write_text(json.dumps(key_set("RS256", "ES256")))
     assert authenticator.verified(token("ES256")).user == "alice"
-    settings.oauth_keys.write_text("not JSON any more")
+    settings.oauth_jwks_file.write_text("not JSON any more")
     assert authenticator.verified(token("ES256")).user == "alice"
-    settings.oauth_keys.unlink()
+    settings.oauth_jwks_file.unlink()
     assert authenticator.verified(token("ES256")).user == "alice"
     authenticator.close()
 
 
-@pytest.mark.parametrize("setting", ["node_password_file", "bootstrap_file", "oauth_keys"])
+@pytest.mark.parametrize("setting", ["node_password_file", "bootstrap_file", "oauth_jwks_file"])
 @pytest.mark.parametrize("content", [None, "", "\xff"])
 def test_a_file_that_is_of_no_use_is_named(
     tmp_path: Path, setting: str, content: str | None

@@ -58,7 +58,7 @@ async def still_serves(node: KafkaNode) -> None:
 async def test_what_is_no_request_closes_the_connection(
     data: bytes, problem: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    async with KafkaNode(frame_bytes_max=2_000_000) as node:
+    async with KafkaNode(request_bytes_max=2_000_000) as node:
         async with RawClient(node.port) as client:
             client.write(data)
             assert await client.closed()

@@ -185,7 +185,7 @@ async def test_run_after_stop_ends_at_once(node: KafkaNode) -> None:
 
 
 async def test_who_does_not_ask_in_time_is_cut_off_and_who_has_asked_is_not() -> None:
-    async with KafkaNode(newcomer_timeout_ms=200) as node, RawClient(node.port) as known:
+    async with KafkaNode(handshake_timeout_ms=200) as node, RawClient(node.port) as known:
         await known.ask(METADATA, 12, ALL_TOPICS)
         async with RawClient(node.port) as silent, RawClient(node.port) as slow:
             slow.write(b"\0\0\0\x20half")
@@ -196,7 +196,7 @@ async def test_who_does_not_ask_in_time_is_cut_off_and_who_has_asked_is_not() ->
 
 
 async def test_of_newcomers_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with KafkaNode(newcomers_max=2) as node:
+    async with KafkaNode(unauthenticated_connections_max=2) as node:
         async with RawClient(node.port) as first, RawClient(node.port) as second:
             async with RawClient(node.port) as third:
                 assert await third.closed(), "nobody has had a second yet"
@@ -211,7 +211,7 @@ async def test_of_newcomers_there_are_so_many(monkeypatch: pytest.MonkeyPatch) -
 
 async def test_requests_in_part_have_a_room_together(caplog: pytest.LogCaptureFixture) -> None:
     size = 900_000
-    async with KafkaNode(receive_bytes_max=1_048_576) as node:
+    async with KafkaNode(queued_request_bytes_max=1_048_576) as node:
         part = size.to_bytes(4, "big") + bytes(size - 100_000)
         async with RawClient(node.port) as one, RawClient(node.port) as two:
             one.write(part)

@@ -53,7 +53,7 @@ async def test_a_request_counts_while_it_is_answered() -> None:
 
 async def test_small_parts_fill_it_and_the_largest_holder_makes_room() -> None:
     """An address that holds nearly all of it does not keep others out."""
-    async with KafkaNode(receive_bytes_max=MIB) as node, AsyncExitStack() as stack:
+    async with KafkaNode(queued_request_bytes_max=MIB) as node, AsyncExitStack() as stack:
         for _ in range(16):
             client = await stack.enter_async_context(RawClient(node.port))
             client.write(begun(61_000, 60_000))
@@ -72,7 +72,7 @@ async def test_a_principal_has_a_share(tmp_path: Path) -> None:
     size = 300_000
     async with (
         KafkaNode(
-            sasl=settings, receive_bytes_max=4 * MIB, receive_bytes_per_client_max=MIB
+            sasl=settings, queued_request_bytes_max=4 * MIB, queued_request_bytes_per_client_max=MIB
         ) as node,
         AsyncExitStack() as stack,
     ):
@@ -170,7 +170,7 @@ async def test_a_request_counts_with_what_it_becomes() -> None:
 
 async def test_who_asks_for_too_much_at_once_is_cut_off_and_others_are_not() -> None:
     """Few bytes that would become many are refused before they do."""
-    settings = {"receive_bytes_max": 8 * MIB, "receive_bytes_per_client_max": 4 * MIB}
+    settings = {"queued_request_bytes_max": 8 * MIB, "queued_request_bytes_per_client_max": 4 * MIB}
     async with KafkaNode(**settings) as node, RawClient(node.port) as client:
         await node.add_stream("flights")
         for key, version, topics in (
@@ -193,7 +193,7 @@ async def test_nodes_ask_for_all_that_there_is(tmp_path: Path) -> None:
     passwords = tmp_path / "node-password"
     passwords.write_text("secret\n")
     settings = sasl(tmp_path, node_user="node", node_password_file=passwords)
-    async with KafkaNode(sasl=settings, receive_bytes_per_client_max=4 * MIB) as node:
+    async with KafkaNode(sasl=settings, queued_request_bytes_per_client_max=4 * MIB) as node:
         node.metadata.add_user("alice", "secret")
         for user, is_answered in (("node", True), ("alice", False)):
             async with RawClient(node.port) as client:

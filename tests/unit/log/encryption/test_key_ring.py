@@ -37,5 +37,5 @@ def test_without_any() -> None:
     ring = KeyRing()
     assert ring.names == []
     for act in (ring.require, ring.new_data_key):
-        with pytest.raises(EncryptionKeyMissing, match=r"encryption\.current"):
+        with pytest.raises(EncryptionKeyMissing, match=r"encryption\.active_key"):
             act()

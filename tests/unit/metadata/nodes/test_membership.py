@@ -46,9 +46,14 @@ class Controller:
             await self._heard.wait()
 
 
-def membership(controller: Controller, *, alone: bool = False, session_ms: int = 300) -> Membership:
+def membership(
+    controller: Controller, *, alone: bool = False, session_timeout_ms: int = 300
+) -> Membership:
     settings = ClusterSection(
-        heartbeat_ms=10, lease_ms=session_ms // 2, session_ms=session_ms, stamp_ms=100
+        heartbeat_interval_ms=10,
+        leader_lease_ms=session_timeout_ms // 2,
+        session_timeout_ms=session_timeout_ms,
+        stamp_ms=100,
     )
     return Membership(
         node_id=ONE,
@@ -98,7 +103,7 @@ async def test_another_node_of_this_id_is_not_waited_for_for_ever() -> None:
     controller = Controller()
     controller.refusal = NodeIdTaken("taken")
     with pytest.raises(NodeIdTaken):
-        await membership(controller, session_ms=200).register(WANTED)
+        await membership(controller, session_timeout_ms=200).register(WANTED)
 
 
 async def test_heartbeats_tell_how_far_the_node_is_and_what_it_cannot_write() -> None:
@@ -162,7 +167,9 @@ async def test_a_stale_node_ends_and_has_no_lease() -> None:
 
 async def test_news_need_not_wait_for_the_next_heartbeat() -> None:
     controller = Controller()
-    settings = ClusterSection(heartbeat_ms=50_000, lease_ms=60_000, session_ms=70_000)
+    settings = ClusterSection(
+        heartbeat_interval_ms=50_000, leader_lease_ms=60_000, session_timeout_ms=70_000
+    )
     member = Membership(
         node_id=ONE,
         incarnation=UUID(int=1),

@@ -116,7 +116,7 @@ async def test_an_empty_one_rests_its_time_after_the_start(world: World) -> None
 async def test_a_stream_says_it_or_else_the_node(
     world: World, node_ms: int, own_ms: int | None, rests: bool
 ) -> None:
-    async with world.node(auto_pause_ms=node_ms) as registry:
+    async with world.node(idle_close_ms=node_ms) as registry:
         await world.create("s", auto_pause_ms=own_ms)
         partition = registry.partition(tp("s"))
         await publish(partition, b"a")
@@ -150,7 +150,7 @@ async def test_one_that_is_offline_is_left_alone(world: World) -> None:
 
 
 async def test_it_looks_by_itself(world: World) -> None:
-    async with world.node(retention_check_ms=10, auto_pause_ms=1) as registry:
+    async with world.node(retention_check_ms=10, idle_close_ms=1) as registry:
         await world.create("s")
         partition = registry.partition(tp("s"))
         for number in range(3):

@@ -286,7 +286,7 @@ async def test_a_cut_that_fails_takes_the_partition_offline(tmp_path: Path) -> N
         assert partition.syncing.is_quiet
 
 
-FULL = {"space_check_ms": 10, "reserve_bytes": 64 * 1024}
+FULL = {"disk_check_interval_ms": 10, "metadata_reserve_bytes": 64 * 1024}
 
 
 async def test_a_full_follower_leaves_and_comes_back_when_there_is_room(tmp_path: Path) -> None:
@@ -381,7 +381,7 @@ async def test_what_could_not_be_opened_for_want_of_room_is_when_there_is_some(
 
 async def test_a_partition_that_rests_leaves_and_comes_back_as_well(tmp_path: Path) -> None:
     disk = FailingDisk()
-    async with ReplicaWorld(tmp_path, 1, fetch_wait_ms=20) as world:
+    async with ReplicaWorld(tmp_path, 1, fetch_wait_max_ms=20) as world:
         await world.start(2, disk, **FULL)
         world.controller.create("s", replicas=2, min_isr=1)
         await world.spread()

@@ -22,7 +22,9 @@ def changes_of(node: ReplicaNode) -> list[list[int]]:
 
 
 async def test_nothing_is_asked_while_all_is_well(tmp_path: Path) -> None:
-    async with ReplicaWorld(tmp_path, 2, replica_lag_time_ms=500, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(
+        tmp_path, 2, replica_lag_time_max_ms=500, fetch_wait_max_ms=10
+    ) as world:
         await world.create()
         seen = world.leader.metrics.registry
         before = seen.get_sample_value("streamlog_requests_total", {"api": "Fetch"}) or 0
@@ -37,7 +39,7 @@ async def test_nothing_is_asked_while_all_is_well(tmp_path: Path) -> None:
 
 
 async def test_all_partitions_share_a_request(tmp_path: Path) -> None:
-    async with ReplicaWorld(tmp_path, 2, replica_lag_time_ms=300) as world:
+    async with ReplicaWorld(tmp_path, 2, replica_lag_time_max_ms=300) as world:
         await world.create(partitions=6)
         led = [it for it in world[1].registry.partitions() if it.is_leader]
         assert len(led) == 3
@@ -60,7 +62,7 @@ async def test_all_partitions_share_a_request(tmp_path: Path) -> None:
 async def test_what_may_have_been_done_is_remembered(
     tmp_path: Path, refusal: StreamlogError, is_in_doubt: bool
 ) -> None:
-    async with ReplicaWorld(tmp_path, 2, replica_lag_time_ms=200) as world:
+    async with ReplicaWorld(tmp_path, 2, replica_lag_time_max_ms=200) as world:
         await world.create()
         leader = world.leader
         leader.refuse = refusal
@@ -79,7 +81,7 @@ async def test_what_may_have_been_done_is_remembered(
 
 async def test_a_request_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isr_changes, "CHANGES_MAX", 2)
-    async with ReplicaWorld(tmp_path, 2, replica_lag_time_ms=200) as world:
+    async with ReplicaWorld(tmp_path, 2, replica_lag_time_max_ms=200) as world:
         await world.create(partitions=10)
         led = [it for it in world[1].registry.partitions() if it.is_leader]
         await world[2].stop()

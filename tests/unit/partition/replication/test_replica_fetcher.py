@@ -36,7 +36,7 @@ async def test_what_is_acknowledged_is_synced_on_every_replica_in_sync(tmp_path:
 
 
 async def test_a_new_stream_is_followed_at_once_although_others_wait(tmp_path: Path) -> None:
-    async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=30_000) as world:
+    async with ReplicaWorld(tmp_path, 2, fetch_wait_max_ms=30_000) as world:
         for number in range(5):
             world.controller.create(f"s{number}", replicas=2)
             await world.spread()
@@ -57,7 +57,7 @@ async def test_what_rests_is_not_named_and_what_moves_is(
         return await inner(self, request, **more)
 
     monkeypatch.setattr(Connection, "fetch", fetch)
-    async with ReplicaWorld(tmp_path, 2, fetch_wait_ms=10) as world:
+    async with ReplicaWorld(tmp_path, 2, fetch_wait_max_ms=10) as world:
         await world.create(partitions=8)
         partitions = [TopicPartition("s", number) for number in range(8)]
 
@@ -78,7 +78,7 @@ async def test_what_rests_is_not_named_and_what_moves_is(
 
 
 async def test_a_session_that_is_lost_is_begun_anew(tmp_path: Path) -> None:
-    async with replicas(tmp_path, fetch_wait_ms=50) as world:
+    async with replicas(tmp_path, fetch_wait_max_ms=50) as world:
         for number in range(5):
             sessions = world.leader.listener._context.fetch_sessions
             for session_id in list(sessions._kept):
@@ -104,7 +104,7 @@ async def test_an_absent_leader_is_tried_without_a_look_at_what_it_leads(
         looks += 1
         return position(self)
 
-    async with replicas(tmp_path, 2, retry_ms=5) as world:
+    async with replicas(tmp_path, 2, fetch_backoff_ms=5) as world:
         monkeypatch.setattr(Connection, "open", try_to_connect)
         monkeypatch.setattr(PartitionFollower, "position", look)
         await world.leader.stop()
@@ -115,7 +115,7 @@ async def test_an_absent_leader_is_tried_without_a_look_at_what_it_leads(
 
 
 async def test_a_leader_that_is_back_elsewhere_is_found(tmp_path: Path) -> None:
-    async with replicas(tmp_path, 2, fetch_wait_ms=30_000) as world:
+    async with replicas(tmp_path, 2, fetch_wait_max_ms=30_000) as world:
         await publish(world.leader.partition(), b"x")
         leader, follower = int(world.leader.node_id), world.followers[0]
         await world.leader.stop()
@@ -128,7 +128,7 @@ async def test_a_leader_that_is_back_elsewhere_is_found(tmp_path: Path) -> None:
 
 async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_path: Path) -> None:
     lag_ms = 300
-    async with replicas(tmp_path, fetch_wait_ms=50, replica_lag_time_ms=lag_ms) as world:
+    async with replicas(tmp_path, fetch_wait_max_ms=50, replica_lag_time_max_ms=lag_ms) as world:
         partition = world.leader.partition()
         progress = partition.state.progress
         assert progress is not None
@@ -144,7 +144,7 @@ async def test_who_rests_is_in_sync_when_the_log_grows_after_a_long_time(tmp_pat
 
 
 async def test_who_is_dropped_although_it_has_all_is_proposed_again(tmp_path: Path) -> None:
-    async with replicas(tmp_path, fetch_wait_ms=50) as world:
+    async with replicas(tmp_path, fetch_wait_max_ms=50) as world:
         await publish(world.leader.partition(), b"x")
         follower = world.followers[0].node_id
         image = world.controller.partition()
@@ -168,7 +168,7 @@ async def test_who_is_dropped_although_it_has_all_is_proposed_again(tmp_path: Pa
 
 
 async def test_another_leader_goes_on_where_the_last_one_stopped(tmp_path: Path) -> None:
-    async with replicas(tmp_path, fetch_wait_ms=30_000) as world:
+    async with replicas(tmp_path, fetch_wait_max_ms=30_000) as world:
         for i in range(6):
             await publish(world.leader.partition(), b"%d" % i)
             number = next(n for n in (1, 2, 3) if world[n] is not world.leader)
@@ -218,7 +218,7 @@ async def test_an_unacknowledged_tail_is_cut_where_it_parts(tmp_path: Path) -> N
 
 
 async def test_a_follower_that_is_away_leaves_and_comes_back(tmp_path: Path) -> None:
-    async with replicas(tmp_path, replica_lag_time_ms=400) as world:
+    async with replicas(tmp_path, replica_lag_time_max_ms=400) as world:
         follower = world.followers[0]
         await follower.stop()  # and nobody fences it
         told = Told()
@@ -284,7 +284,7 @@ async def test_with_the_lease_back_all_is_committed_although_nobody_waits(tmp_pa
 
 
 async def test_the_controller_is_asked_again_until_it_answers(tmp_path: Path) -> None:
-    async with replicas(tmp_path, replica_lag_time_ms=100) as world:
+    async with replicas(tmp_path, replica_lag_time_max_ms=100) as world:
         leader, follower = world.leader, world.followers[0]
         leader.refuse = RequestTimedOut("nobody knows")
         await follower.stop()
@@ -342,7 +342,7 @@ async def test_a_replica_that_moves_away_takes_its_folder_along(tmp_path: Path) 
 
 async def test_a_failing_disk_of_a_follower_costs_that_follower(tmp_path: Path) -> None:
     disk = FailingDisk()
-    async with ReplicaWorld(tmp_path, 2, replica_lag_time_ms=400) as world:
+    async with ReplicaWorld(tmp_path, 2, replica_lag_time_max_ms=400) as world:
         failing = await world.start(3, disk)
         world.controller.create("s", replicas=3)
         await world.spread()

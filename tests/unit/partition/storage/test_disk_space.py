@@ -10,7 +10,7 @@ from streamlog.log.storage.reserve import Reserve
 from streamlog.partition.storage.disk_space import HOLD_MS_MAX, RELAPSE_MS, DiskSpace, Spells
 from tests.failing_disk import FailingDisk
 
-SETTINGS = LogSection(space_check_ms=10, reserve_bytes=64 * 1024)
+SETTINGS = LogSection(disk_check_interval_ms=10, metadata_reserve_bytes=64 * 1024)
 NOW = StorageFull("now")
 
 
@@ -75,7 +75,7 @@ async def test_a_disk_that_fails_is_not_full(tmp_path: Path) -> None:
 
 
 async def test_the_reserve_is_kept_and_a_disk_without_room_for_it_is_full(tmp_path: Path) -> None:
-    reserve = Reserve(tmp_path / "reserve", SETTINGS.reserve_bytes)
+    reserve = Reserve(tmp_path / "reserve", SETTINGS.metadata_reserve_bytes)
     bench = Bench(tmp_path, reserve=reserve)
     await bench.space.look()
     assert reserve.is_kept
