@@ -319,6 +319,8 @@ class StorageFailed(Unavailable):
 class EncryptionKeyMissing(StorageFailed):
     """Records are encrypted, or are to be, by a key that this process was not given."""
 
+    remedy = "give this node the key, and start it again; docs/encryption.md"
+
 
 class NotEnoughReplicas(Unavailable):
     """Fewer in-sync replicas than the stream's ``min_isr``. Nothing was stored."""

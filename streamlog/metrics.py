@@ -199,6 +199,9 @@ class NodeMetrics:
         self.nats_connected = Gauge(
             "streamlog_nats_connected", "1 while the node is connected to NATS", registry=r
         )
+        self.nats_round_trip = Gauge(
+            "streamlog_nats_round_trip_seconds", "Round-trip time to NATS", registry=r
+        )
         self.nats_reconnects = Counter(
             "streamlog_nats_reconnects", "Reconnections to NATS", registry=r
         )

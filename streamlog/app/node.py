@@ -310,6 +310,7 @@ class Node:
                 http_certificate_left=None if https is None else https.not_after - now,
                 clock_ahead_s=metadata.clock_skew_s,
                 clock_agreed=metadata.clock_is_agreed,
+                nats_answers_s=max(0.0, self._admin.latency.seconds - self._loop_lag.seconds),
                 gone=[
                     f"{tp.stream}/{tp.partition}: {gone} ({self._registry.gone_path(tp)})"
                     for tp, gone in self._registry.gone().items()

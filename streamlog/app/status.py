@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from streamlog import __version__
 from streamlog.app.loop_lag import LoopLag
 from streamlog.config import HttpSection, Settings
+from streamlog.errors import EncryptionKeyMissing
 from streamlog.fairness import cooperatively
 from streamlog.groups.service import GroupService
 from streamlog.http.readiness import Readiness
@@ -32,6 +33,7 @@ class _Survey(NamedTuple):
 
     at_ms: int
     failures: dict[TopicPartition, str]
+    keyless: frozenset[TopicPartition]
     damaged: tuple[TopicPartition, ...]
     groups: list[RemoteGroupSource]
     hidden: int
@@ -66,7 +68,7 @@ class NodeStatus:
         self._readiness = readiness
         self._troubles = troubles
         self._loop_lag = loop_lag
-        self._last = _Survey(-FRESH_MS, {}, (), [], 0)
+        self._last = _Survey(-FRESH_MS, {}, frozenset(), (), [], 0)
 
     def moment(self, page: "StatusPage") -> ClusterSnapshot:
         """With what the last survey found."""
@@ -88,6 +90,7 @@ class NodeStatus:
             loop_lag_s=self._loop_lag.seconds,
             troubles=self._troubles(),
             failures=survey.failures,
+            keyless=survey.keyless,
             damaged=survey.damaged,
             answers=page.silence.answers,
             groups=_each_once(survey.groups, page.groups.groups),
@@ -100,7 +103,11 @@ class NodeStatus:
         began_ms = time.monotonic_ns() // 1_000_000
         if began_ms - self._last.at_ms < FRESH_MS:
             return
-        failures = {tp: str(error) for tp, error in self._registry.unopened.items()}
+        unopened = self._registry.unopened
+        failures = {tp: str(error) for tp, error in unopened.items()}
+        keyless = frozenset(
+            tp for tp, error in unopened.items() if isinstance(error, EncryptionKeyMissing)
+        )
         damaged = []
         async for it in cooperatively(self._registry.partitions()):
             if it.closed:
@@ -114,6 +121,7 @@ class NodeStatus:
         self._last = _Survey(
             began_ms,
             failures,
+            keyless,
             tuple(damaged),
             [RemoteGroupSource(*it, self._node_id) for it in shown],
             max(0, known - len(shown)),

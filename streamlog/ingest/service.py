@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import Final, Protocol
 
 from streamlog.config import IngestSection, NatsSection
-from streamlog.errors import PartitionNotFound, StreamlogError
+from streamlog.errors import EncryptionKeyMissing, PartitionNotFound, StreamlogError
 from streamlog.ingest.acks.advisory import PREFIX, advisory
 from streamlog.ingest.acks.batch_staging_limit import BatchStagingLimit
 from streamlog.ingest.acks.inflight_limit import InflightBytes
@@ -401,6 +401,8 @@ class IngestService:
             return None
         except StreamlogError as error:
             extra = {"stream": tp.stream, "partition": tp.partition, "error": str(error)}
+            if isinstance(error, EncryptionKeyMissing):
+                extra["remedy"] = error.remedy
             logger.error("partition cannot be listened for", extra=extra)
             return None
 

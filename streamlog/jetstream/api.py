@@ -35,6 +35,7 @@ from streamlog.jetstream.messages.direct_get import no_responders, status
 from streamlog.jetstream.messages.direct_get_requests import PREFIX as DIRECT
 from streamlog.jetstream.messages.direct_get_requests import DirectRequests
 from streamlog.jetstream.messages.republisher import ReadPartition, Republisher, Unpublished
+from streamlog.jetstream.nats_latency import NatsLatency
 from streamlog.jetstream.reply_subjects import ReplySubjects
 from streamlog.jetstream.requests.fields import text
 from streamlog.jetstream.verbs.stream_info import node_name
@@ -56,6 +57,10 @@ TOO_LARGE: Final = ApiError(500, 10051, "the reply is larger than NATS lets thro
 MAY_BE_DONE: Final = 500
 """Codes of errors from here on are of what went wrong on this side, perhaps after the act."""
 
+ROUND_TRIP_S: Final = 2.0
+"""Between two measurements of how long NATS takes to answer."""
+ROUND_TRIP_S_MAX: Final = 60
+"""A connection that is silent for so long is given up before."""
 SHOWN_CHARS: Final = 250
 """Of names, in a log line."""
 
@@ -136,6 +141,8 @@ class ManagementApi:
         self._stopping = False
         self._stopped = asyncio.Event()
         self._closed = asyncio.Event()
+        self.latency = NatsLatency()
+        metrics.nats_round_trip.set_function(lambda: self.latency.seconds)
         self._reply_subjects = ReplySubjects()
         self._turns, self._node_turns = ConcurrencyLimit(), ConcurrencyLimit()
         self._requests: asyncio.TaskGroup | None = None
@@ -148,8 +155,9 @@ class ManagementApi:
             self._requests = group
             connecting = group.create_task(self._stay_connected())
             said = [group.create_task(it.run()) for it in (self._telling, self._republishing)]
+            measuring = group.create_task(self._measure())
             await self._stopped.wait()
-            for task in (connecting, *said):
+            for task in (connecting, measuring, *said):
                 task.cancel()
 
     async def begin(self, image: MetadataImage) -> None:
@@ -191,6 +199,26 @@ class ManagementApi:
                 await asyncio.sleep(self._options["reconnect_time_wait"])
             self._clients, self._own = [], None
             self._client = AdminConnection(self._access)
+
+    async def _measure(self) -> None:
+        """On this connection, where no messages of streams are in the way of the answer."""
+        while True:
+            await asyncio.sleep(ROUND_TRIP_S)
+            if not (self.is_ready and self._client.is_connected):
+                self.latency.lost()
+                continue
+            self.latency.asked()
+            try:
+                await self._client.flush(ROUND_TRIP_S_MAX)
+            except (nats.errors.Error, OSError):
+                self.latency.lost()
+            except asyncio.CancelledError:
+                task = asyncio.current_task()
+                if task is not None and task.cancelling():
+                    raise
+                self.latency.lost()  # with the connection, by nats-py
+            else:
+                self.latency.answered()
 
     async def _serve(self, client: AdminConnection) -> None:
         """Until the client is closed."""

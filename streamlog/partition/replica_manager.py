@@ -458,7 +458,7 @@ class ReplicaManager:
         extra: dict[str, object] = {"stream": tp.stream, "partition": tp.partition}
         extra["error"] = str(error)
         if isinstance(error, EncryptionKeyMissing):
-            extra["remedy"] = "give this node the key, and start it again; docs/encryption.md"
+            extra["remedy"] = error.remedy
         logger.error("partition offline", extra=extra)
 
     def _hear(self, here: LocalReplica, partition: Partition) -> None:

@@ -6,12 +6,14 @@ and everybody is asked in it.
 
 import json
 import os
+import re
 import signal
 import socket
 import ssl
 import struct
 import urllib.error
 import urllib.request
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +23,7 @@ from tests.authority import Authority
 from tests.cluster import Cluster, ClusterNode
 from tests.everyone import Everyone, Row
 from tests.server_process import wait_until
+from tests.slow_line import SlowLine
 from tests.small_disk import mounted
 
 pytestmark = pytest.mark.slow
@@ -45,6 +48,35 @@ class Certified(ClusterNode):
 
     def https(self) -> dict[str, object]:
         return {"tls": False}
+
+
+class Keyed(ClusterNode):
+    """With a key to encrypted streams, while there is one."""
+
+    key: Path
+
+    def configure(self, settings: dict[str, dict[str, object]]) -> None:
+        if self.key.exists():
+            named: dict[str, dict[str, object]] = {
+                "encryption": {"current": "k"},
+                "encryption.keys": {"k": f"file:{self.key}"},
+            }
+            settings = {**settings, **named}
+        super().configure(settings)
+
+
+class Behind(ClusterNode):
+    """Node 1 reaches NATS by way of something slow."""
+
+    slow: SlowLine
+
+    def configure(self, settings: dict[str, dict[str, object]]) -> None:
+        if self.number == 1:
+            (url,) = settings["nats"]["servers"]  # type: ignore[misc]
+            self.slow = SlowLine(int(str(url).rpartition(":")[2]))
+            servers = [f"nats://127.0.0.1:{self.slow.port}"]
+            settings = {**settings, "nats": {**settings["nats"], "servers": servers}}
+        super().configure(settings)
 
 
 class CertifiedTwice(Certified):
@@ -481,3 +513,94 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
         everyone.agree(row)
         (log.parent / "lost-end").unlink()
         everyone.agree(row._replace(page="", others="", alerts=frozenset(), check=(), state="live"))
+
+
+def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
+    row = Row(
+        ready=("partitions", f"6 partitions are not written until this is mended: {STREAM}-0: the"),
+        page="no key to encrypt by; name one as encryption.current -> Give this node the key, and",
+        others="warning: 6 partitions not in sync on every replica",
+        doctor=("FAILED   node: node 1 is not ready: partitions: 6 partitions are not written",),
+        log='name one as encryption.current" remedy="give this node the key, and start it again',
+        alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
+        check=tuple(f"{STREAM}/{number} is not in sync on node 1" for number in range(6)),
+    )
+    Keyed.key = tmp_path / "key"
+    Keyed.key.write_text(b64encode(os.urandom(32)).decode())
+    Keyed.key.chmod(0o600)
+    with (
+        Cluster(tmp_path, settings=FAST, make_node=Keyed) as cluster,
+        Everyone(cluster) as everyone,
+    ):
+        made = ("--partitions", "6", "--replicas", "3", "--encrypted")
+        cluster.command_without_servers("stream", "add", STREAM, *made)
+        wait_until(lambda: led(cluster, 1) == 2, "node 1 does not lead")
+        cluster.kill(1)
+        kept = Keyed.key.rename(tmp_path / "kept")
+        cluster[1].configure(cluster.settings_of(cluster[1]))
+        everyone.mark()
+        cluster[1].spawn()
+        everyone.agree(row)
+        assert led(cluster, 1) == 0
+        assert not any("mend the disk" in it.lower() for it in everyone.page(1) + everyone.log(1))
+        cluster.kill(1)
+        kept.rename(Keyed.key)
+        cluster[1].configure(cluster.settings_of(cluster[1]))
+        cluster.start(1)
+        everyone.mark()
+        wait_until(lambda: led(cluster, 1) == 2, "the remedy has not helped")
+        everyone.agree(WELL)
+
+
+def test_nats_is_slow(tmp_path: Path) -> None:
+    """It answers, so that nothing is lost or refused; publishers wait until they give up."""
+    row = Row(
+        page="critical: Node 1 (this one): NATS answers it after ",
+        others="critical: Node 1: NATS answers it late",
+        doctor=("FAILED   nats: NATS at nats://127.0.0.1:", ": NATS does not answer in time"),
+        log="this node is not well reason=slow_nats",
+        alerts=frozenset({"NatsIsSlow"}),
+        check=("node 1: NATS answers it late: its publishers and the management API wait",),
+        state="live, slow_nats trouble",
+    )
+    with Cluster(tmp_path, make_node=Behind) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        everyone.mark()
+        node = cluster[1]
+        assert isinstance(node, Behind)
+        node.slow.delay_s = 2.0
+        everyone.agree(row)
+        assert led(cluster, 1) == 2
+        node.slow.delay_s = 0.0
+        wait_until(lambda: not everyone.page(1), "it does not notice")
+        everyone.mark()
+        everyone.agree(WELL)
+
+
+def test_a_client_is_over_its_quota(tmp_path: Path) -> None:
+    """It is told to wait, and the metrics count that. Nothing is wrong with a node."""
+    from confluent_kafka import Producer
+
+    with Cluster(tmp_path) as cluster, Everyone(cluster) as everyone:
+        make_stream(cluster)
+        cluster.command("quota", "set", "loader", "--produce", "1000")
+        everyone.mark()
+        throttled: list[object] = []
+        producer = Producer(
+            {
+                "bootstrap.servers": cluster.servers,
+                "client.id": "loader",
+                "throttle_cb": throttled.append,
+            }
+        )
+        for _ in range(100):
+            producer.produce(STREAM, bytes(1000), partition=0)
+            producer.flush(0.05)
+        wait_until(lambda: bool(throttled) or producer.poll(0.1) < 0, "it is not told to wait")
+        everyone.agree(WELL)
+        told = "".join(node.http("/metrics")[1] for node in cluster.running())
+        assert re.search(
+            r'^streamlog_throttled_requests_total\{quota="produce"\} [1-9]', told, re.M
+        )
+        assert re.search(r"^loader +1 000 ", cluster.command("quota", "ls"), re.M)
+        producer.purge()

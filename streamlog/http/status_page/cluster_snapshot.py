@@ -40,6 +40,8 @@ class ClusterSnapshot:
     """What keeps this node from its work, as ``metadata.condition`` judges it."""
     failures: Mapping[TopicPartition, str] | None = None
     """Partitions that cannot be written to here, and why."""
+    keyless: frozenset[TopicPartition] = frozenset()
+    """Those of them for which this node lacks a key."""
     damaged: tuple[TopicPartition, ...] = ()
     answers: Mapping[NodeId, bool] = field(default_factory=dict)
     """Where there is no controller: which of the others answer this node; else empty."""

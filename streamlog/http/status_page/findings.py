@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Sequence
 from typing import Final, NamedTuple
 
+from streamlog.errors import EncryptionKeyMissing
 from streamlog.http.status_page.cluster_snapshot import ClusterSnapshot
 from streamlog.http.status_page.counts import LEADERLESS, UNDER_MIN_ISR, UNDER_REPLICATED
 from streamlog.http.status_page.overview import Overview
@@ -108,14 +109,20 @@ def _of_this_node(it: ClusterSnapshot) -> Iterator[Finding]:
             f"{this} answers late, by {it.loop_lag_s:.1f} s: its event loop is blocked",
             "See whether the machine lacks processor time or swaps",
         )
-    failures = it.failures or {}
-    if failures:
+    for is_keyless in (False, True):
+        failures = {
+            tp: why for tp, why in (it.failures or {}).items() if (tp in it.keyless) == is_keyless
+        }
+        if not failures:
+            continue
         tp, why = next(iter(failures.items()))
         yield Finding(
             CRITICAL,
             f"{_count(len(failures), 'partition')} cannot be written on this node, such as {tp}: "
             f"{why}",
-            "Mend the disk and restart this node; where there are other replicas they lead on",
+            _begun(EncryptionKeyMissing.remedy)
+            if is_keyless
+            else "Mend the disk and restart this node; where there are other replicas they lead on",
         )
     if it.damaged:
         yield Finding(

@@ -15,6 +15,7 @@ CERTIFICATE: Final = "certificate"
 CLOCK: Final = "clock"
 HTTP_CERTIFICATE: Final = "http_certificate"
 NATS: Final = "nats"
+SLOW_NATS: Final = "slow_nats"
 LOST: Final = "lost_records"
 DAMAGED: Final = "damaged_records"
 
@@ -29,6 +30,7 @@ ENDURABLE: Final[Mapping[str, str]] = {
     HTTP_CERTIFICATE: "the certificate of its HTTP has expired: browsers and Prometheus refuse it",
     NATS: "it is not connected to NATS, or not permitted what it needs there: what it leads takes"
     " nothing in from there",
+    SLOW_NATS: "NATS answers it late: its publishers and the management API wait as long",
     LOST: "it has lost records that were acknowledged, and no other replica has them",
     DAMAGED: "it has records that cannot be read, and no other replica in sync has them",
 }
@@ -43,6 +45,8 @@ REMEDIES: Final[Mapping[str, str]] = {
     HTTP_CERTIFICATE: "put a renewed one in the place of its file: the node reads it by itself;"
     " `streamlog doctor` there names the file",
     NATS: "see its `/readyz`, or its log: they name the reason and what to do",
+    SLOW_NATS: "see the network between it and nats-server, and whether that one's machine lacks"
+    " processor time; restart neither before: a new connection may not come about",
     LOST: "its page and its log name them: restore them from a backup, or have them published"
     " again, and look at its disk; it is told until the file that they name is removed",
     DAMAGED: "its page names a partition, and its log the file: restore it from a backup, and look"
@@ -55,6 +59,10 @@ CLOCK_WRONG_S: Final = 60.0
 """... and by more than this the node does not lead: half of the default duplicate window."""
 
 
+NATS_SLOW_S: Final = 1.0
+"""An answer of NATS that takes longer than this is told of."""
+
+
 class Facts(NamedTuple):
     """About one node, as it knows them itself."""
 
@@ -65,6 +73,8 @@ class Facts(NamedTuple):
     """Likewise of HTTP's, where it has one of its own."""
     clock_ahead_s: float | None = None
     """Of the time that most nodes agree on, or else of the controller's clock."""
+    nats_answers_s: float = 0.0
+    """After so long."""
     gone: Sequence[str] = ()
     """Each partition that has lost records for good, with which, and the file that says so."""
     clock_agreed: bool = False
@@ -107,6 +117,9 @@ def judge(facts: Facts) -> list[Trouble]:
         found.append(_endurable(HTTP_CERTIFICATE, ENDURABLE[HTTP_CERTIFICATE], is_urgent=True))
     elif http_left is not None and http_left < SOON:
         found.append(_ending(HTTP_CERTIFICATE, "the certificate of its HTTP", http_left))
+    if facts.nats_answers_s > NATS_SLOW_S:
+        said = f"NATS answers it after {facts.nats_answers_s:.1f} s: publishers wait as long"
+        found.append(_endurable(SLOW_NATS, said, is_urgent=True))
     if facts.gone:
         found.append(_of_gone(facts.gone))
     ahead_s = facts.clock_ahead_s or 0.0

@@ -15,6 +15,7 @@ from streamlog.metadata.nodes.node_condition import (
     LOST,
     NATS,
     REMEDIES,
+    SLOW_NATS,
     Facts,
     agreed_ahead_s,
     disabling,
@@ -28,6 +29,7 @@ from streamlog.metadata.nodes.node_condition import (
 def test_all_is_well() -> None:
     assert judge(Facts()) == []
     assert judge(Facts(certificate_left=timedelta(days=90), clock_ahead_s=0.9)) == []
+    assert judge(Facts(nats_answers_s=0.9)) == []
 
 
 @pytest.mark.parametrize(
@@ -40,6 +42,7 @@ def test_all_is_well() -> None:
         (Facts(http_certificate_left=timedelta(0)), HTTP_CERTIFICATE, "HTTP has expired", False),
         (Facts(http_certificate_left=timedelta(1)), HTTP_CERTIFICATE, "HTTP expires in", False),
         (Facts(certificate_left=timedelta(days=13)), CERTIFICATE, "in 13 days: renew it so", False),
+        (Facts(nats_answers_s=4.04), SLOW_NATS, "NATS answers it after 4.0 s: publishers", False),
         (Facts(gone=["s/0: offset 3"]), LOST, "1 partition has lost records that were", False),
         (Facts(gone=["s/0: offset 3", "s/1"]), LOST, "2 partitions have lost records", False),
         (Facts(clock_ahead_s=600.0, clock_agreed=True), CLOCK, "600.0 s ahead of that of", True),
@@ -71,6 +74,7 @@ def test_several_are_told_in_a_steady_order() -> None:
         (Facts(http_certificate_left=timedelta(0)), True, (HTTP_CERTIFICATE,)),
         (Facts(http_certificate_left=timedelta(days=1)), True, ()),
         (Facts(gone=["s/0: offset 3"]), True, (LOST,)),
+        (Facts(nats_answers_s=1.1), True, (SLOW_NATS,)),
         (Facts(clock_ahead_s=600.0), False, ()),
     ],
 )
