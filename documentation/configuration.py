@@ -34,17 +34,6 @@ Settings are read at the start; a changed file takes effect with the next one. U
 names: `_ms`, `_bytes`, `_bytes_per_s`.
 """
 
-ADDRESSES: Final = {
-    "kafka.host": "Where to listen.",
-    "kafka.advertised_port": "The port that clients are told.",
-    "kafka.connections_max": "More are closed at once.",
-    "kafka.idle_timeout_ms": "A connection on which no byte has come for so long is closed.",
-    "http.host": "Where to listen.",
-    "http.port": "0: the system chooses.",
-    "nats.tls_key": "Of `tls_cert`.",
-}
-"""What needs no words where it is defined."""
-
 _ROW: Final = "| {} | {} | {} | {} |"
 
 
@@ -70,8 +59,7 @@ def _table(name: str, section: type[Section], comments: Mapping[str, str]) -> It
     yield _ROW.format("key", "default", "allowed", "meaning")
     yield "|---|---|---|---|"
     for key, field in section.model_fields.items():
-        meaning = told.get(key) or comments.get(f"{name}.{key}")
-        meaning = meaning or ADDRESSES.get(f"{name}.{key}", "")
+        meaning = told.get(key) or comments.get(f"{name}.{key}", "")
         yield _ROW.format(f"`{key}`", _default(field), _allowed(field), _cell(_plain(meaning)))
     variable = f"{ENV_PREFIX}{name.upper()}{ENV_DELIMITER}<KEY>"
     yield f"\nIn the environment: `{variable}`."

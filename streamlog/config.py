@@ -71,49 +71,55 @@ Addresses = Annotated[tuple[str, ...], NoDecode, BeforeValidator(split), Field(m
 
 
 class NodeSection(Section):
-    """Who this node is."""
+    """The identity and the data folder of this node."""
 
     id: Annotated[int, Field(ge=1, le=2**31 - 1)] = 1
+    """Unique number of the node in its cluster."""
     data_dir: Path
+    """Folder of logs, metadata and checkpoints. Each node needs a folder of its own."""
     rack: str | None = None
+    """Rack or zone of the node, as reported to Kafka clients."""
     event_loop: Literal["auto", "asyncio"] = "auto"
-    """``auto``: uvloop where there is one."""
+    """Implementation of the event loop. ``auto`` uses uvloop if it is installed."""
     stop_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 20_000
-    """A stop that takes longer is cut short: the next start then recovers as after a crash."""
+    """Maximum duration of a clean stop. After it the node exits, and the next start recovers as
+    after a crash."""
 
 
 class NatsSection(Section):
-    """Where messages come from."""
+    """The connection to NATS, from which messages come."""
 
     servers: Addresses = ("nats://127.0.0.1:4222",)
-    """With ``tls://`` nothing is said in the clear. In the environment they are divided by commas;
-    a comma in a password is written ``%2C``."""
+    """Addresses of NATS servers. ``tls://`` requires TLS. In the environment, separate addresses by
+    commas, and write a comma in a password as ``%2C``."""
     user: str | None = None
-    """With ``password``."""
+    """User name, with ``password``."""
     password: SecretStr | None = None
-    """Better in the environment."""
+    """Password of ``user``. Prefer to set it in the environment."""
     token: SecretStr | None = None
-    """Instead of user and password; better in the environment."""
+    """Token, instead of user and password. Prefer to set it in the environment."""
     nkey_seed: Path | None = None
-    """A file with the seed of an NKey, which begins with SU."""
+    """File with the seed of an NKey, which begins with SU."""
     credentials: Path | None = None
-    """A file with a JWT and its seed, as nsc writes it."""
+    """File with a JWT and its seed, as written by nsc."""
     tls_ca: Path | None = None
-    """Of the server's certificate, instead of the CAs that the system trusts."""
+    """CA of the server's certificate. Default: the CAs that the system trusts."""
     tls_cert: Path | None = None
+    """Client certificate for servers that request one, with ``tls_key``."""
     tls_key: Path | None = None
+    """Private key of ``tls_cert``."""
     tls_server_name: str | None = None
-    """What the server's certificate is for, where that is not the host in ``servers``."""
+    """Name in the server's certificate, if it differs from the host in ``servers``."""
     tls_first: bool = False
-    """TLS before the server's greeting, as its ``handshake_first`` wants it."""
+    """Start TLS before the server's greeting, for servers with ``handshake_first``."""
     domain: str = "streamlog"
-    """The management API answers under ``$JS.<domain>.API``."""
+    """JetStream domain. The management API answers under ``$JS.<domain>.API``."""
     default_api_prefix: bool = False
-    """Answer bare ``$JS.API`` too; never where the account has JetStream."""
+    """Also answer under ``$JS.API``. Do not set this in an account that has JetStream."""
     reconnect_backoff_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 250
-    """Between attempts to reach a server ..."""
+    """Delay between attempts to connect to a server."""
     reconnect_backoff_max_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
-    """... twice as long after each refusal in a row, but no longer."""
+    """Maximum delay. The delay doubles with each consecutive refusal by the server."""
 
     @field_validator("servers")
     @classmethod
@@ -126,61 +132,73 @@ class NatsSection(Section):
 
 
 class KafkaSection(Section):
-    """The socket API."""
+    """The listener of the Kafka API."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Port = 9092
+    """Port to listen on; 0: the system chooses."""
     advertised_host: str | None = None
+    """Host that clients connect to. Default: ``host``."""
     advertised_port: Port | None = None
+    """Port that clients connect to. Default: ``port``."""
     connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
+    """Maximum number of connections. The node closes further connections at once."""
     connections_per_address_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
-    """Of clients that come from one address; all that come through a proxy come from its own."""
+    """Maximum number of connections from one IP address. All connections through a proxy have the
+    address of the proxy."""
     request_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 100 * MIB
+    """Maximum size of a request. A larger request closes the connection."""
     queued_request_bytes_max: Annotated[int, Field(ge=MIB, le=TIB)] = 512 * MIB
-    """Of requests that have come in part or are being answered, over all connections. Beyond it the
-    client that holds the most loses a connection."""
+    """Maximum memory of requests that are being received or answered, over all connections. When
+    the limit is reached, the client that uses the most loses a connection."""
     queued_request_bytes_per_client_max: Annotated[int, Field(ge=MIB, le=TIB)] = 128 * MIB
-    """Of these, of one principal, or of one address where nobody has logged in; one too much is
-    closed."""
+    """The same limit for one principal, or for one address without a login. When it is reached, a
+    connection of that client is closed."""
     fetch_bytes_max: Annotated[int, Field(ge=1, le=GIB)] = 55 * MIB
+    """Maximum size of one fetch response."""
     idle_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 600_000
+    """Idle time after which a connection is closed."""
     send_timeout_ms: Annotated[int, Field(ge=1000, le=DAY_MS)] = 60_000
-    """A client that takes nothing of its answer for so long is cut off."""
+    """A connection is closed if the client reads nothing of its response for this long."""
     unauthenticated_connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 2_000
-    """Connections that have not said yet who they are, or what they want. Beyond it, who has been
-    one for longest makes room."""
+    """Maximum number of connections that have not completed authentication or sent a first request.
+    When the limit is reached, the oldest such connection is closed."""
     handshake_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
-    """For the TLS handshake, the login and the first request together."""
+    """Maximum total duration of the TLS handshake, the login and the first request."""
     unauthenticated_request_bytes_max: Annotated[int, Field(ge=1024, le=GIB)] = 64 * KIB
-    """Of requests before a login, where one is needed."""
+    """Maximum size of a request before the login, if a login is required."""
     tls: bool | None = None
-    """Nothing is said in the clear, also between nodes; by default so where ``tls.cert`` is set."""
+    """Require TLS, also between nodes. Default: true if ``tls.cert`` is set."""
     quota_burst_ms: Annotated[int, Field(ge=100, le=30_000)] = 10_000
-    """What a client that has a quota may use in so long, it may use at once."""
+    """A client may use the quota of this period in one burst."""
 
 
 class ClusterSection(Section):
-    """The metadata quorum, and how it notices that a node is gone."""
+    """The metadata quorum, and the detection of failed nodes."""
 
     id: str | None = None
-    """The same on every node; needed where there are voters beside this node."""
+    """Name of the cluster, the same on every node. Required if there are other voters."""
     voters: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split)] = ()
-    """``id@host:port`` of each, the same on every node; empty: this node alone, by itself."""
+    """``id@host:port`` of each voter of the metadata quorum, the same on every node. Empty: this
+    node runs alone."""
     heartbeat_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
-    """How often a node tells the controller that it is alive."""
+    """Interval of heartbeats from a node to the controller."""
     session_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 3_000
-    """A node that is not heard of for so long is fenced: others lead in its place."""
+    """The controller fences a node without heartbeats for this long, and other nodes lead its
+    partitions."""
     leader_lease_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 2_400
-    """A node that does not hear from the controller for so long stops acknowledging."""
+    """A node that does not reach the controller for this long stops acknowledging."""
     election_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 1_000
-    """A voter that does not hear of a quorum leader for one to two of these stands for election."""
+    """A voter starts an election after one to two times this period without a message from the
+    controller."""
     request_timeout_ms: Annotated[int, Field(ge=50, le=DAY_MS)] = 2_000
-    """Between voters, and to the controller."""
+    """Timeout of requests between voters and to the controller."""
     leader_rebalance_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 30_000
-    """How often leaders are moved back to preferred replicas; 0: only when asked to."""
+    """Interval at which leaders move back to preferred replicas; 0: only on request."""
     stamp_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 300_000
-    """How often a running node stamps its data folder. A copy of the folder that was made before
-    the last stamp is recognised when a node starts on it."""
+    """Interval at which a running node stamps its data folder. At its start a node recognises a
+    copy of the folder that is older than the last stamp."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -192,49 +210,57 @@ class ClusterSection(Section):
 
 
 class ReplicationSection(Section):
-    """How followers keep up with leaders."""
+    """Replication from leaders to followers."""
 
     replica_lag_time_max_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
-    """A follower that has not been caught up for so long leaves the in-sync replicas."""
+    """A follower that has not caught up for this long leaves the in-sync replicas."""
     fetch_wait_max_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 500
-    """How long a leader may let a fetch wait for records."""
+    """Maximum time that a leader waits for records before it answers a fetch."""
     fetch_bytes_max: Annotated[int, Field(ge=64 * KIB, le=GIB)] = 16 * MIB
+    """Maximum size of one fetch by a follower."""
     fetch_backoff_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 100
-    """The pause after a leader could not be reached."""
+    """Delay before the next fetch after a leader could not be reached."""
 
 
 class GroupsSection(Section):
-    """Kafka consumer groups; times as Kafka's brokers have them by default."""
+    """Kafka consumer groups. Timeouts have the defaults of Kafka's brokers."""
 
     offsets_partitions: Annotated[int, Field(ge=1, le=1_000)] = 12
-    """Of ``__consumer_offsets``, when it is made; a group belongs to one. Never changed later."""
+    """Number of partitions of ``__consumer_offsets``. It applies when the stream is created, and
+    cannot be changed later."""
     offsets_replicas: Annotated[int, Field(ge=1, le=5)] = 3
-    """Of each of these; as many as there are nodes, where that is less."""
+    """Replicas of each of these partitions, or the number of nodes if that is smaller."""
     offsets_retention_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 7 * 86_400_000
-    """How long offsets are kept that no member of their group stands for any more."""
+    """Retention of committed offsets that no member of their group uses."""
     offsets_retention_check_interval_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 600_000
-    """How often such offsets are looked for."""
+    """Interval between checks for expired offsets."""
     commit_timeout_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 5_000
     """A commit that takes longer is answered with COORDINATOR_NOT_AVAILABLE."""
     initial_rebalance_delay_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 3_000
-    """How long the first member of a group waits for more of them."""
+    """Time that the first rebalance of an empty group waits for more members."""
     session_timeout_ms_min: Annotated[int, Field(ge=1, le=DAY_MS)] = 6_000
+    """Minimum session timeout that a member may request."""
     session_timeout_ms_max: Annotated[int, Field(ge=1, le=DAY_MS)] = 1_800_000
-    """A member that asks for another session time-out is refused."""
+    """Maximum session timeout that a member may request."""
     offset_metadata_bytes_max: Annotated[int, Field(ge=0, le=32 * KIB)] = 4 * KIB
-    """Of the text that goes with a committed offset."""
+    """Maximum size of the metadata of a committed offset."""
     group_size_max: Annotated[int, Field(ge=1, le=MILLION)] = 1_000
-    """Of one group; more are refused with GROUP_MAX_SIZE_REACHED."""
+    """Maximum number of members of a group. Further members are rejected with
+    GROUP_MAX_SIZE_REACHED."""
     group_bytes_max: Annotated[int, Field(ge=KIB, le=64 * MIB)] = 4 * MIB
-    """Of what the members of one group have us keep; beyond it likewise."""
+    """Maximum memory of the members' metadata of one group. Beyond it members are rejected with
+    GROUP_MAX_SIZE_REACHED."""
     groups_bytes_max: Annotated[int, Field(ge=KIB, le=TIB)] = 64 * MIB
-    """Of that in one partition of ``__consumer_offsets``, over all its groups; likewise."""
+    """The same limit for all groups in one partition of ``__consumer_offsets``."""
     groups_per_partition_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
-    """In one partition of ``__consumer_offsets``; more are refused with POLICY_VIOLATION."""
+    """Maximum number of groups in one partition of ``__consumer_offsets``. Further groups are
+    rejected with POLICY_VIOLATION."""
     offsets_max: Annotated[int, Field(ge=1, le=100 * MILLION)] = 1_000_000
-    """Committed offsets there, of all its groups; beyond it likewise."""
+    """Maximum number of committed offsets in one partition of ``__consumer_offsets``. Further
+    offsets are rejected with POLICY_VIOLATION."""
     pending_writes_max: Annotated[int, Field(ge=1, le=MILLION)] = 10_000
-    """Records there that wait for their commit; beyond it COORDINATOR_LOAD_IN_PROGRESS."""
+    """Maximum number of records in one partition of ``__consumer_offsets`` that wait for their
+    commit. Beyond it requests are answered with COORDINATOR_LOAD_IN_PROGRESS."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -244,14 +270,15 @@ class GroupsSection(Section):
 
 
 class ActivitySection(Section):
-    """The stream of what becomes of the metadata; the same on every node."""
+    """The internal stream of metadata changes. The settings must be the same on every node."""
 
     enabled: bool = False
-    """``__activity`` is made, and told by whichever node leads it."""
+    """Create ``__activity`` and write an event for each metadata change."""
     replicas: Annotated[int, Field(ge=1, le=5)] = 3
-    """As many as there are nodes, where that is less."""
+    """Replicas of the stream, or the number of nodes if that is smaller."""
     retention_ms: Annotated[int, Field(ge=-1, le=AGE_MS_MAX)] = 30 * 86_400_000
-    """When it is made; -1: for ever. Changed later like any topic's ``retention.ms``."""
+    """Retention when the stream is created; -1: unlimited. Later change ``retention.ms`` of the
+    topic."""
 
     @field_validator("retention_ms")
     @classmethod
@@ -262,41 +289,47 @@ class ActivitySection(Section):
 
 
 class HttpSection(Section):
-    """Metrics, health, and the status page."""
+    """The HTTP listener: metrics, health and the status page."""
 
     host: str = "127.0.0.1"
+    """Address to listen on."""
     port: Port = 9464
+    """Port to listen on; 0: the system chooses."""
     allow_unauthenticated: bool = False
-    """As ``security.allow_unauthenticated``, for this port alone: for probes and scrapers without certificates.
-    """
+    """The same as ``security.allow_unauthenticated``, for the HTTP listener alone: for probes and
+    scrapers without certificates."""
     tls: bool | None = None
-    """By default where ``tls.cert``, or ``tls_cert`` here, is set."""
+    """Require TLS. Default: true if ``tls.cert`` or ``http.tls_cert`` is set."""
     tls_cert: Path | None = None
-    """Instead of ``tls.cert``, with ``tls_key``."""
+    """Certificate of the HTTP listener, with ``tls_key``. Default: ``tls.cert``."""
     tls_key: Path | None = None
+    """Private key of ``tls_cert``."""
     tls_client_auth: ClientAuth | None = None
-    """Instead of ``tls.client_auth``."""
+    """Client certificates of the HTTP listener. Default: ``tls.client_auth``."""
     connections_max: Annotated[int, Field(ge=1, le=MILLION)] = 500
+    """Maximum number of connections."""
     request_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 10_000
-    """For the TLS handshake, and for each request until its head is there."""
+    """Timeout of the TLS handshake and of each request head."""
     idle_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 75_000
-    """So long a connection may rest until its next request."""
+    """Idle time after which a keep-alive connection is closed."""
     send_timeout_ms: Annotated[int, Field(ge=100, le=DAY_MS)] = 60_000
-    """A client that takes nothing of an answer for so long is cut off."""
+    """A connection is closed if the client reads nothing of its response for this long."""
     token_file: Path | None = None
-    """Tokens, one a line, of 16 or more characters: who has one may read metrics and status."""
+    """File with tokens of 16 or more characters, one per line. A request with one of them may read
+    metrics and status."""
     basic_auth: bool = False
-    """Users may read metrics and status by their passwords, with DESCRIBE on the cluster."""
+    """Users with DESCRIBE on the cluster may read metrics and status with their passwords."""
     metrics_group_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
-    """Of so many a scrape tells the lag; see ``groups.progress``."""
+    """Maximum number of group-partition pairs for which /metrics exports consumer lag."""
     metrics_partitions_max: Annotated[int, Field(ge=0, le=MILLION)] = 10_000
-    """Of so many ``/metrics/partitions`` tells at once."""
+    """Maximum number of partitions in one response of ``/metrics/partitions``."""
     status_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 32
-    """Status pages that are kept up to date at once; more are asked to come later."""
+    """Maximum number of status pages with live updates."""
     tail_clients_max: Annotated[int, Field(ge=0, le=MILLION)] = 8
-    """Likewise of those that show the newest records of a stream."""
+    """Maximum number of status pages that show the newest records of a stream."""
     show_payloads: Literal["auto", "on", "off"] = "auto"
-    """Whether the status page shows payloads; ``auto``: only where ``host`` is loopback."""
+    """Show payloads on the status page. ``auto``: only if ``host`` is loopback or clients
+    authenticate."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -306,65 +339,72 @@ class HttpSection(Section):
 
 
 class LogSection(Section):
-    """How logs are kept; a stream's own configuration overrides what it names."""
+    """Storage of logs. The configuration of a stream overrides the settings that it names."""
 
     sync: SyncPolicy = "commit"
-    """When to fdatasync: ``commit``: before the ack; ``interval``; ``os``: when it likes."""
+    """When to call fdatasync. ``commit``: before the ack; ``interval``: every ``sync_interval_ms``;
+    ``os``: never, the operating system decides."""
     sync_interval_ms: Annotated[int, Field(ge=1, le=DAY_MS)] = 1_000
-    """With ``sync = "interval"``: how much a power cut may take."""
+    """Interval of ``sync = "interval"``. A power failure can lose the records of one interval."""
     segment_bytes: Annotated[int, Field(ge=4 * KIB, le=2**31 - 1)] = 256 * MIB
-    """A batch that would make a segment larger goes into a new one."""
+    """Maximum size of a segment. A batch that does not fit starts a new segment."""
     segment_age_ms: Annotated[int, Field(ge=100, le=AGE_MS_MAX)] = 7 * 86_400_000
-    """A batch that comes so long after a segment's first one goes into a new one."""
+    """Maximum age of a segment when a batch is appended. An older segment is closed, and the batch
+    starts a new one."""
     index_interval_bytes: Annotated[int, Field(ge=0, le=2**31 - 1)] = 4 * KIB
-    """One index entry for about so many bytes."""
+    """Approximate number of bytes between index entries."""
     idle_close_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
-    """A partition that nobody has written to for so long closes its files; 0: never."""
+    """A partition without writes for this long closes its files; 0: never."""
     retention_check_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 10_000
-    """How often it is looked whether segments are past their limits."""
+    """Interval between checks for segments that have exceeded retention."""
     checkpoint_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
-    """How often it is noted what is committed, and what is synced."""
+    """Interval at which checkpoints of committed and synced offsets are written."""
     open_files_max: Annotated[int, Field(ge=0, le=MILLION)] = 0
-    """Over all logs; 0: three quarters of what the process may have open. With fewer than there are
-    partitions in use, an append may have to open its file."""
+    """Maximum number of open files over all logs; 0: three quarters of the process limit. If it is
+    smaller than the number of partitions in use, an append may have to open its file."""
     scrub_interval_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 7 * 86_400_000
-    """How often all segments are read and checked; 0: never."""
+    """Interval in which all segments are read and verified; 0: never."""
     scrub_bytes_per_s: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
+    """Maximum read rate of that verification."""
     compaction_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 15_000
-    """How often it is looked whether a compacted log is worth a cleaning."""
+    """Interval between checks for logs that need compaction."""
     compaction_bytes_per_s: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
-    """The most that cleanings read; they write less."""
+    """Maximum read rate of compaction. Compaction writes less than it reads."""
     compaction_memory_bytes: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 32 * MIB
-    """For the table of keys of the one cleaning that runs, a million keys in 32 MiB: with more of
-    them it takes several."""
+    """Memory of the key table of a running compaction. 32 MiB hold about a million keys; more keys
+    need several passes."""
     erasure_lag_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 3_600_000
-    """After how long erased records are taken out of the files, where less than half of a segment
-    is erased."""
+    """Delay before erased records are removed from a segment of which less than half is erased."""
     subject_index_bytes: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 512 * MIB
-    """For all indexes of subjects of the node together: about 80 bytes and the name for a subject,
-    and 1 to 4 bytes for a message. What does not fit has no lookups by subject."""
+    """Maximum memory of all subject indexes of the node: about 80 bytes and the name for each
+    subject, and 1 to 4 bytes for each message. Streams whose index does not fit have no lookups by
+    subject."""
     metadata_reserve_bytes: Annotated[int, Field(ge=64 * KIB, le=1024 * MIB)] = 4 * MIB
-    """Kept aside for the metadata of a full disk, which has room again when as much is free."""
+    """Disk space reserved for metadata while the disk is full. The disk counts as full until this
+    much is free again."""
     disk_check_interval_ms: Annotated[int, Field(ge=10, le=DAY_MS)] = 1_000
-    """How often a full disk is looked at; and the least time that it counts as full."""
+    """Interval between checks of a full disk, and the minimum time for which it counts as full."""
     message_bytes_max: Annotated[int, Field(ge=1, le=64 * MIB)] = MIB
-    """Of a NATS message's payload, or of a Kafka producer's batch."""
+    """Maximum payload size of a NATS message, and maximum size of a Kafka producer's batch."""
     uncompressed_bytes_max: Annotated[int, Field(ge=64 * KIB, le=128 * MIB)] = 32 * MIB
-    """Of a Kafka producer's batch once it is decompressed; a larger one is refused with
+    """Maximum size of a Kafka producer's batch after decompression. A larger batch is rejected with
     MESSAGE_TOO_LARGE."""
     producer_id_expiration_ms: Annotated[int, Field(ge=1_000, le=AGE_MS_MAX)] = 86_400_000
-    """An idempotent Kafka producer that has not written for so long is forgotten."""
+    """The state of an idempotent Kafka producer is removed after this long without writes."""
 
 
 class IngestSection(Section):
-    """Limits of what waits for a commit."""
+    """Limits of messages that wait for their commit."""
 
     read_buffer_bytes: Annotated[int, Field(ge=4 * KIB, le=64 * MIB)] = 512 * KIB
-    """The most that one read of the NATS socket takes, and so roughly the largest batch."""
+    """Maximum size of one read from the NATS socket, and so the approximate maximum size of a
+    batch."""
     in_flight_bytes_max: Annotated[int, Field(ge=64 * KIB, le=TIB)] = 64 * MIB
-    """Appended, not yet committed, over all partitions. At the limit the node stops reading ..."""
+    """Maximum number of bytes that are appended but not committed, over all partitions. When the
+    limit is reached, the node stops reading from NATS."""
     backpressure_timeout_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 1_000
-    """... for at most this long; then it reads on and refuses each message until there is room."""
+    """Maximum time for which the node stops reading from NATS. After it the node reads on, and
+    rejects each message while the limit is exceeded."""
 
 
 class Settings(BaseSettings):

@@ -63,28 +63,33 @@ class Section(BaseModel):
 
 
 class TlsSection(Section):
-    """Certificates of this node and of those who come to it; towards NATS there are ``nats.tls_*``.
+    """Certificates of this node and of its clients, as PEM files.
 
-    PEM files, which are read again when they change.
+    The node reloads changed files. For the connection to NATS see ``nats.tls_*``.
     """
 
     cert: Path | None = None
-    """The node's own, with its chain; it shows it to other nodes, too."""
+    """Certificate of the node with its chain. The node presents it to clients and to other nodes.
+    """
     key: Path | None = None
+    """Private key of ``cert``."""
     key_password_file: Path | None = None
+    """File with the password of ``key``."""
     client_ca: Path | None = None
-    """Who vouches for clients and other nodes that come here."""
+    """CA of the certificates of clients and of other nodes that connect to this node."""
     client_auth: ClientAuth = "none"
-    """Whether those who come must show a certificate."""
+    """Whether clients and nodes must present a certificate."""
     ca: Path | None = None
-    """Who vouches for other nodes where this one goes; default ``client_ca``, else the system's."""
+    """CA of the certificates of nodes that this node connects to. Default: ``client_ca``, else the
+    CAs that the system trusts."""
     crl: Path | None = None
-    """What these have revoked: a list of each of them. Without: nothing is looked up."""
+    """Certificate revocation lists, one of each CA. Default: revocation is not checked."""
     min_version: Literal["1.2", "1.3"] = "1.2"
+    """Minimum TLS version."""
     reload_check_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 5_000
-    """How often the files are looked at; 0: at a SIGHUP only."""
+    """Interval between checks for changed files; 0: only on SIGHUP."""
     ktls: bool = False
-    """Let the kernel encrypt, where it can: then sendfile stays."""
+    """Use kernel TLS where it is available, which keeps sendfile."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -98,42 +103,48 @@ class TlsSection(Section):
 
 
 class SaslSection(Section):
-    """How clients and nodes prove who they are."""
+    """Authentication of clients and nodes."""
 
     mechanisms: Annotated[tuple[Mechanism, ...], NoDecode, BeforeValidator(split)] = ()
-    """What is offered; none: whoever connects is believed."""
+    """Offered mechanisms. None: clients are not authenticated by SASL."""
     allow_plain_without_tls: bool = False
-    """Offer PLAIN where everybody on the way may read the passwords."""
+    """Offer PLAIN on connections without TLS, where the network can read the passwords."""
     session_lifetime_ms: Annotated[int, Field(ge=0, le=AGE_MS_MAX)] = 0
-    """Then a client has to log in again; 0: never, but for tokens, which have an end."""
+    """Time after which a client must log in again (KIP-368); 0: never, except when a token expires.
+    """
     failure_delay_ms: Annotated[int, Field(ge=0, le=10_000)] = 250
-    """A login that fails is told so later by this; then the connection is closed."""
+    """Delay before a failed login is answered and the connection is closed."""
     failures_per_address_max: Annotated[int, Field(ge=1, le=1_000_000)] = 60
-    """In a minute; then no login from there is looked at until the minute is over."""
+    """Maximum number of failed logins from one address in a minute. Beyond it logins from that
+    address are not checked until the minute is over."""
     node_user: str | None = None
-    """As whom nodes log in to nodes, the same on each. It is no user of the cluster's metadata."""
+    """User name with which nodes log in to other nodes, the same on each node. It is not a user of
+    the cluster's metadata."""
     node_password_file: Path | None = None
-    """Its passwords, one a line: nodes log in with the first, and let in who has any of them."""
+    """File with passwords of that user, one per line. Nodes log in with the first one, and accept
+    all of them."""
     node_mechanism: ScramName = "SCRAM-SHA-512"
+    """Mechanism with which nodes log in. It must be one of ``mechanisms``."""
     node_principals: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_lines)] = ()
-    """Which names out of certificates are nodes of this cluster, one a line; whose subject is this
-    node's own is one always.
-    """
+    """Principals of certificates that belong to nodes of this cluster, one per line. A certificate
+    with the subject of this node's own certificate always belongs to a node."""
     principal_mapping_rules: str = "DEFAULT"
-    """Which name a certificate's subject stands for, as Kafka's ssl.principal.mapping.rules."""
+    """Mapping of certificate subjects to principals, in the syntax of Kafka's
+    ssl.principal.mapping.rules."""
     bootstrap_file: Path | None = None
-    """Users made by ``streamlog user add --bootstrap``, for while the metadata has none of the
-    name.
-    """
+    """Users created by ``streamlog user add --bootstrap``. Each applies while the metadata has no
+    user of the same name."""
     oauth_jwks_file: Path | None = None
-    """A JSON Web Key Set: whose signatures tokens of OAUTHBEARER have to bear. Read anew when it
-    changes.
+    """JSON Web Key Set with the keys that sign OAUTHBEARER tokens. The node reloads a changed file.
     """
     oauth_issuer: str | None = None
+    """Required value of the claim ``iss``."""
     oauth_audience: str | None = None
+    """Required value of the claim ``aud``."""
     oauth_principal_claim: str = "sub"
+    """Claim with the user name."""
     oauth_clock_skew_ms: Annotated[int, Field(ge=0, le=300_000)] = 30_000
-    """By so much the clock of whoever issues tokens may differ."""
+    """Tolerated difference between the clocks of the node and of the token issuer."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -150,24 +161,23 @@ class SaslSection(Section):
 
 
 class SecuritySection(Section):
-    """What is to be open although nobody is asked who they are."""
+    """Exceptions from mandatory authentication."""
 
     allow_unauthenticated: bool = False
-    """Listen on other addresses than this machine's own without authentication."""
+    """Allow listeners on other addresses than loopback without authentication."""
     permissive: bool = False
-    """TLS and logins are taken, and neither is demanded, nor any right: only for the time in which
-    they are turned on node by node."""
+    """Accept TLS and logins without requiring them, and enforce no permissions. Only for the time
+    in which security is enabled node by node."""
 
 
 class EncryptionSection(Section):
-    """The keys to encrypted streams. They do not belong on the disk that the streams are on."""
+    """Keys of encrypted streams. Do not store them on the disk that holds the streams."""
 
     keys: dict[str, str] = Field(default_factory=dict)
-    """Where each key is, by its name: ``file:PATH``, ``env:VARIABLE`` or ``command:PROGRAM
-    ARGUMENTS``, which prints it."""
+    """Sources of the keys by name: ``file:PATH``, ``env:VARIABLE`` or ``command:PROGRAM
+    ARGUMENTS``, which prints the key."""
     active_key: str | None = None
-    """The name of the one that is used for what is written from now on; the others are for what was
-    written by them."""
+    """Name of the key that encrypts new data. The other keys decrypt older data."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -182,33 +192,36 @@ class EncryptionSection(Section):
 
 
 class AuthorizationSection(Section):
-    """Who may do what, once clients have to prove who they are."""
+    """Permissions of authenticated clients."""
 
     super_users: Annotated[tuple[str, ...], NoDecode, BeforeValidator(split_at_semicolons)] = ()
-    """As in ``User:admin``: they may do everything but what only nodes may. In the environment they
-    are divided by semicolons."""
+    """Principals with all permissions except those of nodes, as in ``User:admin``. In the
+    environment, separate them by semicolons."""
     rules_file: Path | None = None
-    """Rules beside those of the cluster's metadata, the same on every node; TOML or JSON. They
-    count together: what either denies is denied."""
+    """TOML or JSON file with rules in addition to those of the cluster's metadata, the same on
+    every node. A denial in either one applies."""
     nkeys: dict[str, str] = Field(default_factory=dict)
-    """Names of those who sign requests over NATS, by their public keys, which begin with U; whoever
-    is not named here has the key as a name."""
+    """User names by public keys, which begin with U, of clients that sign requests over NATS. A
+    client that is not listed has its key as its name."""
     nats_request_info: bool = False
-    """Believe what the header ``Nats-Request-Info`` says of who asks over NATS. Only where all who
-    may publish to the management API do so through a service import of another account."""
+    """Trust the header ``Nats-Request-Info`` of requests over NATS. Set this only if all clients of
+    the management API reach it through a service import of another account."""
     node_secret_file: Path | None = None
-    """What nodes sign with that they ask of each other over NATS, the same on each: lines of 16 or
-    more characters, the first of which is signed with. Default: ``sasl.node_password_file``."""
+    """File with the secrets that sign requests between nodes over NATS, the same on each node:
+    lines of 16 or more characters. Nodes sign with the first one. Default:
+    ``sasl.node_password_file``."""
     signature_window_ms: Annotated[int, Field(ge=1_000, le=600_000)] = 30_000
-    """How old, or how far ahead, a signed request over NATS may be."""
+    """Maximum difference between the time of a signed request over NATS and the node's clock."""
     check_reply_subject: bool = True
-    """A signed request counts with the reply subject alone that it was signed with. ``false`` where
-    NATS changes reply subjects on their way: between accounts, and between clusters by gateways."""
+    """Require that a signed request over NATS has the reply subject that was signed. Set it to
+    ``false`` where NATS changes reply subjects: between accounts, and between clusters by gateways.
+    """
     audit_file: Path | None = None
-    """Where the audit log goes beside the node's log: a line of JSON for each event."""
+    """File of the audit log, with one JSON line for each event. The node's log has these events,
+    too."""
     audit_lines_per_s: Annotated[int, Field(ge=1, le=10_000)] = 50
-    """Of refusals, and as many of attempts at which nothing was done; the number of those that were
-    not told is told. Acts are always told."""
+    """Maximum number of logged refusals per second, and of logged failed attempts. The number of
+    suppressed lines is logged. Completed acts are always logged."""
 
     @field_validator("super_users")
     @classmethod
@@ -221,18 +234,20 @@ class AuthorizationSection(Section):
 
 
 class LoggingSection(Section):
-    """What the node says about itself, on standard error."""
+    """The log of the node, on standard error."""
 
     format: Literal["json", "console"] = "json"
-    """One line of JSON for each event, or the same for human eyes."""
+    """One line of JSON for each event, or readable text."""
     level: Literal["debug", "info", "warning", "error"] = "info"
+    """Minimum level of logged events."""
 
 
 class TracingSection(Section):
-    """Spans of the way of some batches, by OpenTelemetry; needs ``streamlog[otel]``."""
+    """OpenTelemetry spans of sampled batches; needs ``streamlog[otel]``."""
 
     sample_ratio: Annotated[float, Field(ge=0, le=1)] = 0.0
-    """Of the batches that are appended; 0: nothing is traced, and nothing is paid for it."""
+    """Ratio of appended batches that are traced; 0: tracing is off and costs nothing."""
     batches_per_s_max: Annotated[int, Field(ge=1, le=1_000)] = 10
+    """Maximum number of traced batches per second."""
     endpoint: str = "http://127.0.0.1:4318/v1/traces"
-    """Of a collector that takes OTLP over HTTP."""
+    """OTLP endpoint of the collector, over HTTP."""
