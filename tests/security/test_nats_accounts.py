@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from nats.aio.msg import Msg
 
 from streamlog.acl.rulebook import RuleBook
 from streamlog.authz.authority import Authority
+from streamlog.authz.signature import KEY, sign
 from streamlog.errors import AuthenticationFailed
 from streamlog.jetstream.auth.identity import REQUEST_INFO, RequestIdentities
 from streamlog.sections import AuthorizationSection
 from tests.restricted import Heard
+from tests.secured_nats import user_key
 from tests.server_process import NatsServer
 
 SUBJECT = "$JS.streamlog.API.INFO"
@@ -113,3 +116,23 @@ def test_an_account_is_no_user_whatever_it_is_called() -> None:
     assert principal(acc="admin") == "Nats:admin"
     assert principal(acc="a/b") != principal(acc="a", user="b")
     assert principal(acc="a%2Fb") != principal(acc="a/b")
+
+
+async def test_a_reply_subject_that_nats_has_changed_is_compared_unless_told_not_to(
+    heard: Callable[..., Any],
+) -> None:
+    """Between accounts nats-server makes up a reply subject of its own."""
+    key = user_key()
+
+    def signed() -> dict[str, str]:
+        now_ms = time.time_ns() // 1_000_000
+        return sign({KEY: key.public}, SUBJECT, b"", key.sign, now_ms=now_ms, reply="reply")
+
+    inside = await heard("inside", **signed())
+    assert identity().of_client(inside).session.principal.name == key.public
+    message = await heard("alice", **signed())
+    assert message.reply != "reply"
+    with pytest.raises(AuthenticationFailed, match="check_reply_subject"):
+        identity().of_client(message)
+    told = identity(check_reply_subject=False).of_client(message)
+    assert told.session.principal.name == key.public
