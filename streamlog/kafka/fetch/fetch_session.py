@@ -80,9 +80,11 @@ class FetchSession:
         if self._later:
             self.due.update(self._later)
             self._later = {}
+        done = 0
         for topic in request.topics:
-            for done, wanted in enumerate(topic.partitions):
-                if done % STEP == STEP - 1:
+            for wanted in topic.partitions:
+                done += 1
+                if done % STEP == 0:
                     yield
                 if self.by_id:
                     self._want(wire.TopicIdPartition(topic.topic_id, wanted.partition), wanted)

@@ -36,9 +36,11 @@ class SessionlessFetch:
         self, request: wire.FetchRequest, _now: Callable[[], float]
     ) -> Generator[None, None, None]:
         """The same, with some partitions between two steps."""
+        done = 0
         for topic in request.topics:
-            for done, wanted in enumerate(topic.partitions):
-                if done % STEP == STEP - 1:
+            for wanted in topic.partitions:
+                done += 1
+                if done % STEP == 0:
                     yield
                 self._want(topic, wanted)
         self._due = list(self._fetches.values())

@@ -249,24 +249,22 @@ async def _answer_in_turns(
         topics: dict[str | bytes, list[PartitionFetch]] = {}
         async for fetch in cooperatively(told):
             topics.setdefault(fetch.key[0], []).append(fetch)
-        fetched: list[wire.FetchedTopic] = []
+        parts: dict[str | bytes, list[wire.FetchedPartition]] = {topic: [] for topic in topics}
         size_bytes, is_final = 0, False
-        for topic, group in topics.items():
-            parts: list[wire.FetchedPartition] = []
-            async for fetch in cooperatively(group):
-                parts.append(fetch.fetched())
-                is_final |= fetch.final
-                if fetch.records is not None:
-                    slices.append(fetch.records)
-                    size_bytes += fetch.size_bytes
-            fetched.append((topic, parts))
+        async for fetch in cooperatively([it for group in topics.values() for it in group]):
+            parts[fetch.key[0]].append(fetch.fetched())
+            is_final |= fetch.final
+            if fetch.records is not None:
+                slices.append(fetch.records)
+                size_bytes += fetch.size_bytes
+        fetched = list(parts.items())
         throttle_ms = 0
         if charge is not None:
             charge.fetched(size_bytes)
             throttle_ms = charge.throttle_ms
         nodes: Sequence[NodeEndpoint] = ()
         if version >= wire.NODES_FROM and is_final:
-            leaders = {it.current_leader for _, parts in fetched for it in parts}
+            leaders = {it.current_leader for _, group in fetched for it in group}
             nodes = endpoints(leaders, context.metadata.image)
         pieces = await asyncio.to_thread(
             wire.encode_response,

@@ -1,6 +1,7 @@
 """A consumer's Fetch of many partitions is answered in turns, as one of a few is at once."""
 
 import asyncio
+import time
 from collections.abc import Generator, Iterable
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from streamlog import fairness
 from streamlog.kafka.fetch import fetch_session, sessionless_fetch
 from streamlog.kafka.fetch.fetch_session import FetchSession
-from streamlog.kafka.fetch.partition_fetch import PartitionFetch
+from streamlog.kafka.fetch.partition_fetch import FetchCaller, PartitionFetch
+from streamlog.kafka.fetch.sessionless_fetch import SessionlessFetch
 from streamlog.kafka.handlers import fetch as handler
-from streamlog.model import TopicPartition
-from streamlog.wire.fetch import NEW_SESSION, FetchRequest
+from streamlog.model import NodeId, TopicPartition
+from streamlog.wire.fetch import NEW_SESSION, FetchRequest, FetchTopic
 from tests.kafka_node import KafkaNode, until
 from tests.raw_client import RawClient, at, wanted
 from tests.unit.kafka import test_fetch
@@ -73,6 +75,21 @@ async def test_without_a_session_others_have_their_turn(node: KafkaNode) -> None
     assert [it.fetched.records_bytes > 0 for it in found.partitions[:2]] == [True, False]
     assert all(it.closed for it in partition.slices)
     assert turns.count > (PARTS - 1) * PARTITIONS / fetch_session.STEP
+
+
+@pytest.mark.parametrize("kind", [FetchSession, SessionlessFetch])
+async def test_topics_of_one_partition_are_begun_in_turns_too(
+    node: KafkaNode, kind: type[FetchSession] | type[SessionlessFetch]
+) -> None:
+    topics = [FetchTopic(f"topic-{it}", [at(0)], b"") for it in range(PARTITIONS)]
+    request = wanted()._replace(topics=topics)
+    begun = kind(FetchCaller(NodeId(-1), -1, ""), by_id=False)
+    steps = list(begun.begin_in_steps(request, time.monotonic))
+    assert len(steps) == PARTITIONS // fetch_session.STEP
+    assert len(list(begun.take_due())) == PARTITIONS
+    async with RawClient(node.port) as client:
+        found = await client.fetch(request)
+    assert [it.topic for it in found.partitions] == [it.name for it in topics]
 
 
 async def test_in_a_session_others_have_their_turn_and_what_changes_meanwhile_is_told(
