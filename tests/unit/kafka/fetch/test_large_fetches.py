@@ -78,7 +78,7 @@ async def test_without_a_session_others_have_their_turn(node: KafkaNode) -> None
 
 
 @pytest.mark.parametrize("kind", [FetchSession, SessionlessFetch])
-async def test_topics_of_one_partition_are_begun_in_turns_too(
+async def test_topics_of_one_partition_are_begun_a_few_at_a_time_too(
     node: KafkaNode, kind: type[FetchSession] | type[SessionlessFetch]
 ) -> None:
     topics = [FetchTopic(f"topic-{it}", [at(0)], b"") for it in range(PARTITIONS)]
