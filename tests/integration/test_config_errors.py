@@ -45,7 +45,7 @@ def write(tmp_path: Path, text: str = "", **node: object) -> str:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("[kafka]\nprot = 1\n", "kafka.prot: no such key; remove it"),
+        ("[kafka]\nprot = 1\n", "kafka.prot: no such key; did you mean kafka.port?"),
         ("[kafka]\nport = 'x'\n", "kafka.port: 'x' is wrong"),
         ("[log]\nsync = 'never'\n", "log.sync: 'never' is wrong"),
         ("[log\n", "is not TOML"),
