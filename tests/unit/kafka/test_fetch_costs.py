@@ -62,8 +62,8 @@ async def test_a_fetch_takes_few_calls_and_wakes_the_loop_once(node: KafkaNode) 
     async with RawClient(node.port) as client:
         costs = await _costs(client)
     calls = sum(costs, Counter[str]())
-    assert calls["Channel.receive"] == 2 * FETCHES, "begun once and resumed once for each"
-    assert not calls["Channel._mute"], "the loop is asked anew for each request"
+    assert calls["SocketChannel.receive"] == 2 * FETCHES, "begun once and resumed once for each"
+    assert not calls["SocketChannel._mute"], "the loop is asked anew for each request"
     # On a busy machine a socket may be full in the midst of one, so the cheapest one counts.
     assert {name: min(cost[name] for cost in costs) for name in SYSTEM_CALLS} == SYSTEM_CALLS
     assert min(cost.total() for cost in costs) <= CALLS_MAX
