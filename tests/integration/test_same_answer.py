@@ -517,11 +517,11 @@ def test_its_last_replica_has_lost_records(tmp_path: Path) -> None:
 
 def test_it_lacks_the_key_of_an_encrypted_stream(tmp_path: Path) -> None:
     row = Row(
-        ready=("partitions", f"6 partitions are not written until this is mended: {STREAM}-0: the"),
-        page="no key to encrypt by;  -> Give this node the key, and",
+        ready=("partitions", f"6 partitions are not written until this is mended: {STREAM}-"),
+        page="name one as encryption.active_key -> Give this node the key, and",
         others="warning: 6 partitions not in sync on every replica",
         doctor=("FAILED   node: node 1 is not ready: partitions: 6 partitions are not written",),
-        log='" remedy="give this node the key, and start it again',
+        log='encryption.active_key" remedy="give this node the key, and start it again',
         alerts=frozenset({"PartitionsHaveFailed", "PartitionsAreUnderReplicated"}),
         check=tuple(f"{STREAM}/{number} is not in sync on node 1" for number in range(6)),
     )
