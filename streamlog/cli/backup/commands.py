@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
-from streamlog.cli.options.login import cluster_at
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json, print_pairs, print_table, say
 from streamlog.errors import CorruptData, StreamlogError

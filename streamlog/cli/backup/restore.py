@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.keys import Keys, KeysOf, told_keys
-from streamlog.cli.options.login import cluster_at
 from streamlog.cli.options.options import SERVERS, Backup, Json, Servers
 from streamlog.cli.output import print_json, say
 from streamlog.errors import InvalidRequest

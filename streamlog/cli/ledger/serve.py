@@ -8,7 +8,7 @@ import typer
 from streamlog.cli.ledger import http_options as h
 from streamlog.cli.ledger.options import KeyFile, limits_of, read_seed
 from streamlog.cli.options import options as o
-from streamlog.cli.options.login import cluster_at
+from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.nats_options import nats_settings
 from streamlog.errors import ConfigError, InvalidChannelConfig
 

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any, Final, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, Final, get_type_hints
 
 import typer
 
@@ -21,6 +21,9 @@ from streamlog.cli.options.login import MechanismName, PasswordFile, TokenFile, 
 from streamlog.cli.options.options import SERVERS
 from streamlog.client.security import NO_SECURITY, Security
 from streamlog.errors import ConfigError
+
+if TYPE_CHECKING:
+    from streamlog.client.cluster import Cluster
 
 Tls = Annotated[
     bool,
@@ -180,3 +183,10 @@ def _security(
     files = (*(own.files if own else ()), *trust.files)
     context = WatchedContext((it.path for it in files), lambda: client_context(own, trust))
     return Security(tls=context.current, login=login)
+
+
+def cluster_at(servers: str, **options: Any) -> "Cluster":
+    """The cluster as the command's caller may see it."""
+    from streamlog.client.cluster import Cluster
+
+    return Cluster.at(servers, security=chosen_security(), **options)

@@ -1,7 +1,7 @@
 """As whom the commands go to the nodes."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -9,7 +9,6 @@ from streamlog.errors import ConfigError
 from streamlog.model import MECHANISMS
 
 if TYPE_CHECKING:
-    from streamlog.client.cluster import Cluster
     from streamlog.client.login import ClientLogin
 
 User = Annotated[
@@ -40,14 +39,6 @@ MechanismName = Annotated[
         help=f"{', '.join(MECHANISMS[:-1])} or {MECHANISMS[-1]}.",
     ),
 ]
-
-
-def cluster_at(servers: str, **options: Any) -> "Cluster":
-    """The cluster as the command's caller may see it."""
-    from streamlog.cli.options.connection_options import chosen_security
-    from streamlog.client.cluster import Cluster
-
-    return Cluster.at(servers, security=chosen_security(), **options)
 
 
 def chosen_login(

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeVar
 
 import typer
 
-from streamlog.cli.options.login import cluster_at
+from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.output import print_json, print_table, say
 from streamlog.errors import InvalidRequest

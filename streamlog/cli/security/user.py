@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 import typer
 
 from streamlog.authn.scram import ITERATIONS, ITERATIONS_MAX, ITERATIONS_MIN
-from streamlog.cli.options.login import cluster_at
+from streamlog.cli.options.connection_options import cluster_at
 from streamlog.cli.options.options import SERVERS, Json, Servers, Yes
 from streamlog.cli.options.password import new_password
 from streamlog.cli.output import print_json, print_table, say

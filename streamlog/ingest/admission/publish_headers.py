@@ -6,12 +6,16 @@ repeated one the first counts. One with a line end in its value asks for nothing
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 Headers = Mapping[bytes, bytes]
 
 API_LEVEL = 2
 """Of JetStream's API: that of its version 2.12. Of its features at this level the missing ones are
 refused by name."""
+
+KEY_HEADER: Final = b"streamlog-key"
+"""In lower case: it is found in any."""
 
 _HEADER = re.compile(rb"\r\n(Nats-[^:\r\n]*|Streamlog-Ack):[ \t]*+([^\r\n]*+)(?=\r\n)")
 _STATUS = b"NATS/1.0"
@@ -28,6 +32,11 @@ def publish_headers(header_block: bytes) -> dict[bytes, bytes]:
     for name, value in _HEADER.findall(header_block, 0, _end_of(header_block)):
         found.setdefault(name, value)
     return found
+
+
+def key_of(lines: Iterable[tuple[bytes, bytes]]) -> bytes | None:
+    """The record's key: the value of the first ``Streamlog-Key`` header, if there is one."""
+    return next((content for name, content in lines if name.lower() == KEY_HEADER), None)
 
 
 def block_of(lines: Iterable[tuple[bytes, bytes]], begin: bytes = b"", more: bytes = b"") -> bytes:

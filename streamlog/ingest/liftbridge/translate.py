@@ -7,10 +7,9 @@ The policy counts where an Ack may be wanted, and is one more header then, which
 from collections.abc import Iterable
 from typing import Final, NamedTuple
 
-from streamlog.ingest.admission.publish_headers import block_of
+from streamlog.ingest.admission.publish_headers import block_of, key_of
 from streamlog.ingest.liftbridge.addresses import ReplyAddress, is_address, unpack
 from streamlog.ingest.liftbridge.envelope import ALL, LEADER, NONE, ack_begun, decode
-from streamlog.ingest.parser._collector_plain import key_of
 from streamlog.metadata.stream.subjects import overlap
 
 _WISHES: Final = {

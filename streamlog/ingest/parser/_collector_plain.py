@@ -8,6 +8,7 @@ import struct
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from streamlog.ingest.admission.publish_headers import key_of
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 
@@ -32,7 +33,6 @@ ENVELOPE_MAGIC: Final = bytes.fromhex("b90e43b4")
 ENVELOPE_BYTES_MIN: Final = 8
 STATUS_LINE: Final = b"NATS/1.0"
 INBOX_PREFIX: Final = b"_INBOX."
-KEY_HEADER: Final = b"streamlog-key"
 DECIDED_PREFIXES: Final = (b"nats-", b"streamlog-ack")
 
 _REPLY: Final = struct.Struct("<IH")
@@ -195,10 +195,6 @@ class RecordCollector:
 def is_like_an_envelope(payload: bytes) -> bool:
     """It is worth a look whether it is one."""
     return len(payload) >= ENVELOPE_BYTES_MIN and payload.startswith(ENVELOPE_MAGIC)
-
-
-def key_of(headers: list[Header]) -> bytes | None:
-    return next((content for name, content in headers if name.lower() == KEY_HEADER), None)
 
 
 def _told(message: Message) -> list[Header]:

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
+from streamlog.ingest.admission.publish_headers import key_of
 from streamlog.ingest.parser._collector_plain import (
     Message,
     RecordCollector,
     header_lines,
     is_like_an_envelope,
-    key_of,
 )
 from streamlog.record._keys_plain import murmur2
 

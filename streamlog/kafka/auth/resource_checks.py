@@ -13,7 +13,8 @@ from streamlog.errors import (
     TopicForbidden,
     UnknownLeaderEpoch,
 )
-from streamlog.kafka.context import Context, LocalPartition
+from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import LocalPartition
 from streamlog.metadata.image.metadata_image import MetadataImage
 from streamlog.metadata.stream.config import StreamConfig
 from streamlog.metadata.stream.stream_subjects import bound_subjects

@@ -8,7 +8,8 @@ from streamlog.authn.session import Session
 from streamlog.authz.permissions import Permissions
 from streamlog.authz.visibility import Visibility
 from streamlog.errors import PartitionNotFound
-from streamlog.kafka.context import Context, LocalPartition, Metadata, Partitions
+from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import LocalPartition, Metadata, Partitions
 from streamlog.metadata.commands import Command
 from streamlog.metadata.forwarding import Granted
 from streamlog.metadata.image.metadata_image import MetadataImage, StreamImage
@@ -34,7 +35,7 @@ def seen_by(session: Session, context: Context) -> Context:
 
 
 class AuthorizedPartitions:
-    """``kafka.context.Partitions``."""
+    """``kafka.interfaces.Partitions``."""
 
     def __init__(self, everything: Partitions, access: Permissions) -> None:
         self._all = everything
@@ -51,7 +52,7 @@ class AuthorizedPartitions:
 
 
 class AuthorizedMetadata:
-    """``kafka.context.Metadata``. What is to be changed has been checked by the handler."""
+    """``kafka.interfaces.Metadata``. What is to be changed has been checked by the handler."""
 
     def __init__(self, everything: Metadata, access: Permissions) -> None:
         self._all = everything

@@ -24,8 +24,9 @@ from streamlog.errors import (
     UnknownTopicId,
 )
 from streamlog.kafka.auth.resource_checks import led_partition, readable_partition
-from streamlog.kafka.context import Context, LocalPartition, Slice
+from streamlog.kafka.context import Context
 from streamlog.kafka.fetch.session_cache import Owner
+from streamlog.kafka.interfaces import LocalPartition, Slice
 from streamlog.kafka.topology import current_leader
 from streamlog.model import NO_EPOCH, NO_LEADER, EpochEnd, NodeId, TopicPartition
 from streamlog.wire import fetch as wire

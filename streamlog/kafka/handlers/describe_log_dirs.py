@@ -13,7 +13,8 @@ from typing import Any
 from kio.schema.errors import ErrorCode
 
 from streamlog.fairness import cooperatively
-from streamlog.kafka.context import Context, LocalPartition
+from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import LocalPartition
 from streamlog.wire.control import Message
 
 

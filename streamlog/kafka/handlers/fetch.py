@@ -27,11 +27,12 @@ from kio.schema.errors import ErrorCode
 from streamlog.authz.permissions import Permissions
 from streamlog.errors import ClusterForbidden
 from streamlog.fairness import cooperatively, stepwise
-from streamlog.kafka.context import Context, Slice
+from streamlog.kafka.context import Context
 from streamlog.kafka.fetch import metadata_fetch
 from streamlog.kafka.fetch.fetch_session import FetchSession
 from streamlog.kafka.fetch.partition_fetch import FetchCaller, PartitionFetch
 from streamlog.kafka.fetch.sessionless_fetch import SessionlessFetch
+from streamlog.kafka.interfaces import Slice
 from streamlog.kafka.net.request_wait import RequestWait
 from streamlog.kafka.net.response import Response
 from streamlog.kafka.quotas import Charge

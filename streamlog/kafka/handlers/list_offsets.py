@@ -17,7 +17,8 @@ from streamlog.acl.rules import Operation
 from streamlog.errors import OffsetNotAvailable, StreamlogError, UnsupportedVersion
 from streamlog.fairness import cooperatively
 from streamlog.kafka.auth.resource_checks import check_topic, led_partition
-from streamlog.kafka.context import Context, LocalPartition
+from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import LocalPartition
 from streamlog.model import NO_EPOCH, TopicPartition
 from streamlog.wire.control import Message
 from streamlog.wire.errors import code_of

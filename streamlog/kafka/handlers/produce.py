@@ -34,7 +34,8 @@ from streamlog.errors import (
 )
 from streamlog.fairness import stepwise
 from streamlog.kafka.auth.resource_checks import led_partition
-from streamlog.kafka.context import Context, LocalPartition
+from streamlog.kafka.context import Context
+from streamlog.kafka.interfaces import LocalPartition
 from streamlog.kafka.produce.delayed_produce import UNAWAITED, DelayedProduce, PartitionProduce
 from streamlog.kafka.topology import current_leader, endpoints
 from streamlog.metadata.stream.config import NO_LIMIT, check_writable_by_clients

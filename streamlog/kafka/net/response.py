@@ -1,7 +1,7 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from streamlog.kafka.context import Slice
+from streamlog.kafka.interfaces import Slice
 
 
 class Response(NamedTuple):

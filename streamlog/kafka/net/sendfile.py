@@ -9,7 +9,7 @@ import os
 from concurrent.futures import Executor
 from typing import Final
 
-from streamlog.kafka.context import Slice
+from streamlog.kafka.interfaces import Slice
 from streamlog.kafka.net.channel import SocketChannel
 
 CHUNK_BYTES: Final = 1024 * 1024

@@ -10,7 +10,7 @@ from streamlog.errors import (
     RequestTimedOut,
     StreamlogError,
 )
-from streamlog.kafka.context import LocalPartition
+from streamlog.kafka.interfaces import LocalPartition
 from streamlog.wire.errors import code_of
 from streamlog.wire.leaders import CurrentLeader, NodeEndpoint
 from streamlog.wire.produce import NO_OFFSET, ProduceResult, encode_response

@@ -7,7 +7,7 @@ from streamlog.metadata.commands import AllocateProducerIds
 from streamlog.model import NodeId
 
 if TYPE_CHECKING:
-    from streamlog.kafka.context import Metadata
+    from streamlog.kafka.interfaces import Metadata
 
 EPOCH_MAX: Final = 2**15 - 1
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 
 from streamlog.errors import NodeUnreachable, RequestTimedOut
-from streamlog.kafka.context import Slice
+from streamlog.kafka.interfaces import Slice
 from streamlog.kafka.net.channel import ChannelEnded
 from streamlog.kafka.net.sendfile import SliceTruncated
 from streamlog.model import NodeId
