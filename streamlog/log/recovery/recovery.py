@@ -340,6 +340,9 @@ class Recovery:
         else:
             is_needed = (known.active_offset, known.sealed) != (active.base_offset, sealed)
             is_needed &= bool(sealed) or known.active_offset != NO_SEGMENT
+            # Else each start would find again what is lost. Only once that is noted: until then the
+            # manifest is all that knows of it.
+            is_needed |= known.synced_end > active.next_offset and self._lost_end.is_noted
         if not is_needed:
             return
         start, end = self._log_start_offset, active.next_offset

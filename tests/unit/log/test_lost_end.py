@@ -142,6 +142,10 @@ def active_is_missing(disk: SimDisk) -> None:
     disk.remove(path(ACTIVE))
 
 
+def active_is_empty(disk: SimDisk) -> None:
+    disk.cut(path(ACTIVE), 0)
+
+
 def active_ends_early(disk: SimDisk) -> None:
     disk.cut(path(ACTIVE), SIZE)
 
@@ -221,6 +225,39 @@ def test_what_is_gone_for_good_is_known_until_somebody_removes_the_file() -> Non
     disk.unlink(log.lost_end.path)
     assert not log.lost_end.is_there()
     assert reopen(disk, end).lost_end.gone is None
+
+
+def known_to_the_manifest(loss: Callable[[SimDisk], None]) -> SimDisk:
+    """Records of the active segment are lost, and the manifest's synced end is behind them."""
+    disk = SimDisk()
+    log = open_log(disk, SETTINGS)
+    for i in range(COUNT):
+        append(log, 2, timestamp_ms=1_000 + i)
+    sync(log)  # names the active segment
+    loss(disk)
+    return disk
+
+
+@pytest.mark.parametrize("loss", [active_is_missing, active_is_empty], ids=lambda it: it.__name__)
+def test_records_that_the_manifest_knew_are_lost_once(loss: Callable[[SimDisk], None]) -> None:
+    disk = known_to_the_manifest(loss)
+    log = reopen(disk, END)
+    assert log.recovery.lost_end
+    end = log.log_end_offset
+    assert log.lost_end.settle(end) == (end, END)
+    disk.unlink(log.lost_end.path)
+    for _ in range(2):
+        log = reopen(disk, end)
+        assert (log.recovery.lost_end, log.lost_end.gone) == (False, None)
+
+
+def test_the_manifest_forgets_lost_records_only_once_the_loss_is_noted() -> None:
+    disk = known_to_the_manifest(active_is_missing)
+    disk.kill()
+    disk.fail("write_small", errno.ENOSPC, part=FILE_NAME, times=9)
+    log = open_log(disk, SETTINGS, recovery_point=END, power_lost=False)
+    assert log.recovery.lost_end
+    assert reopen(disk, log.log_end_offset).recovery.lost_end
 
 
 def test_another_loss_does_not_hide_the_one_before() -> None:
