@@ -32,6 +32,11 @@ PAGES = [*TOP, *sorted(DOCS.rglob("*.md"))]
 COMMAND = re.compile(r"(?:^|\$ )(streamlog (?:[a-z-]+ ?)+)", re.MULTILINE)
 
 
+TEST = re.compile(
+    r"\b(?:unit|property|integration|simulation|security|spark|peers)/[\w/]*test_\w+\.py"
+)
+
+
 def name_of(path: Path) -> str:
     return str(path.relative_to(ROOT))
 
@@ -176,6 +181,12 @@ def test_release_notes_are_a_section_of_the_changelog() -> None:
     assert "- new" in notes("Unreleased", text)
     with pytest.raises(ValueError, match=r"no section '2\.0\.0'"):
         notes("2.0.0", text)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_each_test_that_a_page_names_exists(page: Path) -> None:
+    named = TEST.findall(page.read_text())
+    assert [name for name in named if not (ROOT / "tests" / name).exists()] == []
 
 
 # The site
