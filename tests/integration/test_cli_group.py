@@ -207,7 +207,7 @@ def series(trio: Any, group: str) -> list[tuple[str, dict[str, str], float]]:
         with urllib.request.urlopen(node["http"] + "/metrics", timeout=10) as answer:
             text = answer.read().decode()
         found += [
-            (sample.name.removeprefix("streamlog_group_"), sample.labels, sample.value)
+            (sample.name.removeprefix("streamlog_consumer_group_"), sample.labels, sample.value)
             for family in text_string_to_metric_families(text)
             for sample in family.samples
             if sample.labels.get("group") == group

@@ -161,9 +161,9 @@ async def test_a_reader_that_goes_away_is_noticed(
     monkeypatch.setattr(delivery, "ALIVE_S", 0.05)
     blocks = world.client.deliver("c")
     assert (await anext(blocks)).number == 0
-    assert len(world.doors._deliveries) == 1
+    assert len(world.endpoints._deliveries) == 1
     await blocks.aclose()
-    await until(lambda: not world.doors._deliveries)
+    await until(lambda: not world.endpoints._deliveries)
 
 
 async def test_a_reader_that_answers_no_more_is_let_go(
@@ -183,7 +183,7 @@ async def test_a_reader_that_answers_no_more_is_let_go(
             break
     assert json.loads(message.data)["error"]["kind"] == "RequestTimedOut"
     assert size_bytes < 6 * MIB
-    await until(lambda: not world.doors._deliveries)
+    await until(lambda: not world.endpoints._deliveries)
 
 
 async def test_a_node_that_falls_silent_is_asked_again_for_what_follows(

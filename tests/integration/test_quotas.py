@@ -50,7 +50,7 @@ def throttled_ms(servers: str, name: str, client_id: str, count: int) -> list[in
 @pytest.fixture(autouse=True)
 def _window(monkeypatch: pytest.MonkeyPatch) -> None:
     """A second's worth may be used at once: what goes over it is soon too much."""
-    monkeypatch.setenv("STREAMLOG_KAFKA__QUOTA_WINDOW_MS", "1000")
+    monkeypatch.setenv("STREAMLOG_KAFKA__QUOTA_BURST_MS", "1000")
 
 
 def test_quotas_hold_everywhere_and_for_ever(new_dev: Callable[..., Dev]) -> None:

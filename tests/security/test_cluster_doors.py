@@ -46,6 +46,16 @@ async def client(nodes: list[GuardedNode]) -> AsyncIterator[Client]:
     await connected.close()
 
 
+async def asked(
+    client: Client, subject: str, reply: str, headers: dict[str, str]
+) -> dict[str, Any]:
+    """The answer to a request whose reply subject is signed."""
+    subscription = await client.subscribe(reply, max_msgs=1)
+    await client.publish(subject, reply=reply, headers=headers)
+    answer: dict[str, Any] = json.loads((await subscription.next_msg(timeout=10)).data)
+    return answer
+
+
 async def test_replicas_keep_up_and_nodes_ask_each_other(
     nodes: list[GuardedNode], client: Client
 ) -> None:
@@ -67,10 +77,10 @@ async def test_replicas_keep_up_and_nodes_ask_each_other(
     assert len(leaders) > 1, "the leaders are spread"
     for name in names * 3:  # any of the nodes answers
         subject = f"$JS.streamlog.API.STREAM.INFO.{name}"
-        key = first.admin_key
+        key, reply = first.admin_key, client.new_inbox()
         now_ms = time.time_ns() // 1_000_000
-        headers = sign({KEY: key.public}, subject, b"", key.sign, now_ms=now_ms)
-        answer = json.loads((await client.request(subject, timeout=10, headers=headers)).data)
+        headers = sign({KEY: key.public}, subject, b"", key.sign, now_ms=now_ms, reply=reply)
+        answer = await asked(client, subject, reply, headers)
         assert answer["state"]["messages"] == 1, answer
 
 
@@ -115,12 +125,14 @@ async def test_a_signed_request_counts_at_one_node_alone(
     key = nodes[0].admin_key
     subject = "$JS.streamlog.API.STREAM.NAMES"
 
-    def signed() -> dict[str, str]:
-        now_ms = time.time_ns() // 1_000_000
-        return sign({KEY: key.public}, subject, b"", key.sign, now_ms=now_ms)
+    def signed() -> tuple[str, dict[str, str]]:
+        """And where the answer is to go."""
+        now_ms, reply = time.time_ns() // 1_000_000, client.new_inbox()
+        who = {KEY: key.public}
+        return reply, sign(who, subject, b"", key.sign, now_ms=now_ms, reply=reply)
 
-    async def code(headers: dict[str, str]) -> int:
-        answer = json.loads((await client.request(subject, timeout=10, headers=headers)).data)
+    async def code(request: tuple[str, dict[str, str]]) -> int:
+        answer = await asked(client, subject, *request)
         return int(answer.get("error", {}).get("code", 0))
 
     overheard = signed()

@@ -346,7 +346,7 @@ def test_rules_of_the_file_are_shown_and_stay(guarded: GuardedNode) -> None:
         table = guarded.admin("acl", "ls", "-p", "User:filed")
         assert [line.split()[-1] for line in table.splitlines()[1:]] == [
             "cluster",
-            "authorization.rules_file",
+            "rules_file",
         ]
         admin = AdminClient(librdkafka(guarded, ADMIN))
         ours = AclBindingFilter(

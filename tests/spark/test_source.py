@@ -150,8 +150,8 @@ def test_importing_the_package_is_cheap() -> None:
     [
         ("file_reader", "record log", "nats asyncio pydantic kio aiohttp"),
         ("folder", "record log", "nats asyncio pydantic kio aiohttp"),
-        ("fetch_reader", "record log client wire access tls", "nats asyncio pydantic aiohttp"),
-        ("servers", "record log client wire access tls", "nats asyncio pydantic aiohttp"),
+        ("fetch_reader", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
+        ("servers", "record log client wire authn tls", "nats asyncio pydantic aiohttp"),
     ],
 )
 def test_reading_loads_no_server(module: str, packages: str, foreign: str) -> None:

@@ -22,7 +22,7 @@ app = typer.Typer(
 T = TypeVar("T")
 
 CLUSTER: Final = "cluster"
-FILE: Final = "authorization.rules_file"
+FILE: Final = "rules_file"
 """Where a rule stands."""
 
 _RESOURCE = "A name; PREFIX* for all that begin so; * for all. May be repeated."
