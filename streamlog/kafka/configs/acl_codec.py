@@ -41,7 +41,9 @@ OPERATIONS: Final = {
 PERMISSIONS: Final = {2: Permission.DENY, 3: Permission.ALLOW}
 
 V = TypeVar("V")
-_FILE_NOTE: Final = re.compile(r"the last (\d+) of these resources stand in authorization\.rules_file\b")
+_FILE_NOTE: Final = re.compile(
+    r"the last (\d+) of these resources stand in authorization\.rules_file\b"
+)
 _NUMBERS: Final[dict[object, int]] = {
     value: number
     for table in (RESOURCE_TYPES, PATTERN_TYPES, OPERATIONS, PERMISSIONS)
