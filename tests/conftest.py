@@ -25,7 +25,10 @@ def pytest_configure() -> None:
 
 def _check_extensions() -> None:
     """With stale extensions the tests would say nothing about these sources."""
-    stale = stale_extensions()
+    try:
+        stale = stale_extensions()
+    except ImportError as error:
+        pytest.exit(f"{error}; run `setup.py build_ext --inplace`", 4)
     if stale:
         problem = f"compiled from other sources: {', '.join(stale)}"
         pytest.exit(f"{problem}; run `setup.py build_ext --inplace --force`", 4)

@@ -7,7 +7,6 @@ nothing else. The same number gives the same batches.
 
 import contextlib
 import ctypes
-import importlib
 import mmap
 import struct
 import sys
@@ -18,13 +17,10 @@ from typing import Any, Final
 import crc32c
 
 from streamlog.errors import CorruptBatch
+from streamlog.record import _codec, _columns, keys, subjects
 from streamlog.record.batch import BatchHeader, read_header
 from tests.record_batches import HandRecord, hand_batch, varint
 
-_codec, _columns, _keys, _subjects = (
-    importlib.import_module(f"streamlog.record._{it}")
-    for it in ("codec", "columns", "keys", "subjects")
-)
 HEADER_BYTES: Final = 61
 SEED: Final = bytes(range(16))
 NUMBERS: Final = (
@@ -139,16 +135,16 @@ def decoded(body: memoryview, header: BatchHeader) -> None:
 
 
 def note_keys(body: memoryview, count: int) -> None:
-    _keys.KeyOffsets(4, SEED).note(body, count, 5, 0)
+    keys.KeyOffsets(4, SEED).note(body, count, 5, 0)
 
 
 def sift(body: memoryview, count: int) -> None:
     for options in ({}, {"drop_tombstones": True}, {"shift_ms": 2**62}, {"shift_ms": -1}):
-        _keys.KeyOffsets(4, SEED).sift(body, count, 5, 2**50, **options)
+        keys.KeyOffsets(4, SEED).sift(body, count, 5, 2**50, **options)
 
 
 def note_subjects(body: memoryview, count: int) -> None:
-    _subjects.SubjectIndex(SEED, bytes_max=1 << 16).note(body, count, 5, 5 + 2**31)
+    subjects.SubjectIndex(SEED, bytes_max=1 << 16).note(body, count, 5, 5 + 2**31)
 
 
 OF_RECORDS: Final[tuple[Callable[[memoryview, int], Any], ...]] = (
@@ -156,9 +152,9 @@ OF_RECORDS: Final[tuple[Callable[[memoryview, int], Any], ...]] = (
     sift,
     note_subjects,
     lambda body, count: _codec.survey_records(body, count, 1_000),
-    lambda body, count: _keys.place_of(body, count, 2),
-    _keys.first_keyless,
-    lambda body, count: _keys.without(body, count, b"\x05"),
+    lambda body, count: keys.place_of(body, count, 2),
+    keys.first_keyless,
+    lambda body, count: keys.without(body, count, b"\x05"),
 )
 OF_BATCHES: Final[tuple[Callable[[memoryview], Any], ...]] = (
     columns,

@@ -1,17 +1,22 @@
 """What a nats-server sends, built by hand; and what a parser made of it, taken apart."""
 
-import importlib
 import struct
 from collections.abc import Iterator
 from typing import Any, Final, NamedTuple
 
+from streamlog.ingest.parser import frames
+from streamlog.record import keys
 from streamlog.record.codec import Record, iter_records
+from tests.oracles import collector as oracle_collector
+from tests.oracles import frames as oracle_frames
+from tests.oracles import keys as oracle_keys
+from tests.oracles import partitioner as oracle_partitioner
 
 SID: Final = 3
 
 
 class Twin(NamedTuple):
-    """One of the two implementations of ``ingest.frames``."""
+    """One of the two implementations of ``ingest.parser.frames``."""
 
     FrameParser: Any
     RecordCollector: Any
@@ -19,26 +24,13 @@ class Twin(NamedTuple):
     murmur2: Any
 
 
-def _twin(suffix: str) -> Twin:
-    frames, collector, partitioner = (
-        importlib.import_module(f"streamlog.ingest.parser.{name}{suffix}")
-        for name in ("_frames", "_collector", "_partitioner")
-    )
-    keys = importlib.import_module(f"streamlog.record._keys{suffix}")
-    return Twin(
-        frames.FrameParser, collector.RecordCollector, partitioner.Partitioner, keys.murmur2
-    )
-
-
-PLAIN: Final = _twin("_plain")
-
-
-def compiled() -> Twin | None:
-    """None where it is not built."""
-    try:
-        return _twin("")
-    except ImportError:
-        return None
+PLAIN: Final = Twin(
+    oracle_frames.FrameParser,
+    oracle_collector.RecordCollector,
+    oracle_partitioner.Partitioner,
+    oracle_keys.murmur2,
+)
+COMPILED: Final = Twin(frames.FrameParser, frames.RecordCollector, frames.Partitioner, keys.murmur2)
 
 
 def msg(

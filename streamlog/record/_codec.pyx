@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The record codec, compiled. Its twin ``_codec_plain`` says what it means.
+"""The record codec, compiled. ``_codec.pyi`` says what it means.
 
 Memory: a run's buffer is its own and written only after ``_reserve``; what is decoded may be anything, so
 each length is checked against the end of what holds it before it is used.
@@ -19,10 +19,13 @@ from crc32c import crc32c
 
 from streamlog.errors import CorruptBatch, RecordTooLarge
 from streamlog.record import batch as layout
-from streamlog.record._codec_plain import HEADERS_MAX, NOBODY, RUN_BYTES_MAX, Record
-from streamlog.record.compression import Compression, compress
+from streamlog.record.batch import Record
+from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, compress
 
 SOURCES = STREAMLOG_SOURCES
+RUN_BYTES_MAX = UNCOMPRESSED_BYTES_MAX
+HEADERS_MAX = 65_536
+NOBODY = (-1, -1, -1)
 
 cdef enum:
     HEADER_BYTES = 61
@@ -399,7 +402,6 @@ cdef class decode_records:
 
 
 def survey_records(body, int64_t count, int64_t base_timestamp_ms):
-    """Held to its plain twin."""
     cdef Py_buffer view
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     try:
@@ -474,8 +476,29 @@ cdef inline int64_t number_at(const uint8_t* at, int size) noexcept nogil:
     return <int64_t>value
 
 
+def record_sizes(body):
+    cdef Py_buffer view
+    cdef Cursor cursor
+    cdef const uint8_t* start
+    cdef int64_t length
+    cdef list sizes = []
+    PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
+    try:
+        cursor.at = <const uint8_t*>view.buf
+        cursor.end = cursor.at + view.len
+        while cursor.at < cursor.end:
+            start = cursor.at
+            length = get_varint(&cursor)
+            if length <= 0 or length > cursor.end - cursor.at:
+                raise CorruptBatch(f"record of {length} bytes where {cursor.end - cursor.at} are left")
+            cursor.at += length
+            sizes.append(cursor.at - start)
+    finally:
+        PyBuffer_Release(&view)
+    return sizes
+
+
 def marked_batches(data):
-    """Held to its plain twin."""
     cdef Py_buffer view
     cdef const uint8_t* start
     cdef Py_ssize_t position = 0

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Record batches into the buffers of Arrow columns, compiled. The twin is ``_columns_plain``.
+"""Record batches into the buffers of Arrow columns, compiled. ``_columns.pyi`` says what it means.
 
 What is read may be anything: each length and count is checked against the end of what holds it before it is used.
 Nothing here knows pyarrow; the buffers that ``take`` returns show their bytes through the buffer protocol.
@@ -17,10 +17,12 @@ from streamlog.record._varint cimport read_varlong
 import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record.columns_limits import DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Compression, decompress
 
 SOURCES = STREAMLOG_SOURCES
+DATA_BYTES_MAX = 64 << 20
+ROW_BYTES = 16
+TIMESTAMP_MS_MAX = INT64_MAX // 1000
 
 cdef enum:
     HEADER_BYTES = 61

@@ -10,7 +10,7 @@ from libc.string cimport memchr, memmove, memset
 cdef enum:
     CHUNK_BITS = 12
     CHUNK = 4096
-    NOTHING = -1  # in place of an offset
+    NO_OFFSET = -1  # in place of an offset
 
 
 cdef struct Chunk:
@@ -127,7 +127,7 @@ cdef inline int64_t scan(
                 if (found == number) if number else (found != 0 and marks[found] != 0):
                     return (low & ~<int64_t>(CHUNK - 1)) + place
         low = end
-    return NOTHING
+    return NO_OFFSET
 
 
 cdef inline int64_t scan_back(
@@ -150,7 +150,7 @@ cdef inline int64_t scan_back(
                 high -= 1
                 place -= 1
         high = start
-    return NOTHING
+    return NO_OFFSET
 
 
 cdef inline void free_chunk(OffsetMap* self, int64_t at) noexcept nogil:

@@ -80,6 +80,16 @@ class BatchHeader(NamedTuple):
         return bool(self.attributes & LOG_APPEND_TIME)
 
 
+class Record(NamedTuple):
+    """One record of a batch."""
+
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+
+
 def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """The header at ``position``. Raises CorruptBatch if it is cut or cannot be one.
 

@@ -1,38 +1,19 @@
-"""The record codec: compiled where it was built, else its plain twin."""
+"""The record codec: batches into records, with the compiled loops of ``_codec``."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import fallback
-from streamlog.record._codec_plain import RUN_BYTES_MAX, Record
-from streamlog.record.batch import BatchHeader, read_header
+from streamlog.record._codec import (
+    RUN_BYTES_MAX,
+    RecordRun,
+    decode_records,
+    marked_batches,
+    record_sizes,
+    survey_records,
+)
+from streamlog.record.batch import BatchHeader, Record, read_header
 from streamlog.record.compression import Buffer
 from streamlog.record.opening import opened
-
-if TYPE_CHECKING:
-    from streamlog.record._codec_plain import (
-        RecordRun,
-        decode_records,
-        marked_batches,
-        survey_records,
-    )
-else:
-    try:
-        from streamlog.record._codec import (
-            RecordRun,
-            decode_records,
-            marked_batches,
-            survey_records,
-        )
-    except ImportError:
-        fallback.warn()
-        from streamlog.record._codec_plain import (
-            RecordRun,
-            decode_records,
-            marked_batches,
-            survey_records,
-        )
 
 __all__ = [
     "RUN_BYTES_MAX",
@@ -42,6 +23,7 @@ __all__ = [
     "decode_records",
     "iter_records",
     "marked_batches",
+    "record_sizes",
     "survey_records",
 ]
 

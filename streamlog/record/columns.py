@@ -20,19 +20,10 @@ pyarrow is imported when a function that needs it is called: the server does wit
 from collections.abc import Collection, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from streamlog.record import fallback
-from streamlog.record.columns_limits import Part
+from streamlog.record._columns import ColumnDecoder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from streamlog.record._columns_plain import ColumnDecoder
-else:
-    try:
-        from streamlog.record._columns import ColumnDecoder
-    except ImportError:
-        fallback.warn()
-        from streamlog.record._columns_plain import ColumnDecoder
 
 __all__ = ["COLUMNS", "ColumnDecoder", "arrow_batch", "arrow_batches", "arrow_schema"]
 
@@ -51,6 +42,9 @@ COLUMNS: Final = (
 
 REQUIRED: Final = frozenset({"topic", "partition", "offset", "timestamp", "timestampType"})
 """These are never null."""
+
+Part = tuple[int, Any, Any, Any]
+"""A column: null count, validity bitmap, int32 offsets (None where the type has none), data."""
 
 
 def arrow_schema(columns: Collection[str] = COLUMNS, required: Collection[str] = ()) -> "pa.Schema":

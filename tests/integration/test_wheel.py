@@ -16,7 +16,6 @@ import pytest
 from streamlog import __version__
 from tests.integration.conftest import Dev
 
-pytest.importorskip("Cython")
 ROOT = Path(__file__).parents[2]
 OPTIONAL = {"streamlog.authn.token", "streamlog.kafka.auth.token_keys"}
 """Modules that need more than the extra ``embedded`` brings."""
@@ -24,7 +23,6 @@ OPTIONAL = {"streamlog.authn.token", "streamlog.kafka.auth.token_keys"}
 EVERY_MODULE = """
 import importlib, pkgutil, sys
 import streamlog
-import streamlog.record.codec, streamlog.ingest.parser.frames  # a warning where they are not compiled
 names = {it.name for it in pkgutil.walk_packages(streamlog.__path__, "streamlog.")}
 missing = set()
 for name in names - {"streamlog.__main__"}:

@@ -5,17 +5,15 @@ from collections.abc import Iterator
 from typing import Any
 
 import crc32c
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _columns_plain
+from streamlog.record import _columns
 from streamlog.record.columns import COLUMNS
 from streamlog.record.compression import Compression, compress
+from tests.oracles import columns as columns_oracle
 from tests.record_batches import HandRecord, hand_batch
-
-_columns = pytest.importorskip("streamlog.record._columns")
 
 DECODED = [name for name in COLUMNS if name not in ("topic", "partition")]
 
@@ -110,7 +108,7 @@ options = st.fixed_dictionaries(
 
 
 @settings(max_examples=150, deadline=None)
-@given(logs(), options, st.sampled_from([_columns, _columns_plain]))
+@given(logs(), options, st.sampled_from([_columns, columns_oracle]))
 def test_a_decoder_gives_the_records_of_the_range(
     log: Any, options: dict[str, int], module: Any
 ) -> None:
@@ -134,7 +132,7 @@ def test_the_twins_are_equal_however_the_bytes_come(
     cut = data.draw(st.integers(0, len(whole)))
     pieces = [whole[:cut], whole[cut:]]
     assert outputs(_columns, pieces, wanted, options) == outputs(
-        _columns_plain, pieces, wanted, options
+        columns_oracle, pieces, wanted, options
     )
 
 
@@ -156,11 +154,11 @@ def test_the_twins_are_equal_on_damaged_bytes(
     if mend:
         data[17:21] = struct.pack(">I", crc32c.crc32c(bytes(data[21:])))
     pieces = [bytes(data)]
-    assert outputs(_columns, pieces, wanted, {}) == outputs(_columns_plain, pieces, wanted, {})
+    assert outputs(_columns, pieces, wanted, {}) == outputs(columns_oracle, pieces, wanted, {})
 
 
 @settings(max_examples=200, deadline=None)
 @given(st.binary(max_size=80), columns)
 def test_the_twins_are_equal_on_records_that_are_garbage(body: bytes, wanted: set[str]) -> None:
     data = hand_batch([HandRecord()] * 3, compress=lambda _: body)
-    assert outputs(_columns, [data], wanted, {}) == outputs(_columns_plain, [data], wanted, {})
+    assert outputs(_columns, [data], wanted, {}) == outputs(columns_oracle, [data], wanted, {})

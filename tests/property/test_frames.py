@@ -3,26 +3,18 @@
 import functools
 import itertools
 import struct
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any, NamedTuple
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import ProtocolViolation
-from streamlog.ingest.acks import _acks_plain
+from streamlog.ingest.acks import _acks
 from streamlog.ingest.acks.acks import ack_head
-from streamlog.ingest.parser import _collector_plain
-from streamlog.record import _codec_plain
 from streamlog.record.codec import iter_records
-from tests.nats_frames import PLAIN, Twin, compiled
-
-COMPILED = compiled()
-if COMPILED is None:
-    pytest.skip("the compiled parts are not built", allow_module_level=True)
-_acks = pytest.importorskip("streamlog.ingest.acks._acks")
+from tests.nats_frames import COMPILED, PLAIN, Twin
+from tests.oracles import acks as acks_oracle
 
 VALUE_BYTES_MAX = 60
 FRAME_BYTES_MAX = 200
@@ -31,13 +23,6 @@ REFUSED = b"refuse"
 ASIDE = b"aside"
 UNHEARD = b"unheard"
 """Replies of messages that are to go nowhere, to a run of their own, into the run unanswered."""
-
-
-@pytest.fixture(autouse=True, scope="module")
-def plain_all_the_way() -> Iterator[None]:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_collector_plain, "RecordRun", _codec_plain.RecordRun)
-        yield
 
 
 class Sent(NamedTuple):
@@ -245,10 +230,10 @@ entries = st.lists(st.tuples(st.integers(0, 2**32 - 1), st.binary(max_size=40)),
 def test_acks(replies: list[tuple[int, bytes]], stream: str, offset: int, payload: bytes) -> None:
     packed = b"".join(struct.pack("<IH", delta, len(reply)) + reply for delta, reply in replies)
     acks = _acks.build_acks(packed, ack_head(stream), offset)
-    assert acks == _acks_plain.build_acks(packed, ack_head(stream), offset)
+    assert acks == acks_oracle.build_acks(packed, ack_head(stream), offset)
     assert acks.count(b'"seq":') >= len(replies)
     refusals = _acks.build_refusals(packed, payload)
-    assert refusals == _acks_plain.build_refusals(packed, payload)
+    assert refusals == acks_oracle.build_refusals(packed, payload)
 
 
 @given(st.binary(max_size=60))
@@ -260,4 +245,4 @@ def test_acks_of_garbage(packed: bytes) -> None:
         except ValueError:
             return ValueError
 
-    assert outcome(_acks) == outcome(_acks_plain)
+    assert outcome(_acks) == outcome(acks_oracle)

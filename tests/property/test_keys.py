@@ -1,16 +1,14 @@
-"""The compiled table of keys is equal to its plain twin, and both to a naive one."""
+"""The compiled table of keys is equal to its oracle in plain Python, and both to a naive one."""
 
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _keys_plain
+from streamlog.record import keys as compiled
+from tests.oracles import keys as oracle
 from tests.record_batches import HandRecord, record_bytes
-
-_keys = pytest.importorskip("streamlog.record._keys")
 
 SEED = b"sixteen bytes.. "
 texts = st.one_of(st.none(), st.binary(max_size=3))
@@ -44,7 +42,7 @@ def test_twins_are_equal(
     from_offset: int, drop: bool, shift_ms: int,
 ) -> None:  # fmt: skip
     told = []
-    for twin in (_keys_plain, _keys):
+    for twin in (oracle, compiled):
         table = twin.KeyOffsets(keys_max, SEED)
         body = b"".join(record_bytes(it, at) for at, it in enumerate(noted))
         full = table.note(body, len(noted), 20, from_offset)
@@ -59,7 +57,7 @@ def test_twins_are_equal(
 @given(body=st.binary(max_size=40), count=st.integers(0, 4), shift_ms=st.sampled_from([0, 7]))
 def test_twins_are_equal_on_anything(body: bytes, count: int, shift_ms: int) -> None:
     told = []
-    for twin in (_keys_plain, _keys):
+    for twin in (oracle, compiled):
         table = twin.KeyOffsets(5, SEED)
         told.append(
             [
@@ -81,7 +79,7 @@ def test_without_some_offsets(made: list[HandRecord], erased: set[int]) -> None:
     left = [at for at in range(len(made)) if at not in erased]
     wanted = None if len(left) == len(made) else b"".join(parts[at] for at in left)
     tombstones = sum(made[at].key is not None and made[at].value is None for at in left)
-    for twin in (_keys_plain, _keys):
+    for twin in (oracle, compiled):
         found = twin.without(b"".join(parts), len(made), bits)
         assert tuple(found) == (wanted, len(left), tombstones)
 
@@ -89,7 +87,7 @@ def test_without_some_offsets(made: list[HandRecord], erased: set[int]) -> None:
 @settings(max_examples=200, deadline=None)
 @given(keys=st.lists(st.binary(max_size=2), max_size=30))
 def test_the_last_offset_of_each_key(keys: list[bytes]) -> None:
-    table = _keys.KeyOffsets(50, SEED)
+    table = compiled.KeyOffsets(50, SEED)
     body = b"".join(record_bytes(HandRecord(b"v", key), at) for at, key in enumerate(keys))
     table.note(body, len(keys), 0, 0)
     last = {key: at for at, key in enumerate(keys)}

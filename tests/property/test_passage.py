@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from streamlog.jetstream.messages import matching, message_range
 from streamlog.jetstream.messages.message_range import count_from, messages_from
-from streamlog.record._subjects_plain import matches
 from streamlog.record.compression import Compression
 from streamlog.record.offset_set import OffsetSet
+from tests.oracles.subjects import matches
 from tests.readable_partition import FakePartition
 
 subjects = st.sampled_from(["a", "b", "c.1", "c.2"])

@@ -3,7 +3,6 @@
 from collections import defaultdict
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,13 +13,12 @@ from streamlog.errors import (
     StreamlogError,
     UnknownProducer,
 )
-from streamlog.record import _codec_plain
+from streamlog.record import _codec
 from streamlog.record.batch import HEADER_BYTES, BatchHeader, read_header
 from streamlog.replication.producer_state import BATCHES_KEPT
 from streamlog.replication.producer_table import ProducerTable
+from tests.oracles import codec as codec_oracle
 from tests.record_batches import HandRecord, hand_batch
-
-_codec = pytest.importorskip("streamlog.record._codec")
 
 Sent = tuple[int, int, int, int]
 """Producer, epoch, first sequence, count of records."""
@@ -151,6 +149,13 @@ def surveyed(twin: Any, body: bytes, count: int, base_ms: int) -> Any:
         return None
 
 
+def sizes_of(twin: Any, body: bytes) -> Any:
+    try:
+        return twin.record_sizes(body)
+    except CorruptBatch:
+        return None
+
+
 @settings(deadline=None)
 @given(
     st.lists(records, max_size=5), st.integers(-1, 1), st.integers(-(2**63), 2**63 - 1), st.data()
@@ -163,7 +168,10 @@ def test_the_surveys_are_equal(
         body[data.draw(st.integers(0, len(body) - 1))] = data.draw(st.integers(0, 255))
     count = max(0, len(made) + more)
     found = surveyed(_codec, bytes(body), count, base_ms)
-    assert found == surveyed(_codec_plain, bytes(body), count, base_ms)
+    assert found == surveyed(codec_oracle, bytes(body), count, base_ms)
+    sizes = sizes_of(_codec, bytes(body))
+    assert sizes == sizes_of(codec_oracle, bytes(body))
+    assert sizes is None or sum(sizes) == len(body)
 
 
 @settings(deadline=None)
@@ -175,5 +183,5 @@ def test_both_find_the_batches_of_producers(ids: list[int], cut: int) -> None:
         offset += 3
     data = data[: max(0, len(data) - cut)]
     found = _codec.marked_batches(data)
-    assert found == _codec_plain.marked_batches(data)
+    assert found == codec_oracle.marked_batches(data)
     assert all(read_header(data, position).producer_id >= 0 for position in found[0])

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import StorageFull
-from streamlog.record._subjects_plain import matches
 from tests.inlet_way import Way
+from tests.oracles.subjects import matches
 
 START = 10
 

@@ -1,4 +1,4 @@
-"""The compiled index of subjects is equal to its plain twin, and that to a list of messages."""
+"""The compiled index of subjects is equal to its oracle in plain Python, and that to a list."""
 
 from collections.abc import Callable
 from functools import partial
@@ -9,10 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _subjects_plain as plain
+from streamlog.record import subjects as compiled
+from tests.oracles import subjects as oracle
 from tests.record_batches import HandRecord, record_bytes
-
-_subjects = pytest.importorskip("streamlog.record._subjects")
 
 SEED = b"sixteen bytes.. "
 ROOM = 1 << 40
@@ -64,7 +63,7 @@ def marked(index: Any, pattern: bytes) -> bytearray:
     at_once = bytearray()
     assert index.mark(pattern, at_once) == (first, end)
     assert bytes(at_once).rstrip(bytes(1)) == bytes(marks).rstrip(bytes(1))
-    if not plain.is_pattern(pattern):
+    if not oracle.is_pattern(pattern):
         assert index.bounds(pattern) == (first, end)
     return marks
 
@@ -172,7 +171,7 @@ class NaiveIndex:
         return bool(self.drop(lambda at, _: at == offset))
 
     def erase_matching(self, pattern: bytes, below: int, keep: int) -> int:
-        found = [at for at, it in self.messages if at < below and plain.matches(pattern, it)]
+        found = [at for at, it in self.messages if at < below and oracle.matches(pattern, it)]
         doomed = found[: max(0, len(found) - keep)]
         return len(self.drop(lambda at, _: at in doomed))
 
@@ -189,14 +188,14 @@ class NaiveIndex:
         return max(self.offsets(pattern, low, high, 0), default=-1)
 
     def last(self, pattern: bytes, below: int) -> int:
-        found = [at for at, it in self.messages if at < below and plain.matches(pattern, it)]
+        found = [at for at, it in self.messages if at < below and oracle.matches(pattern, it)]
         return found[-1] if found else -1
 
     def message_total(self, pattern: bytes, below: int, low: int) -> int:
         return len(self.offsets(pattern, low, below, 0))
 
     def offsets(self, pattern: bytes, low: int, high: int, _: int) -> list[int]:
-        return [at for at, it in self.messages if low <= at < high and plain.matches(pattern, it)]
+        return [at for at, it in self.messages if low <= at < high and oracle.matches(pattern, it)]
 
     def next(self, subject: bytes, offset: int, below: int) -> int:
         found = (at for at, it in self.messages if offset <= at < below and it == subject)
@@ -206,7 +205,7 @@ class NaiveIndex:
         found = {
             subject: at
             for at, subject in self.messages
-            if at < below and any(plain.matches(pattern, subject) for pattern in wanted)
+            if at < below and any(oracle.matches(pattern, subject) for pattern in wanted)
         }
         return sorted(found.values())
 
@@ -217,7 +216,7 @@ def test_twins_are_equal_and_as_a_list_of_messages(
     story: list[tuple[Any, ...]], below: int
 ) -> None:
     naive = NaiveIndex()
-    twins = [twin.SubjectIndex(SEED, bytes_max=ROOM) for twin in (plain, _subjects)]
+    twins = [twin.SubjectIndex(SEED, bytes_max=ROOM) for twin in (oracle, compiled)]
     for step in story:
         told = [carry_out(twin, step) for twin in twins]
         assert told[0] == told[1] == naive.do(step)
@@ -237,7 +236,7 @@ def test_keeping_what_another_has(
 ) -> None:
     """As after a compaction, of which the other has what is left."""
     told = []
-    for twin in (plain, _subjects):
+    for twin in (oracle, compiled):
         index = twin.SubjectIndex(SEED, bytes_max=ROOM)
         other = twin.SubjectIndex(SEED, bytes_max=ROOM, start_offset=start)
         found = first + second
@@ -255,7 +254,7 @@ def test_keeping_what_another_has(
 @given(st.binary(max_size=40), st.integers(0, 4), st.integers(0, 2**62), st.integers(0, 2**63 - 1))
 def test_twins_are_equal_on_anything(body: bytes, count: int, base: int, upper: int) -> None:
     told = []
-    for twin in (plain, _subjects):
+    for twin in (oracle, compiled):
         index = twin.SubjectIndex(SEED, bytes_max=ROOM, start_offset=base)
         try:
             told.append((index.note(body, count, base, upper), index.totals(b">", 2**63 - 1)))
@@ -267,15 +266,17 @@ def test_twins_are_equal_on_anything(body: bytes, count: int, base: int, upper: 
 @settings(max_examples=300, deadline=None)
 @given(patterns, subjects)
 def test_patterns_match_alike(pattern: bytes, subject: bytes) -> None:
-    index = _subjects.SubjectIndex(SEED, bytes_max=ROOM)
+    index = compiled.SubjectIndex(SEED, bytes_max=ROOM)
     index.note(body_of([subject]), 1, 0, 1)
-    assert (index.last(pattern, 1) == 0) == plain.matches(pattern, subject)
+    assert (index.last(pattern, 1) == 0) == oracle.matches(pattern, subject)
+    assert compiled.matches(pattern, subject) == oracle.matches(pattern, subject)
+    assert compiled.is_pattern(pattern) == oracle.is_pattern(pattern)
 
 
 @pytest.mark.parametrize("count", [1, 255, 256, 70_000])
 def test_many_subjects(count: int) -> None:
     """Numbers of one, two and four bytes; each is found, goes, and its number is given anew."""
-    index = _subjects.SubjectIndex(SEED, bytes_max=ROOM)
+    index = compiled.SubjectIndex(SEED, bytes_max=ROOM)
     names = [b"orders.%d" % number for number in range(count)]
     for round_ in range(3):
         base = index.next_offset
@@ -292,7 +293,7 @@ def test_many_subjects(count: int) -> None:
 
 
 def test_there_is_no_room() -> None:
-    for twin in (plain, _subjects):
+    for twin in (oracle, compiled):
         index = twin.SubjectIndex(SEED, bytes_max=100_000)
         names = [b"orders.%d" % number for number in range(10_000)]
         full = index.note(body_of(names), 10_000, 0, 10_000)

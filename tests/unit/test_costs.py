@@ -6,7 +6,6 @@ not, `python -m benchmarks.profile` shows the step, and `git bisect` with this t
 """
 
 import gc
-import importlib.util
 import platform
 import shutil
 import sys
@@ -52,21 +51,6 @@ BLOCKS_MAX: Final = 60
 """Python objects, about, that one step on a whole batch may leave behind or make."""
 
 ADVICE: Final = "see the head of this file for what to do"
-
-compiled = pytest.mark.skipif(
-    any(
-        importlib.util.find_spec(name) is None
-        for name in (
-            "streamlog.ingest.parser._frames",
-            "streamlog.ingest.parser._collector",
-            "streamlog.ingest.parser._partitioner",
-            "streamlog.ingest.acks._acks",
-            "streamlog.record._codec",
-            "streamlog.record._columns",
-        )
-    ),
-    reason="the compiled parts are not built: python setup.py build_ext --inplace",
-)
 
 
 def calls_of(step: Callable[[], Any]) -> int:
@@ -174,7 +158,6 @@ class ManyWays:
         self._answers.flush()
 
 
-@compiled
 async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:
     calls = {}
     for count in (1, MESSAGES):
@@ -186,7 +169,6 @@ async def test_python_calls_are_for_a_batch_and_not_for_a_message() -> None:
     assert calls[1] <= CALLS_MAX, f"{calls[1]} calls for one batch, not {CALLS_MAX}; {ADVICE}"
 
 
-@compiled
 async def test_each_of_many_partitions_costs_few_calls(tmp_path: Path) -> None:
     calls = {}
     world = World(tmp_path)
@@ -201,7 +183,6 @@ async def test_each_of_many_partitions_costs_few_calls(tmp_path: Path) -> None:
     assert each <= PARTITION_CALLS_MAX, f"{each} calls for a partition; {ADVICE}"
 
 
-@compiled
 @pytest.mark.parametrize("step", COMPILED_STEPS)
 def test_a_step_calls_no_python_for_a_message(step: str) -> None:
     calls = {}
@@ -214,7 +195,6 @@ def test_a_step_calls_no_python_for_a_message(step: str) -> None:
     assert calls[MESSAGES] == calls[1], f"{step}: calls grow with the messages: {calls}; {ADVICE}"
 
 
-@compiled
 @pytest.mark.parametrize("step", COMPILED_STEPS)
 def test_a_step_leaves_no_object_for_a_message(step: str) -> None:
     path = HotPath()
@@ -243,7 +223,6 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
     return instructions(valgrind, tmp_path_factory.mktemp("callgrind"))
 
 
-@compiled
 @pytest.mark.parametrize("step", INSTRUCTIONS_MAX)
 def test_a_message_takes_few_instructions(step: str, counted: dict[str, float]) -> None:
     limit = INSTRUCTIONS_MAX[step]

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Acks, compiled. Its twin is ``_acks_plain``.
+"""Acks, compiled. ``_acks.pyi`` says what it means.
 
 Each builder goes over the replies twice: first to check them and to count the bytes, then to write.
 """

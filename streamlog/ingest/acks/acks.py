@@ -5,18 +5,8 @@ with ``code``, ``err_code`` and ``description`` and no other field.
 """
 
 import json
-from typing import TYPE_CHECKING
 
-from streamlog.record import fallback
-
-if TYPE_CHECKING:
-    from streamlog.ingest.acks._acks_plain import build_acks, build_refusals
-else:
-    try:
-        from streamlog.ingest.acks._acks import build_acks, build_refusals
-    except ImportError:
-        fallback.warn()
-        from streamlog.ingest.acks._acks_plain import build_acks, build_refusals
+from streamlog.ingest.acks._acks import build_acks, build_refusals
 
 __all__ = [
     "ack_head",

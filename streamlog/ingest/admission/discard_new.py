@@ -16,8 +16,7 @@ from streamlog.ingest.admission.subject_counts import (
 from streamlog.ingest.admission.subject_sequences import IndexedPartition, SubjectSequences
 from streamlog.partition.deletes.discard_new import BoundedPartition, RoomLeft, room_left
 from streamlog.record.batch import HEADER_BYTES
-from streamlog.record.codec import RecordRun
-from streamlog.record.sizes import record_sizes
+from streamlog.record.codec import RecordRun, record_sizes
 
 NOT_COUNTED: Final = PublishRefusal(
     503, 10008, "the messages of each subject are not counted yet; ask again", "not_ready"

@@ -1,1 +1,1 @@
-"""NATS frames to records, compiled; the plain twins beside them are what they are held to."""
+"""NATS frames to records, compiled (``*.pyx``); the ``.pyi`` beside each says what it means."""

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The frame parser, compiled. Its twin ``_frames_plain`` says what it means.
+"""The frame parser, compiled. ``_frames.pyi`` says what it means.
 
 Memory: spans point into the bytes of the feed under way, or into ``_rest``, which does not move while a
 frame in it is parsed: a feed within a feed is refused.
@@ -16,16 +16,18 @@ from streamlog.record._codec cimport Span
 from streamlog.record._sources cimport STREAMLOG_SOURCES
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.ingest.parser import _frames_plain as plain
-from streamlog.ingest.parser._frames_plain import _CONTROLS as CONTROLS
 
 SOURCES = STREAMLOG_SOURCES
+FRAME_BYTES_MAX = 64 << 20
+LINE_BYTES_MAX = 1 << 20
+
+cdef dict CONTROLS = {b"PING": "PING", b"PONG": "PONG", b"INFO": "INFO", b"+OK": "OK", b"-ERR": "ERR"}
 
 cdef enum:
     FIELDS_MAX = 6  # HMSG subject sid reply header-bytes total-bytes
     NUMBER_DIGITS_MAX = 18  # so that sums of a few of them do not overflow
 
-cdef Py_ssize_t line_bytes_max = plain.LINE_BYTES_MAX
+cdef Py_ssize_t line_bytes_max = LINE_BYTES_MAX
 
 
 cdef int check_line(Py_ssize_t size) except -1:
@@ -67,7 +69,7 @@ cdef class FrameParser:
     cdef RecordCollector _last  # of _last_sid; None: nobody's, or those of ...
     cdef Partitioner _last_spread
 
-    def __cinit__(self, *, Py_ssize_t frame_bytes_max=plain.FRAME_BYTES_MAX):
+    def __cinit__(self, *, Py_ssize_t frame_bytes_max=FRAME_BYTES_MAX):
         self._frame_bytes_max = frame_bytes_max
         self._targets = {}
         self._controls = []

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Which partition a message is for, compiled. Its twin ``_partitioner_plain`` says what it means."""
+"""Which partition a message is for, compiled. ``_partitioner.pyi`` says what it means."""
 
 from libc.stdint cimport uint8_t
 

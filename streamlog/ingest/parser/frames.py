@@ -1,4 +1,4 @@
-"""The NATS frame parser: compiled where it was built, else its plain twin.
+"""The NATS frame parser, compiled.
 
 ::
 
@@ -18,23 +18,8 @@ objects, for ``admit`` decides about it; and one that begins as Liftbridge's env
 A sid may be bound to a ``Partitioner`` instead, which chooses among the inflows of several partitions.
 """
 
-from typing import TYPE_CHECKING
-
-from streamlog.record import fallback
-
-if TYPE_CHECKING:
-    from streamlog.ingest.parser._collector_plain import RecordCollector
-    from streamlog.ingest.parser._frames_plain import FrameParser
-    from streamlog.ingest.parser._partitioner_plain import Partitioner
-else:
-    try:
-        from streamlog.ingest.parser._collector import RecordCollector
-        from streamlog.ingest.parser._frames import FrameParser
-        from streamlog.ingest.parser._partitioner import Partitioner
-    except ImportError:
-        fallback.warn()
-        from streamlog.ingest.parser._collector_plain import RecordCollector
-        from streamlog.ingest.parser._frames_plain import FrameParser
-        from streamlog.ingest.parser._partitioner_plain import Partitioner
+from streamlog.ingest.parser._collector import RecordCollector
+from streamlog.ingest.parser._frames import FrameParser
+from streamlog.ingest.parser._partitioner import Partitioner
 
 __all__ = ["FrameParser", "Partitioner", "RecordCollector"]

@@ -5,20 +5,18 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch, RecordTooLarge, UncompressedTooLarge
-from streamlog.record import _codec_plain, codec
+from streamlog.record import _codec, codec
 from streamlog.record.batch import check_batch, read_header
 from streamlog.record.codec import RUN_BYTES_MAX, Record, iter_records
 from streamlog.record.compression import Compression, compress
 from streamlog.record.opening import opened
+from tests.oracles import codec as oracle
 from tests.record_batches import HandRecord, hand_batch, record_bytes, varint
 
-TWINS: list[Any] = [pytest.param(_codec_plain, id="plain")]
-try:
-    from streamlog.record import _codec
-except ImportError:
-    pass
-else:
-    TWINS.append(pytest.param(_codec, id="compiled"))
+TWINS: list[Any] = [
+    pytest.param(oracle, id="plain"),
+    pytest.param(_codec, id="compiled"),
+]
 
 WHOLE = record_bytes(HandRecord(b"v", b"k", [(b"n", b"c")]), 0)
 HEADERS = [(b"subject", b"orders"), (b"none", None), (b"", b"")]

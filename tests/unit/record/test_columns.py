@@ -5,19 +5,17 @@ from typing import Any
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _columns_plain, columns, compression
+from streamlog.record import _columns, columns, compression
 from streamlog.record.batch import ENCRYPTED
 from streamlog.record.columns import arrow_batch, arrow_batches, arrow_schema
 from streamlog.record.compression import Compression, compress
+from tests.oracles import columns as oracle
 from tests.record_batches import HandRecord, hand_batch, record_bytes, sized, varint
 
-TWINS: list[Any] = [pytest.param(_columns_plain, id="plain")]
-try:
-    from streamlog.record import _columns
-except ImportError:
-    pass
-else:
-    TWINS.append(pytest.param(_columns, id="compiled"))
+TWINS: list[Any] = [
+    pytest.param(oracle, id="plain"),
+    pytest.param(_columns, id="compiled"),
+]
 
 SUBJECT = (b"subject", b"orders.eu")
 LOG_APPEND_TIME = 0x08

@@ -4,11 +4,11 @@ from itertools import pairwise
 import pytest
 
 from streamlog.errors import CorruptBatch
-from streamlog.record import _codec_plain
 from streamlog.record.batch import batches, check_batch, read_header
 from streamlog.record.codec import RecordRun, control_record, iter_records, marked_batches
 from streamlog.record.erasure import CHUNKS_MAX, erased_by, erasure_batches
 from streamlog.record.offset_set import CHUNK, OffsetSet
+from tests.oracles import codec as codec_oracle
 
 
 def erasure(offsets: OffsetSet, base_offset: int = 100) -> list[bytes]:
@@ -70,5 +70,5 @@ def test_both_twins_find_it_among_others() -> None:
     positions, next_offset = marked_batches(data)
     assert [read_header(data, at).base_offset for at in positions] == [100]
     assert next_offset == 102
-    assert _codec_plain.marked_batches(data) == (positions, next_offset)
+    assert codec_oracle.marked_batches(data) == (positions, next_offset)
     assert len(list(batches(data))) == 3

@@ -5,11 +5,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
-for name in ("_codec", "_columns", "_keys", "_subjects"):
-    pytest.importorskip(f"streamlog.record.{name}", reason="the compiled parts are not built")
-
 BATCHES = 20_000
 """Some seconds."""
 ROOT = Path(__file__).parents[3]

@@ -5,14 +5,15 @@ from types import ModuleType
 import pytest
 
 from streamlog.errors import InvalidRecord
-from streamlog.record import _codec_plain, codec
+from streamlog.record import codec
 from streamlog.record.batch import PUBLISHED, check_batch
 from streamlog.record.compacted import emptied, gap, left_over
 from streamlog.record.compression import Compression
 from streamlog.record.produced import check_outside
 from streamlog.record.published import asked
+from tests.oracles import codec as codec_oracle
 
-TWINS = [codec, _codec_plain]
+TWINS = [codec, codec_oracle]
 
 
 def batch_of(twin: ModuleType, attributes: int, compression: int = 0) -> bytes:
@@ -30,7 +31,7 @@ def test_a_run_marks_its_batches(twin: ModuleType, compression: int) -> None:
     assert check_batch(marked).compression == compression
     assert check_batch(marked).is_log_append_time
     assert list(codec.iter_records(marked)) == list(codec.iter_records(plain))
-    assert batch_of(_codec_plain, PUBLISHED, compression) == marked
+    assert batch_of(codec_oracle, PUBLISHED, compression) == marked
 
 
 def test_no_producer_may_say_so() -> None:

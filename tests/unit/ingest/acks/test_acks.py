@@ -5,16 +5,14 @@ from typing import Any
 
 import pytest
 
-from streamlog.ingest.acks import _acks_plain
+from streamlog.ingest.acks import _acks
 from streamlog.ingest.acks.acks import ack_head, ack_json, error_json, publication
+from tests.oracles import acks as oracle
 
-TWINS: list[Any] = [pytest.param(_acks_plain, id="plain")]
-try:
-    from streamlog.ingest.acks import _acks
-except ImportError:
-    pass
-else:
-    TWINS.append(pytest.param(_acks, id="compiled"))
+TWINS: list[Any] = [
+    pytest.param(oracle, id="plain"),
+    pytest.param(_acks, id="compiled"),
+]
 
 twins = pytest.mark.parametrize("twin", TWINS)
 

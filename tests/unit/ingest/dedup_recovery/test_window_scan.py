@@ -7,14 +7,10 @@ from streamlog.model import TopicPartition
 from streamlog.record.batch import PUBLISHED
 from streamlog.record.codec import RecordRun
 from streamlog.record.compression import Compression
-from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg
+from tests.nats_frames import COMPILED, PLAIN, SID, Twin, block, hmsg
 
 TIME_MS = 1_700_000_000_000
-TWINS = [
-    pytest.param(twin, id=name)
-    for name, twin in (("plain", PLAIN), ("compiled", compiled()))
-    if twin is not None
-]
+TWINS = [pytest.param(PLAIN, id="plain"), pytest.param(COMPILED, id="compiled")]
 
 
 class FakeSlice:

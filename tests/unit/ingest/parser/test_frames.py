@@ -5,23 +5,18 @@ from typing import Any
 import pytest
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.ingest.parser import _collector_plain
-from streamlog.ingest.parser._frames_plain import LINE_BYTES_MAX
-from streamlog.record import _codec_plain
+from streamlog.ingest.parser._frames import LINE_BYTES_MAX
 from streamlog.record.codec import Record, iter_records
-from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg, msg, records, unpacked
+from tests.nats_frames import COMPILED, PLAIN, SID, Twin, block, hmsg, msg, records, unpacked
+from tests.oracles import codec as codec_oracle
+from tests.oracles import collector as collector_oracle
 
-COMPILED = compiled()
-TWINS: list[Any] = [pytest.param(PLAIN, id="plain")]
-if COMPILED is not None:
-    TWINS.append(pytest.param(COMPILED, id="compiled"))
+TWINS: list[Any] = [pytest.param(PLAIN, id="plain"), pytest.param(COMPILED, id="compiled")]
 
 
 @pytest.fixture(params=TWINS)
-def twin(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Twin:
+def twin(request: pytest.FixtureRequest) -> Twin:
     chosen: Twin = request.param
-    if chosen is PLAIN:
-        monkeypatch.setattr(_collector_plain, "RecordRun", _codec_plain.RecordRun)
     return chosen
 
 
@@ -276,8 +271,6 @@ class TestAdmit:
         assert inflow.run.count == 1
 
     def test_a_feed_within_a_feed_is_refused(self) -> None:
-        if COMPILED is None:
-            pytest.skip("the compiled parts are not built")
         parser = COMPILED.FrameParser()
         inflow = COMPILED.RecordCollector(
             value_bytes_max=100, admit=lambda *_: parser.feed(b"PING\r\n")
@@ -314,8 +307,8 @@ class TestOversize:
 
     def test_a_run_without_room(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Of the plain twin: a compiled one takes no other run than its own, of 256 MiB."""
-        small = functools.partial(_codec_plain.RecordRun, bytes_max=200)
-        monkeypatch.setattr(_collector_plain, "RecordRun", small)
+        small = functools.partial(codec_oracle.RecordRun, bytes_max=200)
+        monkeypatch.setattr(collector_oracle, "RecordRun", small)
         parser = PLAIN.FrameParser()
         inflow = PLAIN.RecordCollector(value_bytes_max=1000)
         parser.bind(SID, inflow)

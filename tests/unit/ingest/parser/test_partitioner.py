@@ -2,12 +2,9 @@ from typing import Any
 
 import pytest
 
-from tests.nats_frames import PLAIN, SID, Twin, block, compiled, hmsg, msg, records
+from tests.nats_frames import COMPILED, PLAIN, SID, Twin, block, hmsg, msg, records
 
-COMPILED = compiled()
-TWINS: list[Any] = [pytest.param(PLAIN, id="plain")]
-if COMPILED is not None:
-    TWINS.append(pytest.param(COMPILED, id="compiled"))
+TWINS: list[Any] = [pytest.param(PLAIN, id="plain"), pytest.param(COMPILED, id="compiled")]
 
 
 @pytest.fixture(params=TWINS)

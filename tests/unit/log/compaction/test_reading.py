@@ -10,9 +10,10 @@ from streamlog.log.log import PartitionLog
 from streamlog.log.storage.disk import OsDisk
 from streamlog.log.storage.file_pool import FilePool
 from streamlog.log.tools.dump import DumpedBatch, dump
-from streamlog.record import _columns_plain, columns
+from streamlog.record import columns
 from tests.compacted_log import COMPACTED, sealed
 from tests.log_folder import read_batches
+from tests.oracles import columns as columns_oracle
 
 
 def compacted(folder: Path) -> bytes:
@@ -35,7 +36,7 @@ def compacted(folder: Path) -> bytes:
 
 def test_columns(tmp_path: Path) -> None:
     data = compacted(tmp_path / "p")
-    for decoder_type in (_columns_plain.ColumnDecoder, columns.ColumnDecoder):
+    for decoder_type in (columns_oracle.ColumnDecoder, columns.ColumnDecoder):
         decoder = decoder_type({"offset", "value"}, start_offset=0, end_offset=300)
         decoder.feed(data)
         decoder.decode()

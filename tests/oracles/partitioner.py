@@ -1,15 +1,17 @@
-"""Which partition a message is for, in plain Python: the twin that the compiled one is held to."""
+"""Which partition a message is for, in plain Python, which the compiled one
+is held to.
+"""
 
 from collections.abc import Callable, Sequence
 
 from streamlog.ingest.admission.publish_headers import key_of
-from streamlog.ingest.parser._collector_plain import (
+from tests.oracles.collector import (
     Message,
     RecordCollector,
     header_lines,
     is_like_an_envelope,
 )
-from streamlog.record._keys_plain import murmur2
+from tests.oracles.keys import murmur2
 
 EnvelopeKey = Callable[[bytes, bytes | None], bytes | None]
 

@@ -1,4 +1,4 @@
-"""The frame parser in plain Python: the twin that the compiled one is held to.
+"""The frame parser in plain Python, which the compiled one is held to.
 
 Only a line that no nats-server writes is an error of the connection.
 """
@@ -7,8 +7,8 @@ import re
 from typing import Final
 
 from streamlog.errors import FrameTooLarge, MalformedFrame
-from streamlog.ingest.parser._collector_plain import Message, RecordCollector
-from streamlog.ingest.parser._partitioner_plain import Partitioner
+from tests.oracles.collector import Message, RecordCollector
+from tests.oracles.partitioner import Partitioner
 
 Control = tuple[str, bytes]
 

@@ -1,4 +1,4 @@
-"""The table of keys in plain Python: the twin that the compiled one is held to.
+"""The table of keys in plain Python, which the compiled one is held to.
 
 A record is a length, attributes, the deltas of its time and offset, key and value, each with a
 length of its own, -1 for null, and headers; all lengths and deltas are varints.
@@ -9,26 +9,15 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from streamlog.errors import CorruptBatch
-from streamlog.record._codec_plain import _get_varint as get_varint
-from streamlog.record._codec_plain import _put_varint as put_varint
 from streamlog.record.compression import Buffer
+from streamlog.record.keys import SEED_BYTES, Sifted
+from tests.oracles.codec import get_varint, put_varint
 
-SEED_BYTES: Final = 16
 DELTA_END: Final = 2**63
 _HASH_BYTES: Final = 16
 _SEED: Final = 0x9747B28C
 _FACTOR: Final = 0x5BD1E995
 _32_BITS: Final = 0xFFFFFFFF
-
-
-class Sifted(NamedTuple):
-    """What a batch's records come to."""
-
-    body: bytes | None
-    """Of those that stay; None: all do, as they are."""
-    kept: int
-    tombstones: int
-    """Of these so many have no value."""
 
 
 class _Span(NamedTuple):

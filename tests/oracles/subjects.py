@@ -1,4 +1,4 @@
-"""The index of subjects in plain Python: the twin that the compiled one is held to.
+"""The index of subjects in plain Python, which the compiled one is held to.
 
 A message's subject is the value of its record's first header, if that is named ``subject``.
 """
@@ -6,24 +6,14 @@ A message's subject is the value of its record's first header, if that is named 
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from streamlog.errors import CorruptBatch
-from streamlog.record._codec_plain import _get_bytes as get_bytes
-from streamlog.record._codec_plain import _get_varint as get_varint
 from streamlog.record.compression import Buffer
+from streamlog.record.subjects import NOTHING, SEED_BYTES, Total
+from tests.oracles.codec import get_bytes, get_varint
 
-SEED_BYTES: Final = 16
 NAME: Final = b"subject"
-NOTHING: Final = -1
-"""In place of an offset."""
-
-
-class Total(NamedTuple):
-    """A subject and how many messages it has."""
-
-    subject: bytes
-    messages: int
 
 
 class SubjectIndex:

@@ -1,11 +1,11 @@
-"""The record codec in plain Python: the twin that the compiled one is held to.
+"""The record codec in plain Python, which the compiled one is held to.
 
 A varint is Kafka's: zigzag, seven bits a byte, the lowest first.
 """
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 from crc32c import crc32c
 
@@ -16,6 +16,7 @@ from streamlog.record.batch import (
     LOG_APPEND_TIME,
     MAGIC,
     BatchHeader,
+    Record,
     batches,
 )
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Buffer, compress
@@ -34,16 +35,6 @@ _BEFORE_CRC: Final = struct.Struct(">qiib")
 _AFTER_CRC: Final = struct.Struct(">hiqqqhii")
 NOBODY: Final = (-1, -1, -1)
 """Id, epoch and sequence of a batch that no producer has numbered."""
-
-
-class Record(NamedTuple):
-    """One record of a batch."""
-
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
 
 
 class RecordRun:
@@ -82,17 +73,17 @@ class RecordRun:
         Its time is the batch's, and so much more.
         """
         record = bytearray(b"\x00")  # no attributes
-        _put_varint(record, timestamp_delta_ms)
-        _put_varint(record, self.count)
+        put_varint(record, timestamp_delta_ms)
+        put_varint(record, self.count)
         _put_bytes(record, key)
         _put_bytes(record, value)
-        _put_varint(record, len(headers))
+        put_varint(record, len(headers))
         for name, content in headers:
-            _put_varint(record, len(name))
+            put_varint(record, len(name))
             record += name
             _put_bytes(record, content)
         length = bytearray()
-        _put_varint(length, len(record))
+        put_varint(length, len(record))
         if len(self._body) + len(length) + len(record) > self.bytes_max:
             raise RecordTooLarge(f"run of {len(self._body)} bytes has no room for {len(record)}")
         self._body += length
@@ -141,7 +132,7 @@ def decode_records(body: Buffer, header: BatchHeader) -> Iterator[Record]:
     view = memoryview(body)
     position = 0
     for _ in range(header.record_count):
-        length, position = _get_varint(view, position)
+        length, position = get_varint(view, position)
         end = position + length
         if length < 0 or end > len(view):
             raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
@@ -169,7 +160,7 @@ def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[in
     view = memoryview(body)
     position, largest, latest = 0, 0, -TIMESTAMP_MS_END
     for expected in range(count):
-        length, position = _get_varint(view, position)
+        length, position = get_varint(view, position)
         end = position + length
         if length <= 0 or end > len(view):
             raise CorruptBatch(f"record of {length} bytes where {len(view) - position} are left")
@@ -187,6 +178,18 @@ def survey_records(body: Buffer, count: int, base_timestamp_ms: int) -> tuple[in
     if position != len(view):
         raise CorruptBatch(f"{len(view) - position} bytes follow the last record")
     return largest, latest
+
+
+def record_sizes(body: Buffer) -> list[int]:
+    """Of each record of an opened batch, with the length that it begins with."""
+    view, position, sizes = memoryview(body), 0, []
+    while position < len(view):
+        length, start = get_varint(view, position)
+        if length <= 0 or length > len(view) - start:
+            raise CorruptBatch(f"record of {length} bytes where {len(view) - start} are left")
+        sizes.append(start + length - position)
+        position = start + length
+    return sizes
 
 
 def marked_batches(data: Buffer) -> tuple[list[int], int]:
@@ -207,17 +210,17 @@ def marked_batches(data: Buffer) -> tuple[list[int], int]:
 
 def _record(data: memoryview) -> Record:
     """Offset and timestamp are still deltas."""
-    timestamp_delta, position = _get_varint(data, 1)
-    offset_delta, position = _get_varint(data, position)
-    key, position = _get_bytes(data, position)
-    value, position = _get_bytes(data, position)
-    header_count, position = _get_varint(data, position)
+    timestamp_delta, position = get_varint(data, 1)
+    offset_delta, position = get_varint(data, position)
+    key, position = get_bytes(data, position)
+    value, position = get_bytes(data, position)
+    header_count, position = get_varint(data, position)
     if not 0 <= header_count <= len(data) - position:
         raise CorruptBatch(f"{header_count} headers in {len(data) - position} bytes")
     headers = []
     for _ in range(header_count):
-        name, position = _get_bytes(data, position)
-        content, position = _get_bytes(data, position)
+        name, position = get_bytes(data, position)
+        content, position = get_bytes(data, position)
         if name is None:
             raise CorruptBatch("header without a name")
         headers.append((name.decode("utf-8", "replace"), content))
@@ -226,7 +229,7 @@ def _record(data: memoryview) -> Record:
     return Record(offset_delta, timestamp_delta, key, value, tuple(headers))
 
 
-def _put_varint(out: bytearray, value: int) -> None:
+def put_varint(out: bytearray, value: int) -> None:
     rest = value << 1 if value >= 0 else (-value << 1) - 1
     while rest >= 0x80:
         out.append(rest & 0x7F | 0x80)
@@ -236,13 +239,13 @@ def _put_varint(out: bytearray, value: int) -> None:
 
 def _put_bytes(out: bytearray, data: bytes | None) -> None:
     if data is None:
-        _put_varint(out, -1)
+        put_varint(out, -1)
         return
-    _put_varint(out, len(data))
+    put_varint(out, len(data))
     out += data
 
 
-def _get_varint(data: memoryview, position: int) -> tuple[int, int]:
+def get_varint(data: memoryview, position: int) -> tuple[int, int]:
     rest = 0
     for index in range(VARINT_BYTES_MAX):
         if position + index >= len(data):
@@ -256,8 +259,8 @@ def _get_varint(data: memoryview, position: int) -> tuple[int, int]:
     raise CorruptBatch("varint is too long")
 
 
-def _get_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
-    length, position = _get_varint(data, position)
+def get_bytes(data: memoryview, position: int) -> tuple[bytes | None, int]:
+    length, position = get_varint(data, position)
     if length == -1:
         return None, position
     end = position + length

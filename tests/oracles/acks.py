@@ -1,4 +1,4 @@
-"""Acks in plain Python: the twin that the compiled builder is held to."""
+"""Acks in plain Python, which the compiled builder is held to."""
 
 import struct
 from collections.abc import Iterator

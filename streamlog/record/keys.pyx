@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The table of keys, compiled. Its twin ``_keys_plain`` says what it means.
+"""The table of keys, compiled. ``keys.pyi`` says what it means.
 
 Both loops over a batch's records run without the interpreter's lock: a cleaning is not to be felt by
 the event loop.
@@ -15,14 +15,24 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcpy
 
-from streamlog.errors import CorruptBatch
-from streamlog.record._keys_plain import SEED_BYTES, Sifted
 from streamlog.record._murmur2 cimport hashed
 from streamlog.record._siphash cimport siphash
 from streamlog.record._sources cimport STREAMLOG_SOURCES
 from streamlog.record._varint cimport put_varint, read_varlong
 
+from typing import NamedTuple
+
+from streamlog.errors import CorruptBatch
+
 SOURCES = STREAMLOG_SOURCES
+SEED_BYTES = 16
+
+
+class Sifted(NamedTuple):
+    body: bytes | None
+    kept: int
+    tombstones: int
+
 
 cdef enum:
     VARINT_BYTES_MAX = 10
@@ -130,7 +140,6 @@ cdef class KeyOffsets:
                 at = 0
 
     def note(self, body, int64_t count, int64_t base_offset, int64_t from_offset):
-        """Held to its plain twin."""
         cdef Py_buffer view
         cdef int64_t full_at = -1
         cdef int problem
@@ -175,7 +184,6 @@ cdef class KeyOffsets:
         self, body, int64_t count, int64_t base_offset, int64_t upper_offset,
         *, bint drop_tombstones=False, int64_t shift_ms=0,
     ):
-        """Held to its plain twin."""
         cdef Py_buffer view
         cdef uint8_t* out
         cdef Py_ssize_t room, size = 0
@@ -269,7 +277,6 @@ def digest(bytes data not None, bytes seed not None):
 
 
 def place_of(body, int64_t count, int64_t offset_delta):
-    """Held to its plain twin."""
     cdef Py_buffer view
     cdef const uint8_t* at
     cdef const uint8_t* end
@@ -294,7 +301,6 @@ def place_of(body, int64_t count, int64_t offset_delta):
 
 
 def first_keyless(body, int64_t count):
-    """Held to its plain twin."""
     cdef Py_buffer view
     cdef const uint8_t* at
     cdef const uint8_t* end
@@ -318,7 +324,6 @@ def first_keyless(body, int64_t count):
 
 
 def without(body, int64_t count, bytes erased not None):
-    """Held to its plain twin."""
     cdef Py_buffer view
     cdef uint8_t* out
     cdef const uint8_t* bits = <const uint8_t*>PyBytes_AS_STRING(erased)

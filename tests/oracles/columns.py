@@ -1,7 +1,5 @@
-"""Record batches into the buffers of Arrow columns: the plain twin of ``_columns``.
-
-It takes over where there is no compiled one, some forty times slower. Both raise the same error for
-the same bytes.
+"""Record batches into the buffers of Arrow columns in plain Python, which the compiled decoder is
+held to. Both raise the same error for the same bytes.
 """
 
 import struct
@@ -12,12 +10,8 @@ from typing import NamedTuple, NoReturn
 import crc32c
 
 from streamlog.errors import CorruptBatch
-from streamlog.record.columns_limits import (
-    DATA_BYTES_MAX,
-    ROW_BYTES,
-    TIMESTAMP_MS_MAX,
-    Part,
-)
+from streamlog.record._columns import DATA_BYTES_MAX, ROW_BYTES, TIMESTAMP_MS_MAX
+from streamlog.record.columns import Part
 from streamlog.record.compression import UNCOMPRESSED_BYTES_MAX, Compression, decompress
 
 HEADER = struct.Struct(">qiibIhiqqqhii")

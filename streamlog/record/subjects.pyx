@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The index of subjects, compiled. Its twin ``_subjects_plain`` says what it means.
+"""The index of subjects, compiled. ``subjects.pyi`` says what it means.
 
 Memory, stated: for each subject an entry of 48 bytes, its name, and at most 8 bytes of a hash table; for each
 offset the number of its subject, in 1 byte while there are up to 255 subjects in its chunk of 4,096 offsets, else in
@@ -19,15 +19,24 @@ from libc.string cimport memcmp, memcpy, memset
 
 from streamlog.record._name_table cimport Entry, NameTable, drop_name, find_name, find_or_make_name
 from streamlog.record._offset_map cimport (
-    CHUNK, CHUNK_BITS, NOTHING, OffsetMap, free_chunk, free_first, number_at, put_number_at, scan, scan_back,
+    CHUNK, CHUNK_BITS, NO_OFFSET, OffsetMap, free_chunk, free_first, number_at, put_number_at, scan, scan_back,
 )
 from streamlog.record._record_subject cimport Found, find_record
 from streamlog.record._sources cimport STREAMLOG_SOURCES
 
+from typing import NamedTuple
+
 from streamlog.errors import CorruptBatch
-from streamlog.record._subjects_plain import SEED_BYTES, Total, is_pattern
 
 SOURCES = STREAMLOG_SOURCES
+SEED_BYTES = 16
+NOTHING = NO_OFFSET
+
+
+class Total(NamedTuple):
+    subject: bytes
+    messages: int
+
 
 cdef enum:
     SOUND = 0
@@ -41,7 +50,7 @@ cdef enum:
 cdef inline bint match(
     const uint8_t* p, const uint8_t* p_end, const uint8_t* s, const uint8_t* s_end
 ) noexcept nogil:
-    """Token by token, as the twin's ``matches``."""
+    """Token by token."""
     cdef const uint8_t* token
     while True:
         token = p
@@ -62,6 +71,16 @@ cdef inline bint match(
             return False
         p += 1
         s += 1
+
+
+def is_pattern(bytes text not None):
+    return any(token in (b"*", b">") for token in text.split(b"."))
+
+
+def matches(bytes pattern not None, bytes subject not None):
+    cdef const uint8_t* wanted = <const uint8_t*>PyBytes_AS_STRING(pattern)
+    cdef const uint8_t* found = <const uint8_t*>PyBytes_AS_STRING(subject)
+    return match(wanted, wanted + len(pattern), found, found + len(subject))
 
 
 @cython.final
@@ -119,7 +138,6 @@ cdef class SubjectIndex:
     # Taking in
 
     def note(self, body, int64_t count, int64_t base_offset, int64_t upper_offset):
-        """Held to its plain twin."""
         cdef Py_buffer view
         cdef int problem
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
@@ -139,7 +157,7 @@ cdef class SubjectIndex:
         if problem:
             raise CorruptBatch("bytes follow the last record" if problem == TRAILING else "a record is cut")
         self.advance(upper_offset)
-        return NOTHING
+        return NO_OFFSET
 
     cdef int _note(
         self, const uint8_t* at, Py_ssize_t size, int64_t count, int64_t base_offset, int64_t upper_offset
@@ -218,7 +236,6 @@ cdef class SubjectIndex:
         return number != 0
 
     def erase_matching(self, bytes pattern not None, int64_t below, *, int64_t keep=0):
-        """Held to its plain twin."""
         cdef uint8_t* marks = self._marks((pattern,))
         cdef int64_t at, number, high = min(below, self.next_offset), left = INT64_MAX, count = 0
         try:
@@ -227,7 +244,7 @@ cdef class SubjectIndex:
             at = self.start_offset
             while left > 0:
                 at = scan(&self._map, at, high, 0, marks)
-                if at == NOTHING:
+                if at == NO_OFFSET:
                     break
                 number = number_at(&self._map, at)
                 self._drop(at, number)
@@ -250,7 +267,6 @@ cdef class SubjectIndex:
         return count
 
     def trim(self, int64_t keep, int64_t below, *, int64_t limit=INT64_MAX):
-        """Held to its plain twin."""
         cdef int64_t* excess = self._counts(below)
         cdef uint8_t* marks = NULL
         cdef int64_t number, at, high = min(below, self.next_offset), low = INT64_MAX
@@ -267,7 +283,7 @@ cdef class SubjectIndex:
             at = low
             while len(gone) < limit:
                 at = scan(&self._map, at, high, 0, marks)
-                if at == NOTHING:
+                if at == NO_OFFSET:
                     break
                 number = number_at(&self._map, at)
                 excess[number] -= 1
@@ -282,7 +298,6 @@ cdef class SubjectIndex:
         return gone
 
     def keep_only(self, SubjectIndex other not None):
-        """Held to its plain twin."""
         cdef int64_t at, number, count = 0
         for at in range(max(self.start_offset, other.start_offset), min(self.next_offset, other.next_offset)):
             number = number_at(&self._map, at)
@@ -304,45 +319,42 @@ cdef class SubjectIndex:
         return self._names.entries[number].count if number else 0
 
     def last(self, bytes pattern not None, int64_t below, *, int64_t low=0):
-        """Held to its plain twin."""
         cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(pattern)
         cdef int64_t number, found, best = low - 1
         cdef Entry* entry
         if not is_pattern(pattern):
             number = find_name(&self._names, text, len(pattern))
-            return self._last_of(number, low - 1, below) if number else NOTHING
+            return self._last_of(number, low - 1, below) if number else NO_OFFSET
         for number in range(1, self._names.entry_end):
             entry = self._names.entries + number
             if entry.count and entry.last > best and self._matches(entry, text, len(pattern)):
                 found = self._last_of(number, best, below)
                 best = max(best, found)
-        return best if best >= low else NOTHING
+        return best if best >= low else NO_OFFSET
 
     cdef int64_t _last_of(self, int64_t number, int64_t above, int64_t below) noexcept nogil:
         """The last of its offsets above the one and below the other."""
         cdef Entry* entry = self._names.entries + number
         cdef int64_t high = min(entry.last, below - 1) + 1, found
         found = scan_back(&self._map, max(entry.first, above + 1), high, number, NULL)
-        if found != NOTHING and high == entry.last + 1:
+        if found != NO_OFFSET and high == entry.last + 1:
             entry.last = found
         return found
 
     def next(self, bytes subject not None, int64_t offset, int64_t below):
-        """Held to its plain twin."""
         cdef int64_t number, found, low = max(offset, self.start_offset)
         cdef int64_t high = min(below, self.next_offset)
         cdef Entry* entry
         number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
         if not number:
-            return NOTHING
+            return NO_OFFSET
         entry = self._names.entries + number
         found = scan(&self._map, max(low, entry.first), min(high, entry.last + 1), number, NULL)
-        if found != NOTHING and low <= entry.first:
+        if found != NO_OFFSET and low <= entry.first:
             entry.first = found
         return found
 
     def bounds(self, bytes subject not None):
-        """Held to its plain twin."""
         cdef int64_t number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
         cdef Entry* entry = self._names.entries + number
         if not number:
@@ -350,12 +362,10 @@ cdef class SubjectIndex:
         return entry.first, entry.last + 1
 
     def number_of(self, bytes subject not None):
-        """Held to its plain twin."""
         cdef int64_t number = find_name(&self._names, <const uint8_t*>PyBytes_AS_STRING(subject), len(subject))
         return number if number else None
 
     def matching(self, patterns, *, int64_t low=0, high=None):
-        """Held to its plain twin."""
         cdef int64_t end = self._names.entry_end if high is None else min(high, self._names.entry_end)
         cdef int64_t number
         cdef tuple wanted = tuple(patterns)
@@ -373,7 +383,6 @@ cdef class SubjectIndex:
         return found
 
     def last_of_each(self, numbers, int64_t low, int64_t below):
-        """Held to its plain twin."""
         cdef uint8_t* marks = <uint8_t*>calloc(self._names.entry_end, 1)
         cdef int64_t number, at, left = 0
         cdef int64_t high = min(below, self.next_offset)
@@ -418,7 +427,6 @@ cdef class SubjectIndex:
         return self._names.entry_end
 
     def totals(self, bytes pattern not None, int64_t below, *, int64_t low=0, high=None):
-        """Held to its plain twin."""
         cdef int64_t end = self._names.entry_end if high is None else min(high, self._names.entry_end)
         cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(pattern)
         cdef int64_t number, count
@@ -436,11 +444,10 @@ cdef class SubjectIndex:
         return found
 
     def mark(self, bytes pattern not None, bytearray marks not None, *, int64_t low=0, high=None):
-        """Held to its plain twin."""
         cdef int64_t end = self._names.entry_end if high is None else min(high, self._names.entry_end)
         cdef const uint8_t* text = <const uint8_t*>PyBytes_AS_STRING(pattern)
         cdef uint8_t* marked = self._lengthened(marks)
-        cdef int64_t number, first = INT64_MAX, last = NOTHING
+        cdef int64_t number, first = INT64_MAX, last = NO_OFFSET
         cdef Entry* entry
         if not is_pattern(pattern):
             number = find_name(&self._names, text, len(pattern))
@@ -451,30 +458,27 @@ cdef class SubjectIndex:
                 marked[number] = 1
                 first = min(first, entry.first)
                 last = max(last, entry.last)
-        if last == NOTHING:
+        if last == NO_OFFSET:
             return 0, 0
         return first, last + 1
 
     def offsets(self, bytearray marks not None, int64_t low, int64_t high, *, int64_t limit=INT64_MAX):
-        """Held to its plain twin."""
         cdef uint8_t* marked = self._lengthened(marks)
         cdef int64_t at = max(low, self.start_offset), end = min(high, self.next_offset)
         cdef list found = []
         while len(found) < limit:
             at = scan(&self._map, at, end, 0, marked)
-            if at == NOTHING:
+            if at == NO_OFFSET:
                 break
             found.append(at)
             at += 1
         return found
 
     def last_marked(self, bytearray marks not None, int64_t low, int64_t high):
-        """Held to its plain twin."""
         cdef uint8_t* marked = self._lengthened(marks)
         return scan_back(&self._map, max(low, self.start_offset), min(high, self.next_offset), 0, marked)
 
     def message_total(self, bytearray marks not None, int64_t low, int64_t high):
-        """Held to its plain twin."""
         cdef uint8_t* marked = self._lengthened(marks)
         cdef int64_t at, number, count = 0
         for at in range(max(low, self.start_offset), min(high, self.next_offset)):
@@ -491,7 +495,6 @@ cdef class SubjectIndex:
         return <uint8_t*>PyByteArray_AS_STRING(marks)
 
     def subject_count(self, int64_t below):
-        """Held to its plain twin."""
         cdef int64_t count = self._names.count
         for number, above in self._counts_above(below).items():
             count -= self._names.entries[<int64_t>number].count == <int64_t>above

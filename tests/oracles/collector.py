@@ -1,4 +1,4 @@
-"""What a subscription gathers, in plain Python: the twin that the compiled one is held to.
+"""What a subscription gathers, in plain Python, which the compiled one is held to.
 
 What a publisher can put into a message is never an error of the connection: odd subjects are kept,
 broken header lines left out, what is too large refused.
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from streamlog.ingest.admission.publish_headers import key_of
 from streamlog.record.batch import PUBLISHED
-from streamlog.record.codec import RecordRun
+from tests.oracles.codec import RecordRun
 
 if TYPE_CHECKING:
     from streamlog.ingest.liftbridge.translate import TranslatedEnvelope
